@@ -1,0 +1,75 @@
+"""JobDuration (§5.4.2) from jobs that have ended: of the same name, else user, else pool and width."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from math import inf
+
+from sia.model import Job
+
+RECENT = 50
+"""Ended jobs remembered of each kind: enough for a 90th percentile, few enough to follow change."""
+
+ENOUGH = 5
+"""Ended jobs without which a kind says nothing: with fewer, one odd run decides."""
+
+QUANTILE = 0.9
+"""The estimate's place among them. Too short an estimate can slow a lender, too long a one only
+misses a chance, so it is on the high side."""
+
+
+class _Recent:
+    """The last `RECENT` run times of one kind of job, also sorted. O(`RECENT`) at worst, in C."""
+
+    __slots__ = ("_by_age", "_by_length")
+
+    def __init__(self) -> None:
+        self._by_age: deque[float] = deque()
+        self._by_length: list[float] = []
+
+    def add(self, run_time: float) -> None:
+        if len(self._by_age) == RECENT:
+            oldest = self._by_age.popleft()
+            del self._by_length[bisect_left(self._by_length, oldest)]
+        self._by_age.append(run_time)
+        insort(self._by_length, run_time)
+
+    def estimate(self) -> float | None:
+        n = len(self._by_length)
+        return self._by_length[int(n * QUANTILE)] if n >= ENOUGH else None
+
+
+class HistoryRunTimes:
+    """A high quantile of how long the last similar jobs ran; without any, the longest bin."""
+
+    def __init__(self) -> None:
+        """Start with no history."""
+        self._kinds: dict[tuple[str | int, ...], _Recent] = {}
+
+    def run_time(self, job: Job) -> float:
+        """Seconds; infinite when nothing similar has ended yet, which nobody lends to."""
+        for kind in _kinds(job):
+            recent = self._kinds.get(kind)
+            if recent is not None and (estimate := recent.estimate()) is not None:
+                return estimate
+        return inf
+
+    def finished(self, job: Job, run_time: float) -> None:
+        """Remember the run for every kind the job is of."""
+        for kind in _kinds(job):
+            recent = self._kinds.get(kind)
+            if recent is None:
+                recent = self._kinds[kind] = _Recent()
+            recent.add(run_time)
+
+
+def _kinds(job: Job) -> list[tuple[str | int, ...]]:
+    """What a job may be compared by, most telling first."""
+    kinds: list[tuple[str | int, ...]] = []
+    if job.name:
+        kinds.append(("name", job.name))
+    if job.user:
+        kinds.append(("user", job.user, job.pool, job.width))
+    kinds.append(("pool", job.pool, job.width))
+    return kinds

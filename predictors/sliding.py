@@ -1,0 +1,99 @@
+"""NewLoadEstimate (§5.4): the most that arrived in any recent window of the same length."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from sia.limits import MAX_GROUP
+from sia.model import Job, Load
+
+RECENT = 12
+"""Windows that are looked back on: an hour for 5 minutes, half a day for 1 hour, six days for 12."""
+
+
+class _Peak:
+    """The most GPUs asked for within `window` seconds, over the last `recent` windows.
+
+    That sum only grows at arrivals, so its values just after arrivals hold its maximum; those that a
+    later and larger one outlives are dropped. O(1) an arrival, amortised.
+    """
+
+    __slots__ = ("_arrived", "_peaks", "_span", "_total", "_window")
+
+    def __init__(self, window: float, recent: int) -> None:
+        self._window = window
+        self._span = window * recent
+        self._arrived: deque[tuple[float, int]] = deque()
+        self._total = 0
+        self._peaks: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, gpus: int) -> float:
+        """Count an arrival; returns when its peak will be forgotten."""
+        arrived, peaks = self._arrived, self._peaks
+        while arrived and arrived[0][0] <= now - self._window:
+            self._total -= arrived.popleft()[1]
+        arrived.append((now, gpus))
+        self._total += gpus
+        while peaks and peaks[-1][1] <= self._total:
+            peaks.pop()
+        peaks.append((now, self._total))
+        return now + self._span
+
+    def value(self, now: float) -> int:
+        peaks = self._peaks
+        while peaks and peaks[0][0] + self._span <= now:
+            peaks.popleft()
+        return peaks[0][1] if peaks else 0
+
+
+class SlidingMaximum:
+    """TotalNewLoad as the sliding maximum alone: something is always thought to arrive.
+
+    A window that is longer than what was observed so far is thought to bring more than any quota, so
+    that a cold start lends nothing it cannot judge.
+    """
+
+    def __init__(
+        self, pools: Sequence[str], windows: Sequence[float], start: float, recent: int = RECENT
+    ) -> None:
+        """Begin to observe at `start` (seconds); windows are seconds."""
+        self._windows = windows
+        self._peaks = {pool: [_Peak(w, recent) for w in windows] for pool in pools}
+        self._said = {pool: [0] * len(windows) for pool in pools}
+        self._start = start
+        self._due: list[tuple[float, str, int]] = []  # when a value may fall by itself
+        for pool in pools:
+            for window, length in enumerate(windows):
+                self._due += [(start, pool, window), (start + length, pool, window)]
+        heapify(self._due)
+
+    def submitted(self, now: float, job: Job) -> None:
+        """O(windows · log n)."""
+        for window, peak in enumerate(self._peaks[job.pool]):
+            heappush(self._due, (peak.add(now, job.width), job.pool, window))
+            heappush(self._due, (now, job.pool, window))
+
+    def estimate(self, now: float, pool: str, window: int) -> int:
+        """GPUs that may arrive in `pool` within this window."""
+        if now < self._start + self._windows[window]:
+            return MAX_GROUP
+        return self._peaks[pool][window].value(now)
+
+    def changes(self, now: float) -> list[Load]:
+        """Loads that rose or fell since the last call."""
+        touched: dict[tuple[str, int], None] = {}
+        while self._due and self._due[0][0] <= now:
+            _, pool, window = heappop(self._due)
+            touched[pool, window] = None
+        return [
+            Load(pool, window, gpus)
+            for pool, window in touched
+            if self._differs(pool, window, gpus := self.estimate(now, pool, window))
+        ]
+
+    def _differs(self, pool: str, window: int, gpus: int) -> bool:
+        differs = self._said[pool][window] != gpus
+        self._said[pool][window] = gpus
+        return differs

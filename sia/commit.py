@@ -1,0 +1,233 @@
+"""The only writer of `State`: it applies events, and starts what a policy proposes if it fits.
+
+A policy's proposal is re-checked here against the newest state, whatever the policy believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sia.decisions import Decision, MoveLoan, StartJob
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    FutureRevealed,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    PoolChanged,
+    TimePassed,
+)
+from sia.limits import MAX_QUOTA
+from sia.model import Stream
+from sia.policies import Policy, Start
+from sia.state import GroupState, JobState, PoolState, State
+
+
+class RefusedError(Exception):
+    """A proposal that does not fit; nothing was changed."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        """Say which job, and why not."""
+        super().__init__(f"job {job_id}: {why}")
+        self.job_id = job_id
+        self.why = why
+
+
+class Committer:
+    """Applies events and proposals to one state, and tells the policy what joined or left a queue."""
+
+    def __init__(self, state: State, policy: Policy) -> None:
+        """Write `state` on behalf of `policy`."""
+        self._state = state
+        self._policy = policy
+        self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
+        self._apply: dict[type, Callable[[Any, list[Decision]], None]] = {
+            JobSubmitted: self._submitted,
+            JobFinished: self._finished,
+            JobCancelled: self._cancelled,
+            PoolChanged: self._pool_changed,
+            ForecastUpdated: self._forecast_updated,
+            FutureRevealed: self._future_revealed,
+            TimePassed: lambda event, decisions: None,
+        }
+
+    def apply(self, event: Event, decisions: list[Decision]) -> None:
+        """Take a fact in; loans that have to move for it are added to `decisions`.
+
+        Raises ValueError, with the state unchanged, for what cannot have happened: an unknown pool
+        or job, an id that is in use, a width outside 1 to the quota limit.
+        """
+        self._apply[type(event)](event, decisions)
+
+    def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
+        """Start the proposed job, or raise `RefusedError` with the state unchanged. O(1), plus
+        O(pools of the group) for a spare start that borrows and for a loan that has to move."""
+        job, stream, reason = proposal
+        pool = job.pool
+        width = job.width
+        if job.stream is not None or pool.pending.get(job.sequence) is not job:
+            raise RefusedError(job.job.id, "it does not wait")
+        if width > pool.idle:
+            raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
+        if stream is Stream.DEDICATED:
+            if pool.dedicated + width > pool.quota:
+                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+            if width > pool.unused:
+                self._call_home(pool, width - pool.unused, decisions)
+            pool.dedicated += width
+            self._recount(pool)
+            decisions.append(StartJob(job.job.id, stream, reason))
+        else:
+            self._borrow(job)
+            pool.spare += width
+            loans = tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+            decisions.append(StartJob(job.job.id, stream, reason, loans))
+        job.stream = stream
+        job.start = now
+        self._leave_queue(job)
+
+    def _submitted(self, event: JobSubmitted, decisions: list[Decision]) -> None:
+        state = self._state
+        job = event.job
+        pool = state.pools.get(job.pool)
+        if pool is None:
+            raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
+        if job.id in state.jobs:
+            raise ValueError(f"job {job.id} is here already")
+        if not 1 <= job.width <= MAX_QUOTA:
+            raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
+        state.arrivals += 1
+        waiting = JobState(job, pool, event.run_time, state.arrivals)
+        state.jobs[job.id] = waiting
+        pool.pending[waiting.sequence] = waiting
+        pool.pending_width += job.width
+        state.waiting += 1
+        state.dirty[pool] = None
+        self._policy.submitted(waiting)
+
+    def _finished(self, event: JobFinished, decisions: list[Decision]) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is None:
+            raise ValueError(f"job {event.job_id} ended without running")
+        del self._state.jobs[event.job_id]
+        pool = job.pool
+        if job.stream is Stream.DEDICATED:
+            pool.dedicated -= job.width
+            self._recount(pool)
+        else:
+            pool.spare -= job.width
+            for donor, gpus in job.loans.items():
+                donor.lent -= gpus
+                del donor.lent_to[event.job_id]
+                self._recount(donor)
+        self._state.dirty[pool] = None
+        self._policy.finished(job)
+        if self._overdrawn:
+            self._settle_loans(pool.group, decisions)
+
+    def _cancelled(self, event: JobCancelled, decisions: list[Decision]) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is not None:
+            raise ValueError(f"job {event.job_id} was cancelled without waiting")
+        del self._state.jobs[event.job_id]
+        self._leave_queue(job)
+        self._state.dirty[job.pool] = None
+
+    def _pool_changed(self, event: PoolChanged, decisions: list[Decision]) -> None:
+        pool = self._state.pools.get(event.pool)
+        if pool is None:
+            raise ValueError(f"there is no pool {event.pool!r}")
+        if not 0 <= event.quota <= MAX_QUOTA:
+            raise ValueError(f"pool {event.pool}: a quota is 0 to {MAX_QUOTA}")
+        pool.quota = event.quota
+        self._recount(pool)
+        self._overdrawn[pool.group] = None
+        self._settle_loans(pool.group, decisions)
+        self._state.dirty[pool] = None
+
+    def _forecast_updated(self, event: ForecastUpdated, decisions: list[Decision]) -> None:
+        for name, window, gpus in event.loads:
+            pool = self._state.pools[name]
+            pool.load[window] = gpus
+            self._state.dirty[pool] = None
+
+    def _future_revealed(self, event: FutureRevealed, decisions: list[Decision]) -> None:
+        self._policy.revealed(event.jobs)
+
+    def _leave_queue(self, job: JobState) -> None:
+        pool = job.pool
+        del pool.pending[job.sequence]
+        pool.pending_width -= job.width
+        self._state.waiting -= 1
+        self._policy.left(job)
+
+    def _recount(self, pool: PoolState) -> None:
+        """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
+        unused = pool.quota - pool.dedicated
+        unused = (unused if unused > 0 else 0) - pool.lent
+        pool.group.idle += unused - pool.unused
+        pool.unused = unused
+
+    def _borrow(self, job: JobState) -> None:
+        """Lend a job its width: its own pool's unused GPUs first, then those who have most."""
+        missing = job.width
+        own = min(missing, job.pool.unused)
+        if own > 0:
+            self._lend(job.pool, job, own)
+            missing -= own
+        for donor in _by_unused(job.pool) if missing else ():
+            gpus = min(missing, donor.unused)
+            self._lend(donor, job, gpus)
+            missing -= gpus
+            if not missing:
+                break
+        assert not missing, f"{job.pool.group.name} has less idle than it says"
+
+    def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
+        """Have others lend what `pool` lent, until `missing` more GPUs of it are unused.
+
+        The newest loans move first: the oldest are the likeliest to end by themselves.
+        """
+        for job in list(reversed(pool.lent_to.values())):
+            for donor in _by_unused(pool):
+                gpus = min(missing, job.loans.get(pool, 0), donor.unused)
+                if gpus <= 0:
+                    break
+                self._lend(donor, job, gpus)
+                self._lend(pool, job, -gpus)
+                decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
+                missing -= gpus
+            if not missing:
+                return
+
+    def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:
+        job_id = job.job.id
+        lent = job.loans.get(donor, 0) + gpus
+        donor.lent += gpus
+        if lent:
+            job.loans[donor] = lent
+            donor.lent_to[job_id] = job
+        else:
+            del job.loans[donor]
+            del donor.lent_to[job_id]
+        self._recount(donor)
+
+    def _settle_loans(self, group: GroupState, decisions: list[Decision]) -> None:
+        """After a pool has lost GPUs that it lends: move those loans to whoever has some idle."""
+        if group not in self._overdrawn:
+            return
+        for pool in group.pools:
+            if pool.unused < 0:
+                self._call_home(pool, -pool.unused, decisions)
+        if all(pool.unused >= 0 for pool in group.pools):
+            del self._overdrawn[group]
+
+
+def _by_unused(pool: PoolState) -> list[PoolState]:
+    """The other pools of the group with something unused, most first, ties by name."""
+    others = [p for p in pool.group.pools if p is not pool and p.unused > 0]
+    if len(others) > 1:
+        others.sort(key=lambda p: (-p.unused, p.name))
+    return others

@@ -1,0 +1,60 @@
+"""`Core.step`: one instant in, its decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sia.commit import Committer, RefusedError
+from sia.decisions import Decision, Refused, WakeAt
+from sia.events import RANK, Event
+from sia.model import Options, Pool
+from sia.policies import Policy
+from sia.state import State
+
+
+class Core:
+    """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else."""
+
+    def __init__(self, pools: Iterable[Pool], policy: Policy, options: Options | None = None) -> None:
+        """Build an empty cluster. Raises ValueError as `State` does."""
+        self.state = State(pools, options or Options())
+        self.policy = policy
+        policy.attach(self.state)
+        self._committer = Committer(self.state, policy)
+        self._wake = float("-inf")
+
+    def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
+        """Apply all events of this instant, then decide once.
+
+        Raises ValueError when time runs backwards or an event cannot have happened.
+        """
+        state = self.state
+        if not now >= state.now:
+            raise ValueError(f"time runs backwards: {now} after {state.now}")
+        state.now = now
+        decisions: list[Decision] = []
+        if len(events) > 1:
+            events = sorted(events, key=lambda event: RANK[type(event)])
+        for event in events:
+            self._committer.apply(event, decisions)
+        try:
+            for proposal in self.policy.propose(now):
+                if type(proposal) is float:
+                    self._ask(proposal, decisions)
+                else:
+                    self._committer.start(proposal, now, decisions)  # type: ignore[arg-type]
+        except RefusedError as refused:
+            decisions.append(Refused(refused.job_id, refused.why))
+        state.dirty.clear()
+        return decisions
+
+    def _ask(self, time: float, decisions: list[Decision]) -> None:
+        """Wish to be woken, unless that is what was wished last."""
+        if time != self._wake:
+            self._wake = time
+            decisions.append(WakeAt(time))
+
+    def check(self) -> None:
+        """Assert every invariant of the state and of the policy's own queues."""
+        self.state.check()
+        self.policy.check()

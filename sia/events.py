@@ -1,0 +1,83 @@
+"""Facts, in the past tense: all that the core is ever told. Times are seconds.
+
+At one instant ends come before changes of pools and forecasts, and those before arrivals: `RANK`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from sia.model import FutureJob, Job, Load
+
+
+class JobFinished(Struct, frozen=True, gc=False, tag=True):
+    """A running job ended, whether well or badly, and gave its GPUs back."""
+
+    time: float
+    job_id: str
+
+
+class JobCancelled(Struct, frozen=True, gc=False, tag=True):
+    """A waiting job was withdrawn."""
+
+    time: float
+    job_id: str
+
+
+class PoolChanged(Struct, frozen=True, gc=False, tag=True):
+    """A pool's quota is from now on another one; what runs goes on running."""
+
+    time: float
+    pool: str
+    quota: int
+
+
+class ForecastUpdated(Struct, frozen=True, tag=True):
+    """These forecasts are from now on other ones; those not named stay as they were."""
+
+    time: float
+    loads: Sequence[Load]
+
+
+class FutureRevealed(Struct, frozen=True, tag=True):
+    """All jobs to come, with their virtual start times: for SIA-VC only (§5.1)."""
+
+    time: float
+    jobs: Sequence[FutureJob]
+
+
+class JobSubmitted(Struct, frozen=True, gc=False, tag=True):
+    """A job arrived. `run_time` is how long it is thought to run, in seconds."""
+
+    time: float
+    job: Job
+    run_time: float
+
+
+class TimePassed(Struct, frozen=True, gc=False, tag=True):
+    """The instant that a `WakeAt` asked for has come."""
+
+    time: float
+
+
+Event = (
+    JobFinished
+    | JobCancelled
+    | PoolChanged
+    | ForecastUpdated
+    | FutureRevealed
+    | JobSubmitted
+    | TimePassed
+)
+
+RANK: dict[type, int] = {
+    JobFinished: 0,
+    JobCancelled: 1,
+    PoolChanged: 2,
+    ForecastUpdated: 3,
+    FutureRevealed: 4,
+    JobSubmitted: 5,
+    TimePassed: 6,
+}

@@ -1,0 +1,23 @@
+"""Every limit of the core, with its reason."""
+
+MAX_QUOTA = 2**20
+"""GPUs of one pool. Below it, and below `MAX_GROUP`, allocation / quota in floats orders pools
+exactly as cross-multiplied integers would: two different ratios differ by at least
+1 / (quota · quota) ≥ 2⁻⁴⁰, equal ratios round to equal floats, and a ratio of at most 2¹² is
+rounded by less than 2⁻⁴¹."""
+
+MAX_GROUP = 2**26
+"""GPUs of one sharing group: see `MAX_QUOTA`; also far beyond any cluster known."""
+
+TICK = 300.0
+"""Seconds between decision passes while something is idle and something waits (Fig. 7)."""
+
+WINDOWS = (300.0, 3600.0, 43200.0)
+"""The paper's time quanta in seconds: 5 minutes, 1 hour, 12 hours (§5.4)."""
+
+MAX_WINDOWS = 16
+"""Windows a run may have: each costs one forecast and one reservation per pool."""
+
+SLOWED = 1e-3
+"""Seconds by which a job must end later than in the baseline to count as slowed: less is rounding
+of float64 times."""

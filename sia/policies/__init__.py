@@ -1,0 +1,87 @@
+"""The policies, one file each, and what they have in common.
+
+A policy proposes; `sia.commit` re-checks and starts. It hears of each job that joins or leaves a
+queue, reads the state, and yields proposals; after each yield the state shows the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import NamedTuple
+
+from sia.model import FutureJob, Stream
+from sia.state import JobState, PoolState, State
+
+
+class Needs(NamedTuple):
+    """What a policy must be given to decide."""
+
+    run_times: bool = False
+    loads: bool = False
+    future: bool = False
+
+
+class Start(NamedTuple):
+    """The proposal to start a waiting job now."""
+
+    job: JobState
+    stream: Stream
+    reason: str
+
+
+Proposal = Start | float
+"""A start, or a time (seconds) at which to be asked again even if nothing happens."""
+
+
+class Policy:
+    """Base of all policies: no queues of its own, no proposals."""
+
+    needs = Needs()
+    shares = False
+
+    state: State
+
+    def attach(self, state: State) -> None:
+        """Take the state to read from, and index what waits in it already."""
+        self.state = state
+        for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
+            if waiting.stream is None:
+                self.submitted(waiting)
+
+    def submitted(self, job: JobState) -> None:
+        """A job joined its pool's queue."""
+
+    def left(self, job: JobState) -> None:
+        """A job left its queue: it was started or cancelled."""
+
+    def finished(self, job: JobState) -> None:
+        """A running job ended."""
+
+    def revealed(self, jobs: Sequence[FutureJob]) -> None:
+        """The future is known from now on."""
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Yield what to start now, one by one; the state changes between two yields."""
+        yield from ()
+
+    def check(self) -> None:
+        """Assert that the policy's own queues agree with the state."""
+
+
+def stream_of(pool: PoolState, width: int) -> Stream:
+    """The stream of a start by a policy that shares without telling two streams apart."""
+    return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE
+
+
+def names() -> list[str]:
+    """All policies that are installed, sorted."""
+    return sorted(point.name for point in entry_points(group="sia.policies"))
+
+
+def load(name: str) -> type[Policy]:
+    """The policy of that name. Raises KeyError if none is installed under it."""
+    for point in entry_points(group="sia.policies", name=name):
+        policy: type[Policy] = point.load()
+        return policy
+    raise KeyError(name)

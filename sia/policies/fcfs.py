@@ -1,0 +1,18 @@
+"""First come, first served in each pool, no sharing: the baseline (§4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sia.model import Stream
+from sia.policies import Policy, Proposal, Start
+
+
+class Fcfs(Policy):
+    """The head of each pool's queue starts when it fits in the quota, and blocks the rest until then."""
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Start heads of the pools that changed. O(1) a start."""
+        for pool in self.state.dirty:
+            while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")

@@ -1,0 +1,50 @@
+"""Shortest service first over all pools of a group, as if it were one pool (§4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sortedcontainers import SortedList
+
+from sia.policies import Needs, Policy, Proposal, Start, stream_of
+from sia.state import GroupState, JobState, State
+
+
+class GlobalSsf(Policy):
+    """The job with least run time · width of the group starts when it fits in what is idle."""
+
+    needs = Needs(run_times=True)
+    shares = True
+
+    def attach(self, state: State) -> None:
+        """Keep each group's queue in order of service; ties go to who came first."""
+        self._queues: dict[GroupState, SortedList[tuple[float, int, str]]] = {
+            group: SortedList() for group in state.groups
+        }
+        super().attach(state)
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n) in the group's queue."""
+        self._queues[job.pool.group].add(_rank(job))
+
+    def left(self, job: JobState) -> None:
+        """O(log n) in the group's queue."""
+        self._queues[job.pool.group].remove(_rank(job))
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Start the least service of the groups that changed; one that does not fit blocks the rest."""
+        for group in self.state.dirty_groups():
+            queue = self._queues[group]
+            while queue:
+                job = self.state.jobs[queue[0][2]]
+                if job.width > job.pool.idle:
+                    break
+                yield Start(job, stream_of(job.pool, job.width), "least service of its group")
+
+    def check(self) -> None:
+        """Every waiting job stands in its group's queue once."""
+        assert sum(map(len, self._queues.values())) == self.state.waiting
+
+
+def _rank(job: JobState) -> tuple[float, int, str]:
+    return job.run_time * job.width, job.sequence, job.job.id

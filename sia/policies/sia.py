@@ -1,0 +1,158 @@
+"""SIA with coarse forecasts (§5.3, Figs. 7 and 8).
+
+Figure 8 clears and re-makes all reservations before each spare start. All of them begin now and last
+as long as the window, so MaxReservation(now, window) is their sum: it is kept up to date for each
+group and window, and only pools that changed are looked at again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator
+from math import ceil
+
+from sia.model import Stream
+from sia.policies import Needs, Policy, Proposal, Start
+from sia.policies.lineup import Lineup
+from sia.state import GroupState, JobState, PoolState, State
+
+Queue = dict[int, OrderedDict[int, JobState]]
+"""Waiting jobs of one duration bin: by width, then in order of arrival."""
+
+
+class _Group:
+    """What is reserved in a sharing group for each window, and which widths wait in each bin."""
+
+    def __init__(self, group: GroupState, windows: int) -> None:
+        self.lineup = Lineup(group)  # pools whose head is within quota
+        self.reserved = [0] * windows
+        self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: jobs waiting
+        self.queues: dict[PoolState, list[Queue]] = {
+            pool: [{} for _ in range(windows)] for pool in group.pools
+        }
+
+
+class Sia(Policy):
+    """Dedicated starts in order within quota, then spare starts on what nobody is thought to need."""
+
+    needs = Needs(run_times=True, loads=True)
+    shares = True
+
+    def attach(self, state: State) -> None:
+        """Index waiting jobs by group, pool, duration bin and width."""
+        options = state.options
+        self._windows = options.windows
+        self._labels = [f"fits the {w:g} s for which nobody needs them" for w in options.windows]
+        self._groups = {group: _Group(group, len(options.windows)) for group in state.groups}
+        self._held: dict[PoolState, list[int]] = {
+            pool: [0] * len(options.windows) for pool in state.pools.values()
+        }
+        self._keeps = {
+            pool: [i for i, w in enumerate(options.windows) if (pool.name, w) in options.no_lending]
+            for pool in state.pools.values()
+        }
+        self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
+        super().attach(state)
+        for pool in state.pools.values():
+            state.dirty[pool] = None
+
+    def submitted(self, job: JobState) -> None:
+        """O(1). Jobs of the last bin, longer than every window, only start in order."""
+        window = bisect_left(self._windows, job.run_time)
+        if window < len(self._windows):
+            group = self._groups[job.pool.group]
+            queue = group.queues[job.pool][window].setdefault(job.width, OrderedDict())
+            queue[job.sequence] = job
+            group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
+
+    def left(self, job: JobState) -> None:
+        """O(1)."""
+        window = bisect_left(self._windows, job.run_time)
+        if window < len(self._windows):
+            group = self._groups[job.pool.group]
+            queue = group.queues[job.pool][window]
+            del queue[job.width][job.sequence]
+            if not queue[job.width]:
+                del queue[job.width]
+            group.widths[window][job.width] -= 1
+            if not group.widths[window][job.width]:
+                del group.widths[window][job.width]
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """AllocateDedicatedResources and AllocateSpareResources, in the groups that changed."""
+        state = self.state
+        for pool in state.dirty:
+            self._reserve(pool)
+        for group in state.dirty_groups():
+            own = self._groups[group]
+            while (first := own.lineup.first()) is not None:
+                assert first.head is not None
+                yield Start(first.head, Stream.DEDICATED, "head of its pool, within quota")
+                self._reserve(first)
+            narrowest = 0  # of all jobs that would be gone within the window
+            for window, widths in enumerate(own.widths):
+                if widths:
+                    narrowest = min(narrowest, *widths) if narrowest else min(widths)
+                while 0 < narrowest <= (usable := group.idle - own.reserved[window]):
+                    job = self._next_spare(own, window, usable)
+                    yield Start(job, Stream.SPARE, self._labels[window])
+                    self._reserve(job.pool)
+                    narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
+        if state.waiting:
+            tick = state.options.tick
+            yield (now // tick + 1.0) * tick
+
+    def _reserve(self, pool: PoolState) -> None:
+        """ReserveResourcesForFuture, for every window, and whether the head may start."""
+        own = self._groups[pool.group]
+        unused_quota = pool.quota - pool.dedicated
+        head = pool.head
+        if head is not None and head.width <= unused_quota:
+            own.lineup.put(pool, head.width)
+        else:
+            own.lineup.drop(pool)
+        unused_quota = max(0, unused_quota)
+        held, reserved = self._held[pool], own.reserved
+        slack = self.state.options.slack
+        for window, load in enumerate(pool.load):
+            need = pool.pending_width + load
+            if slack != 1.0:
+                need = ceil(need * slack)
+            if need > unused_quota or window in self._keeps[pool]:
+                need = unused_quota
+            if need != held[window]:
+                reserved[window] += need - held[window]
+                held[window] = need
+
+    def _next_spare(self, own: _Group, window: int, usable: int) -> JobState:
+        """The next pool's first job in order of arrival that is short and narrow enough."""
+        best: JobState | None = None
+        order: tuple[int, float, str] | None = None
+        for pool, queues in own.queues.items():
+            first = None
+            for queue in queues[: window + 1]:
+                for width, jobs in queue.items():
+                    if width <= usable:
+                        head = next(iter(jobs))
+                        if first is None or head < first:
+                            first, job = head, jobs[head]
+            if first is not None:
+                rank = (self._rank[pool], pool.ratio, pool.name)
+                if order is None or rank < order:
+                    order, best = rank, job
+        assert best is not None, "a width is counted that no job has"
+        return best
+
+    def check(self) -> None:
+        """Queues, counts and sums agree with the state."""
+        for group, own in self._groups.items():
+            own.lineup.check()
+            for window in range(len(self._windows)):
+                held = sum(self._held[pool][window] for pool in group.pools)
+                assert held == own.reserved[window], (group.name, window)
+                widths: dict[int, int] = {}
+                for queues in own.queues.values():
+                    for width, jobs in queues[window].items():
+                        widths[width] = widths.get(width, 0) + len(jobs)
+                assert widths == own.widths[window], (group.name, window)

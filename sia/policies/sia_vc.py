@@ -1,0 +1,136 @@
+"""SIA-VC: virtual clocks and a reservation for each job, all jobs known in advance (§5.1, Fig. 6).
+
+A job's virtual start time is its start in the no-sharing baseline and is never computed anew. Jobs
+are visited in that order: who can start without touching an earlier one's reservation does, the
+others reserve. Starting a job never helps one before it, so one sweep does what Fig. 6 restarts for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sortedcontainers import SortedList
+
+from sia.model import FutureJob
+from sia.plan import Plan
+from sia.policies import Needs, Policy, Proposal, Start, stream_of
+from sia.state import GroupState, JobState, State
+
+
+class SiaVc(Policy):
+    """Every pass looks at each job that waits or comes before the last one that waits."""
+
+    needs = Needs(future=True)
+    shares = True
+
+    def attach(self, state: State) -> None:
+        """Expect the future as an event."""
+        self._future: dict[str, FutureJob] = {}
+        self._unstarted: dict[GroupState, SortedList[tuple[float, int, str]]] = {
+            group: SortedList() for group in state.groups
+        }
+        self._places: dict[str, tuple[float, int, str]] = {}
+        self._waiting: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
+        self._running: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
+        self._left: list[JobState] = []
+        super().attach(state)
+
+    def revealed(self, jobs: Sequence[FutureJob]) -> None:
+        """Order all jobs by virtual start time; ties go to who comes first."""
+        for future in jobs:
+            place = (future.virtual_start, len(self._places), future.job.id)
+            self._future[future.job.id] = future
+            self._places[future.job.id] = place
+            self._unstarted[self.state.pools[future.job.pool].group].add(place)
+
+    def submitted(self, job: JobState) -> None:
+        """O(1). Raises ValueError for a job that was not foreseen."""
+        if job.job.id not in self._future:
+            raise ValueError(f"job {job.job.id}: SIA-VC was not told of it in advance")
+        self._waiting[job.pool.group][job.job.id] = job
+
+    def left(self, job: JobState) -> None:
+        """O(1); its place is given up at the next pass, as a sweep may be under way."""
+        self._left.append(job)
+        del self._waiting[job.pool.group][job.job.id]
+        if job.stream is not None:
+            self._running[job.pool.group][job.job.id] = job
+
+    def finished(self, job: JobState) -> None:
+        """O(1)."""
+        del self._running[job.pool.group][job.job.id]
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Sweep the groups in which somebody waits; ask to be woken at the next virtual start."""
+        for job in self._left:
+            self._unstarted[job.pool.group].remove(self._places[job.job.id])
+        self._left.clear()
+        wake = float("inf")
+        for group in self.state.groups:
+            if self._waiting[group]:
+                yield from self._sweep(group, now)
+            due = (self._future[job_id].virtual_start for job_id in self._waiting[group])
+            wake = min(wake, min((start for start in due if start > now), default=wake))
+        if wake < float("inf"):
+            yield wake
+
+    def _sweep(self, group: GroupState, now: float) -> Iterator[Proposal]:
+        """One pass of Fig. 6 in virtual start order, as far as the last job that fits in what is idle."""
+        fitting = {i: j for i, j in self._waiting[group].items() if j.width <= group.idle}
+        if not fitting:
+            return
+        horizon = now + max(self._future[job_id].run_time for job_id in fitting)
+        view = _View(group.idle, now)
+        for job in self._running[group].values():
+            view.reserve(job.width, now, job.start + self._future[job.job.id].run_time)
+            view.capacity += job.width
+        for virtual_start, _, job_id in self._unstarted[group]:
+            future = self._future[job_id]
+            waiting = fitting.pop(job_id, None)
+            width = future.job.width
+            if waiting is not None and width <= group.idle and view.fits(width, future.run_time):
+                yield Start(waiting, stream_of(waiting.pool, width), "delays no earlier reservation")
+                view.reserve(width, now, now + future.run_time)
+            elif virtual_start < horizon:
+                begin = max(virtual_start, now)
+                view.reserve(width, begin, begin + future.run_time)
+            if not fitting:
+                return
+
+    def check(self) -> None:
+        """Every waiting job has its place."""
+        waiting = sum(len(jobs) for jobs in self._waiting.values())
+        assert waiting == self.state.waiting
+        for group, places in self._unstarted.items():
+            left = sum(1 for job in self._left if job.pool.group is group)
+            assert len(places) >= len(self._waiting[group]) + left, group.name
+
+
+class _View:
+    """The plan of one pass, filled only when it is asked, and what it has refused before.
+
+    Reservations only grow during a pass: what did not fit once rules out all that is as wide and as
+    long.
+    """
+
+    def __init__(self, idle: int, now: float) -> None:
+        self.capacity = idle
+        self._now = now
+        self._plan = Plan()
+        self._pending: list[tuple[int, float, float]] = []
+        self._refused: dict[int, float] = {}  # width: least run time that did not fit
+
+    def reserve(self, width: int, start: float, end: float) -> None:
+        self._pending.append((width, start, end))
+
+    def fits(self, width: int, run_time: float) -> bool:
+        if any(width >= w and run_time >= t for w, t in self._refused.items()):
+            return False
+        for gpus, start, end in self._pending:
+            if end > start:
+                self._plan.reserve(gpus, start, end)
+        self._pending.clear()
+        fits = self._plan.max_reservation(self._now, self._now + run_time) + width <= self.capacity
+        if not fits:
+            self._refused[width] = run_time
+        return fits

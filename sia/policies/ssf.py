@@ -1,0 +1,47 @@
+"""Shortest service first in each pool, no sharing (§4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sortedcontainers import SortedList
+
+from sia.model import Stream
+from sia.policies import Needs, Policy, Proposal, Start
+from sia.state import JobState, PoolState, State
+
+
+class Ssf(Policy):
+    """The job with least run time · width starts when it fits in the quota, and blocks until then."""
+
+    needs = Needs(run_times=True)
+
+    def attach(self, state: State) -> None:
+        """Keep each pool's queue in order of service; ties go to who came first."""
+        self._queues: dict[PoolState, SortedList[tuple[float, int]]] = {
+            pool: SortedList() for pool in state.pools.values()
+        }
+        super().attach(state)
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n) in the pool's queue."""
+        self._queues[job.pool].add((job.run_time * job.width, job.sequence))
+
+    def left(self, job: JobState) -> None:
+        """O(log n) in the pool's queue."""
+        self._queues[job.pool].remove((job.run_time * job.width, job.sequence))
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Start the least service of the pools that changed."""
+        for pool in self.state.dirty:
+            queue = self._queues[pool]
+            while queue:
+                job = pool.pending[queue[0][1]]
+                if pool.dedicated + job.width > pool.quota:
+                    break
+                yield Start(job, Stream.DEDICATED, "least service of its pool, within quota")
+
+    def check(self) -> None:
+        """Every waiting job stands in its queue once."""
+        for pool, queue in self._queues.items():
+            assert sorted(sequence for _, sequence in queue) == list(pool.pending), pool.name

@@ -1,0 +1,172 @@
+"""What the core knows: pools, sharing groups and jobs.
+
+Policies read all of it and write none of it; `sia.commit` is the only writer. Each class asserts its
+own invariants in `check()`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.model import Job, Options, Pool, Stream
+
+
+class JobState:
+    """A job that waits (`stream` is None) or runs."""
+
+    __slots__ = ("job", "loans", "pool", "run_time", "sequence", "start", "stream", "width")
+
+    def __init__(self, job: Job, pool: PoolState, run_time: float, sequence: int) -> None:
+        """Take `run_time` as an estimate in seconds; `sequence` is the order of arrival."""
+        self.job = job
+        self.pool = pool
+        self.width = job.width
+        self.run_time = run_time
+        self.sequence = sequence
+        self.stream: Stream | None = None
+        self.start = 0.0
+        self.loans: dict[PoolState, int] = {}
+
+
+class PoolState:
+    """A pool: its queue, what runs of it, what it lends. All counts are GPUs."""
+
+    __slots__ = (
+        "dedicated",
+        "group",
+        "lent",
+        "lent_to",
+        "load",
+        "name",
+        "pending",
+        "pending_width",
+        "quota",
+        "spare",
+        "unused",
+    )
+
+    def __init__(self, pool: Pool, group: GroupState, windows: int) -> None:
+        """Start with all of `pool.quota` unused and no load foreseen in any window."""
+        self.name = pool.name
+        self.group = group
+        self.quota = pool.quota
+        self.dedicated = 0  # GPUs of its running dedicated jobs
+        self.spare = 0  # GPUs of its running spare jobs, wherever they are
+        self.lent = 0  # GPUs of its quota that spare jobs use, its own ones included
+        self.lent_to: dict[str, JobState] = {}
+        self.unused = pool.quota
+        self.pending: OrderedDict[int, JobState] = OrderedDict()  # by order of arrival
+        self.pending_width = 0
+        self.load = [0] * windows  # TotalNewLoad of each window
+
+    @property
+    def head(self) -> JobState | None:
+        """The job that has waited longest."""
+        for waiting in self.pending.values():
+            return waiting
+        return None
+
+    @property
+    def ratio(self) -> float:
+        """CurrentAllocation / Quota: who is visited first (§5.3). Exact: `limits.MAX_QUOTA`."""
+        return (self.dedicated + self.spare) / self.quota if self.quota else float("inf")
+
+    @property
+    def idle(self) -> int:
+        """GPUs that a job of this pool could start on now, its own unused ones and others'."""
+        return self.group.idle
+
+    def check(self) -> None:
+        """Assert that queue, allocations and loans fit together."""
+        assert 0 <= self.quota <= MAX_QUOTA, self.name
+        assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
+        assert self.pending_width == sum(w.width for w in self.pending.values()), self.name
+        assert all(w.stream is None and w.pool is self for w in self.pending.values()), self.name
+        assert list(self.pending) == sorted(self.pending), self.name
+        assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
+        assert self.lent == sum(j.loans[self] for j in self.lent_to.values()), self.name
+
+
+class GroupState:
+    """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
+
+    __slots__ = ("idle", "name", "pools")
+
+    def __init__(self, name: str) -> None:
+        """Start without pools."""
+        self.name = name
+        self.pools: list[PoolState] = []
+        self.idle = 0  # sum of what the pools do not use
+
+    def check(self) -> None:
+        """Assert that the sums are those of the pools."""
+        assert self.idle == sum(p.unused for p in self.pools), self.name
+        quota = sum(max(p.quota, p.dedicated) for p in self.pools)
+        assert quota <= MAX_GROUP, self.name
+        overdrawn = any(p.unused < 0 for p in self.pools)
+        running = sum(p.dedicated + p.spare for p in self.pools)
+        assert overdrawn or running <= quota, f"{self.name}: {running} GPUs run, {quota} are there"
+        assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
+        assert not overdrawn or all(p.unused <= 0 for p in self.pools), self.name
+
+
+class State:
+    """All pools, groups and jobs of a cluster at one moment."""
+
+    def __init__(self, pools: Iterable[Pool], options: Options) -> None:
+        """Build an empty cluster. Raises ValueError on two pools of one name, or sizes beyond limits."""
+        self.options = options
+        self.now = float("-inf")
+        self.groups: list[GroupState] = []
+        self.pools: dict[str, PoolState] = {}
+        self.jobs: dict[str, JobState] = {}
+        self.waiting = 0
+        self.arrivals = 0
+        self.dirty: dict[PoolState, None] = {}  # pools that changed since the last pass
+        shared: dict[str, GroupState] = {}
+        for pool in sorted(pools, key=lambda p: p.name):  # ties between pools go by name
+            if pool.name in self.pools:
+                raise ValueError(f"pool {pool.name!r} stands twice")
+            if not 0 <= pool.quota <= MAX_QUOTA:
+                raise ValueError(f"pool {pool.name!r}: a quota is 0 to {MAX_QUOTA}")
+            group = shared.get(pool.group) if pool.share else GroupState(f"{pool.name} alone")
+            if group is None:
+                group = shared[pool.group] = GroupState(pool.group)
+            if not group.pools:
+                self.groups.append(group)
+            state = self.pools[pool.name] = PoolState(pool, group, len(options.windows))
+            group.pools.append(state)
+            group.idle += state.unused
+        if any(group.idle > MAX_GROUP for group in self.groups):
+            raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
+
+    def dirty_groups(self) -> list[GroupState]:
+        """Groups of the pools that changed since the last pass, in the order of the changes."""
+        return list(dict.fromkeys(pool.group for pool in self.dirty))
+
+    def check(self) -> None:
+        """Assert every invariant of the cluster; O(jobs + pools)."""
+        for pool in self.pools.values():
+            pool.check()
+        for group in self.groups:
+            group.check()
+        waiting = sum(len(p.pending) for p in self.pools.values())
+        assert waiting == self.waiting, "waiting jobs"
+        dedicated = dict.fromkeys(self.pools.values(), 0)
+        spare = dict.fromkeys(self.pools.values(), 0)
+        for state in self.jobs.values():
+            if state.stream is Stream.DEDICATED:
+                dedicated[state.pool] += state.width
+                assert not state.loans, state.job.id
+            elif state.stream is Stream.SPARE:
+                spare[state.pool] += state.width
+                assert sum(state.loans.values()) == state.width, state.job.id
+                assert all(p.group is state.pool.group for p in state.loans), state.job.id
+                assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
+            else:
+                assert state.pool.pending[state.sequence] is state, state.job.id
+        for pool in self.pools.values():
+            assert pool.dedicated == dedicated[pool], pool.name
+            assert pool.spare == spare[pool], pool.name
