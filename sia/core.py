@@ -15,7 +15,9 @@ from sia.state import State
 class Core:
     """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else."""
 
-    def __init__(self, pools: Iterable[Pool], policy: Policy, options: Options | None = None) -> None:
+    def __init__(
+        self, pools: Iterable[Pool], policy: Policy, options: Options | None = None
+    ) -> None:
         """Build an empty cluster. Raises ValueError as `State` does."""
         self.state = State(pools, options or Options())
         self.policy = policy

@@ -21,3 +21,7 @@ MAX_WINDOWS = 16
 SLOWED = 1e-3
 """Seconds by which a job must end later than in the baseline to count as slowed: less is rounding
 of float64 times."""
+
+MAX_IDLE_WAKES = 10_000
+"""Wakes in a row, with nothing running, after which a playout ends: by then (35 days of ticks) every
+forecast is older than its longest window, and what still waits can never start."""

@@ -8,8 +8,17 @@ from typing import NamedTuple
 
 from sia.core import Core
 from sia.decisions import Decision, StartJob, WakeAt
-from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted, PoolChanged, TimePassed
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    FutureRevealed,
+    JobFinished,
+    JobSubmitted,
+    PoolChanged,
+    TimePassed,
+)
 from sia.forecasts import Loads, RunTimes
+from sia.limits import MAX_IDLE_WAKES
 from sia.model import Job
 
 
@@ -34,30 +43,32 @@ def play(
     *,
     run_times: RunTimes | None = None,
     loads: Loads | None = None,
-    quotas: Sequence[PoolChanged] = (),
+    facts: Sequence[PoolChanged | FutureRevealed] = (),
     running: Sequence[tuple[float, str]] = (),
 ) -> Iterator[Instant]:
     """Play until every job has ended or nothing can happen any more; one step an instant.
 
-    `arrivals` and `quotas` are in order of time; `running` are the (end, job id) of jobs that the
-    core already runs. Without `run_times` jobs come with the estimate 0, without `loads` nothing is
+    `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
+    that the core already runs. Without `run_times` jobs come with the estimate 0, without `loads` nothing is
     foreseen. Jobs that can never start stay in the core's queues.
     """
-    ends: list[tuple[float, int, int]] = []  # time, order of the start, position in arrivals
     names = [job_id for _, job_id in running]
-    ends = [(end, i - len(names), i - len(names)) for i, (end, _) in enumerate(running)]
+    ends = [  # time, order of the start, position in arrivals (negative: in names)
+        (end, i - len(names), i - len(names)) for i, (end, _) in enumerate(running)
+    ]
     heapify(ends)
     positions = {arrival.job.id: i for i, arrival in enumerate(arrivals)}
     infinity = float("inf")
     submits = [arrival.job.submit for arrival in arrivals]
     submits.append(infinity)
-    changes = [change.time for change in quotas]
-    changes.append(infinity)
-    next_arrival = next_change = starts = 0
+    fact_times = [fact.time for fact in facts]
+    fact_times.append(infinity)
+    next_arrival = next_fact = starts = 0
     wake = infinity
+    idle_wakes = 0
     step = core.step
     while True:
-        now = min(submits[next_arrival], changes[next_change], wake)
+        now = min(submits[next_arrival], fact_times[next_fact], wake)
         if ends and ends[0][0] < now:
             now = ends[0][0]
         if now == infinity:
@@ -69,9 +80,9 @@ def play(
             if run_times is not None and position >= 0:
                 run_times.finished(*arrivals[position])
             events.append(JobFinished(now, job_id))
-        while changes[next_change] == now:
-            events.append(quotas[next_change])
-            next_change += 1
+        while fact_times[next_fact] == now:
+            events.append(facts[next_fact])
+            next_fact += 1
         while submits[next_arrival] == now:
             job = arrivals[next_arrival].job
             next_arrival += 1
@@ -85,6 +96,9 @@ def play(
             events.append(TimePassed(now))
             wake = infinity
         decisions = step(now, events)
+        idle_wakes = idle_wakes + 1 if len(events) == len(decisions) == 1 and not ends else 0
+        if idle_wakes > MAX_IDLE_WAKES:
+            return
         for decision in decisions:
             if type(decision) is StartJob:
                 position = positions[decision.job_id]

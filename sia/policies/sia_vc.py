@@ -89,7 +89,9 @@ class SiaVc(Policy):
             waiting = fitting.pop(job_id, None)
             width = future.job.width
             if waiting is not None and width <= group.idle and view.fits(width, future.run_time):
-                yield Start(waiting, stream_of(waiting.pool, width), "delays no earlier reservation")
+                yield Start(
+                    waiting, stream_of(waiting.pool, width), "delays no earlier reservation"
+                )
                 view.reserve(width, now, now + future.run_time)
             elif virtual_start < horizon:
                 begin = max(virtual_start, now)

@@ -1,0 +1,1 @@
+"""Job logs in, schedules and reports out: virtual time drives the core."""

@@ -1,0 +1,29 @@
+"""Publishers' local times, as seconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+DAY = 86400.0
+EMPTY = ("", "None", "NULL", "null", "nan", "NaN")
+"""How publishers write that a time is not known."""
+
+
+def seconds(text: str | None) -> float | None:
+    """`YYYY-MM-DD[ HH:MM:SS]` as seconds of the Unix epoch, the local clock taken as if it were UTC.
+
+    None where it is not known. Raises ValueError for other texts.
+    """
+    if text is None or text.strip() in EMPTY:
+        return None
+    return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp()
+
+
+def midnight(time: float) -> float:
+    """The start of that day, which importers take as second 0."""
+    return time // DAY * DAY
+
+
+def day(time: float) -> str:
+    """The date of an epoch second, for notes."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")

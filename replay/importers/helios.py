@@ -1,0 +1,131 @@
+"""SenseTime Helios: `cluster_log.csv` and `cluster_gpu_number.csv`.
+
+The log has a row a job: job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,
+end_time,duration,queue; local times, duration and queue in seconds. The other file has a row a day
+and a column a virtual cluster: its GPUs, 0 where it does not exist. A virtual cluster is a pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from replay.errors import UserError
+from replay.importers.clock import EMPTY, day, midnight, seconds
+from replay.read import BadCell, columns_of, number, open_table, shown, whole
+from replay.trace import PoolTable, Trace
+from sia.events import PoolChanged
+from sia.model import Job, Pool
+from sia.playout import Arrival
+
+COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "start_time", "duration")
+
+
+def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
+    """GPU jobs that ran, from midnight of the first submission's day on; pools by day if given."""
+    jobs: list[tuple[float, Job, float, str]] = []
+    dropped: Counter[str] = Counter()
+    ids: set[str] = set()
+    with open_table(log) as table:
+        at = columns_of(log, table.header, COLUMNS)
+        for row in table.rows:
+            try:
+                found = _job(row.cells, at, len(table.header), dropped)
+                if found is not None and found[1].id in ids:
+                    raise BadCell(
+                        "job_id", f"{shown(found[1].id)} stands twice", "keep one row", ""
+                    )
+            except BadCell as bad:
+                raise UserError(
+                    f"{log}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
+                ) from None
+            if found is not None:
+                ids.add(found[1].id)
+                jobs.append(found)
+    if not jobs:
+        raise UserError(f"{log}: no GPU job that ran is in it ({_counts(dropped)})")
+    jobs.sort(key=lambda job: job[0])
+    origin = midnight(jobs[0][0])
+    arrivals = [
+        Arrival(Job(j.id, j.pool, submit - origin, j.width, j.user), duration)
+        for submit, j, duration, _ in jobs
+    ]
+    extras = {job.id: (state,) for _, job, _, state in jobs}
+    note = f"second 0 is {day(origin)} 00:00:00, local time of the cluster"
+    trace = Trace(arrivals, ("state",), extras, dropped, [note])
+    return trace, None if pools is None else _pools(pools, origin)
+
+
+def _job(
+    cells: Sequence[str], at: dict[str, int], width: int, dropped: Counter[str]
+) -> tuple[float, Job, float, str] | None:
+    """(submit, job, duration, state), or None with the reason counted."""
+    if len(cells) != width:
+        raise BadCell(
+            "job_id", f"the row has {len(cells)} cells, the header {width}", "mend it", ""
+        )
+    gpus = whole(cells, "gpu_num", at["gpu_num"], least=0)
+    if gpus == 0:
+        dropped["CPU job"] += 1
+        return None
+    submit = _time(cells, "submit_time", at)
+    if submit is None:
+        raise BadCell("submit_time", "it is empty", "write YYYY-MM-DD HH:MM:SS", "")
+    if _time(cells, "start_time", at) is None or cells[at["duration"]].strip() in EMPTY:
+        dropped["never started"] += 1
+        return None
+    duration = number(cells, "duration", at["duration"], zero=True)
+    if duration == 0:
+        dropped["ran for 0 seconds"] += 1
+        return None
+    job = Job(cells[at["job_id"]], cells[at["vc"]], 0.0, gpus, cells[at["user"]])
+    if not job.id:
+        raise BadCell("job_id", "it is empty", "give the job an id", "")
+    return submit, job, duration, cells[at["state"]]
+
+
+def _time(cells: Sequence[str], column: str, at: dict[str, int]) -> float | None:
+    try:
+        return seconds(cells[at[column]])
+    except ValueError:
+        text = shown(cells[at[column]])
+        raise BadCell(column, f"{text} is no time", "write YYYY-MM-DD HH:MM:SS", "") from None
+
+
+def _pools(path: Path, origin: float) -> PoolTable:
+    """A change for each day on which a virtual cluster has another size than the day before."""
+    sizes: dict[str, int] = {}
+    first: dict[str, int] = {}
+    changes: list[PoolChanged] = []
+    before = float("-inf")
+    with open_table(path) as table:
+        at = columns_of(path, table.header, ("date",))
+        clusters = [name for name in table.header if name not in ("date", "total", "")]
+        for row in table.rows:
+            try:
+                if len(row.cells) != len(table.header):
+                    raise BadCell("date", f"the row has {len(row.cells)} cells", "fill it up", "")
+                date = _time(row.cells, "date", at)
+                if date is None or date <= before:
+                    raise BadCell("date", "days must ascend", "sort the rows by date", "")
+                before = date
+                quotas = {name: whole(row.cells, name, at[name], least=0) for name in clusters}
+            except BadCell as bad:
+                raise UserError(
+                    f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
+                ) from None
+            for name, quota in quotas.items():
+                if date <= origin or name not in first:
+                    first[name] = quota if date <= origin else 0
+                    sizes[name] = first[name]
+                if date > origin and sizes[name] != quota:
+                    changes.append(PoolChanged(date - origin, name, quota))
+                    sizes[name] = quota
+    if not first:
+        raise UserError(f"{path}: no day or no virtual cluster in it")
+    return PoolTable([Pool(name, quota) for name, quota in first.items()], changes)
+
+
+def _counts(dropped: Counter[str]) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "it has no rows"

@@ -1,0 +1,120 @@
+"""Microsoft Philly: `cluster_job_log`, a JSON list of jobs with their attempts.
+
+{status, vc, jobid, user, submitted_time, attempts: [{start_time, end_time, detail: [{ip, gpus}]}]}.
+Several attempts are retries. A job's width is the most GPUs of an attempt, its duration the sum of
+what its attempts ran; waits between them are not part of it. The log does not tell how many GPUs a
+virtual cluster has: pool sizes must come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from replay.errors import UserError
+from replay.importers.clock import day, midnight, seconds
+from replay.limits import MAX_JSON
+from replay.read import reading, shown
+from replay.trace import PoolTable, Trace
+from sia.limits import MAX_QUOTA
+from sia.model import Job
+from sia.playout import Arrival
+
+
+class Server(msgspec.Struct):
+    """GPUs of one server that an attempt used."""
+
+    gpus: list[str] | None = None
+
+
+class Attempt(msgspec.Struct):
+    """One run of a job; times may be empty or "None"."""
+
+    start_time: str | None = None
+    end_time: str | None = None
+    detail: list[Server] | None = None
+
+
+class Entry(msgspec.Struct):
+    """One job."""
+
+    vc: str
+    jobid: str
+    submitted_time: str | None = None
+    user: str | None = None
+    status: str = ""
+    attempts: list[Attempt] | None = None
+
+
+def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
+    """Jobs that ran, from midnight of the first submission's day on. Pool sizes are not in it."""
+    if pools is not None:
+        raise UserError(f"{pools}: a Philly log comes without pool sizes; leave this file out")
+    with reading(log):
+        if log.stat().st_size > MAX_JSON:
+            raise UserError(f"{log}: larger than {MAX_JSON} bytes; split the list")
+        text = log.read_bytes()
+    try:
+        entries = msgspec.json.decode(text, type=list[Entry])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{log}: this is not a Philly job log ({error})") from None
+    jobs: list[tuple[float, Job, float, str]] = []
+    dropped: Counter[str] = Counter()
+    retried = 0
+    ids: set[str] = set()
+    for i, entry in enumerate(entries):
+        if entry.jobid in ids:
+            raise UserError(
+                f"{log}: job {i + 1}: jobid {shown(entry.jobid)} stands twice; keep one"
+            )
+        ids.add(entry.jobid)
+        try:
+            found = _job(entry, dropped)
+        except ValueError as error:
+            raise UserError(f"{log}: job {i + 1}, {shown(entry.jobid)}: {error}") from None
+        if found is not None:
+            jobs.append(found)
+            retried += len(entry.attempts or ()) > 1
+    if not jobs:
+        raise UserError(f"{log}: no job that ran is in it ({dict(dropped)})")
+    jobs.sort(key=lambda job: job[0])
+    origin = midnight(jobs[0][0])
+    arrivals = [
+        Arrival(Job(j.id, j.pool, submit - origin, j.width, j.user), duration)
+        for submit, j, duration, _ in jobs
+    ]
+    notes = [f"second 0 is {day(origin)} 00:00:00, local time of the cluster"]
+    if retried:
+        notes.append(f"{retried} jobs were retried; their duration is the sum of their attempts")
+    extras = {job.id: (status,) for _, job, _, status in jobs}
+    return Trace(arrivals, ("state",), extras, dropped, notes), None
+
+
+def _job(entry: Entry, dropped: Counter[str]) -> tuple[float, Job, float, str] | None:
+    """(submit, job, duration, status), or None with the reason counted. Raises ValueError."""
+    submit = seconds(entry.submitted_time)
+    if submit is None:
+        dropped["without a submission time"] += 1
+        return None
+    width, duration, begun = 0, 0.0, False
+    for attempt in entry.attempts or ():
+        start, end = seconds(attempt.start_time), seconds(attempt.end_time)
+        begun |= start is not None
+        gpus = sum(len(server.gpus or ()) for server in attempt.detail or ())
+        if start is not None and end is not None and gpus:
+            width = max(width, gpus)
+            duration += max(0.0, end - start)
+    if not begun:
+        dropped["never started"] += 1
+    elif not width:
+        dropped["no attempt with an end and GPUs"] += 1
+    elif not duration:
+        dropped["ran for 0 seconds"] += 1
+    elif width > MAX_QUOTA:
+        raise ValueError(f"{width} GPUs are more than a pool may have")
+    else:
+        job = Job(entry.jobid, entry.vc, 0.0, width, entry.user or "")
+        return submit, job, duration, entry.status
+    return None

@@ -1,0 +1,20 @@
+"""Limits of what is read and drawn, with their reasons."""
+
+MAX_LINE = 2**20
+"""Characters of one line of a text file. Real rows have hundreds; a longer line is no job log, and
+reading on would fill the memory with it."""
+
+MAX_JSON = 2**30
+"""Bytes of one JSON log. Philly's whole log has 70 MB; JSON is read whole."""
+
+POOLS_DRAWN = 16
+"""Pools with a time line in the report, those with most GPU-hours asked for: more make no picture."""
+
+POINTS_DRAWN = 400
+"""Points of a curve in the report: about one per pixel of its width."""
+
+ROWS_SHOWN = 40
+"""Pools in a terminal table, those with most jobs; `summary.json` holds all."""
+
+MAX_JOBS_MADE = 10_000_000
+"""Jobs that `sia trace synth` will make: more would not fit in memory."""

@@ -1,0 +1,136 @@
+"""Results appear whole or not at all: written aside, then renamed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replay.errors import UserError
+from replay.run import Schedule
+from replay.trace import PoolTable, Trace
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into; its entries replace those of the same name in `out` at the end.
+
+    Nothing is left behind when the block fails. Raises UserError where `out` cannot be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; give --out the name of a folder")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    except OSError as error:
+        raise UserError(
+            f"{out}: cannot be written ({error.strerror}); give --out a folder that can"
+        ) from None
+    try:
+        new, old = aside / "new", aside / "old"
+        new.mkdir()
+        old.mkdir()
+        yield new
+        out.mkdir(exist_ok=True)
+        for entry in sorted(new.iterdir()):
+            place = out / entry.name
+            if place.exists():
+                place.rename(old / entry.name)
+            entry.rename(place)
+    except OSError as error:
+        where = error.filename or out
+        raise UserError(
+            f"{where}: cannot be written ({error.strerror}); nothing was changed, mend it and repeat"
+        ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write CSV; floats are written so that reading gives the same float back."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people and scripts; the same value gives the same bytes."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    path.write_bytes(text + b"\n")
+
+
+def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
+    """Write `jobs.csv`, and `loans.csv` where GPUs were shared."""
+    folder.mkdir()
+    rows = []
+    for (job, duration), start, spare in zip(
+        trace.arrivals, schedule.starts, schedule.spare, strict=True
+    ):
+        if start is not None:
+            stream = "spare" if spare else "dedicated"
+            end = start + duration
+            rows.append((job.id, job.pool, job.submit, job.width, start, end, stream, ""))
+    header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
+    write_rows(folder / "jobs.csv", header, rows)
+    write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), schedule.loans)
+
+
+def write_trace(path: Path, trace: Trace) -> None:
+    """Write a canonical job log, further columns included; `.gz` and `.parquet` by the name."""
+    header = ("job_id", "pool", "submit", "width", "duration", "user", "name", *trace.columns)
+    blank = ("",) * len(trace.columns)
+    rows = (
+        (j.id, j.pool, j.submit, j.width, d, j.user, j.name, *trace.extras.get(j.id, blank))
+        for j, d in trace.arrivals
+    )
+    if path.suffix == ".parquet":
+        _write_parquet(path, header, rows)
+    else:
+        write_rows(path, header, rows)
+
+
+def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    try:
+        import duckdb  # noqa: PLC0415  an extra, loaded only where it is needed
+    except ImportError:
+        raise UserError(
+            f"{path}: writing Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
+        ) from None
+    handle, text = tempfile.mkstemp(suffix=".csv", dir=path.parent)
+    os.close(handle)
+    try:
+        write_rows(Path(text), header, rows)
+        types = {"submit": "DOUBLE", "width": "BIGINT", "duration": "DOUBLE"}
+        columns = {name: types.get(name, "VARCHAR") for name in header}
+        table = duckdb.connect().read_csv(text, header=True, columns=columns, quotechar='"')
+        table.write_parquet(str(path))
+    finally:
+        Path(text).unlink()
+
+
+def write_pools(path: Path, table: PoolTable) -> None:
+    """Write a pools file; column `from` only where a quota changes."""
+    varies = bool(table.changes)
+    named = any(pool.group or not pool.share for pool in table.pools)
+    header = ["pool", "quota"]
+    header += ["from"] if varies else []
+    header += ["group", "share"] if named else []
+    blank = ("",) * len(table.columns)
+    rows = []
+    for pool in table.pools:
+        steps = [(0.0, pool.quota)]
+        steps += [(c.time, c.quota) for c in table.changes if c.pool == pool.name]
+        for begin, quota in steps:
+            row: list[Any] = [pool.name, quota]
+            row += [begin] if varies else []
+            row += [pool.group, "yes" if pool.share else "no"] if named else []
+            rows.append([*row, *table.extras.get(pool.name, blank)])
+    write_rows(path, [*header, *table.columns], rows)

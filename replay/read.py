@@ -1,0 +1,360 @@
+"""Canonical job logs and pools files, CSV (.gz too) or Parquet, each row checked at the door.
+
+Bad input is refused whole, with file, row, column and the mend; or, where asked, bad rows are left
+out and counted by reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from math import isfinite
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from replay.errors import UserError
+from replay.limits import MAX_LINE
+from replay.trace import KNOWN, REQUIRED, PoolTable, Trace
+from sia.events import PoolChanged
+from sia.limits import MAX_QUOTA
+from sia.model import Job, Pool
+from sia.playout import Arrival
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+YES = ("", "yes", "true", "1")
+NO = ("no", "false", "0")
+
+
+class BadCell(Exception):
+    """What is wrong with a row: in which column, how to mend it, and under which name to count it."""
+
+    def __init__(self, column: str, problem: str, mend: str, reason: str) -> None:
+        """`problem` and `mend` are for people, `reason` counts rows of one kind."""
+        super().__init__(problem)
+        self.column, self.problem, self.mend, self.reason = column, problem, mend, reason
+
+
+class Row(NamedTuple):
+    """The number of a row in its file (a line for text) and its cells as text."""
+
+    number: int
+    cells: Sequence[str]
+
+
+class Table(NamedTuple):
+    """A file's header and its rows, read as they are asked for."""
+
+    header: list[str]
+    rows: Iterator[Row]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say in one line what a file's reading failed on."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; check the path") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); name a readable file"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"{path}: the compressed file is cut off or damaged ({error}); fetch it again"
+        ) from None
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}: this is not text; give a CSV file (.gz too) or a Parquet file"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+@contextmanager
+def open_table(path: Path) -> Iterator[Table]:
+    """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError."""
+    with reading(path), path.open("rb") as file:
+        magic = file.read(4)
+        file.seek(0)
+        if magic == PARQUET_MAGIC:
+            yield _parquet(path)
+        else:
+            yield from _open_csv(path, file, zipped=magic[:2] == GZIP_MAGIC)
+
+
+def _open_csv(path: Path, file: BinaryIO, *, zipped: bool) -> Iterator[Table]:
+    binary = gzip.GzipFile(fileobj=file) if zipped else file
+    with TextIOWrapper(binary, encoding="utf-8-sig", newline="") as text:
+        rows = _csv_rows(path, text)
+        header = next(rows, None)
+        if header is None:
+            raise UserError(f"{path}: the file is empty; its first line must name the columns")
+        yield Table([name.strip() for name in header.cells], rows)
+
+
+def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Row]:
+    reader = csv.reader(_lines(path, text), strict=True)
+    try:
+        for cells in reader:
+            if cells:
+                yield Row(reader.line_num, cells)
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: row {reader.line_num}: this is not CSV ({error}); mend or remove the row"
+        ) from None
+
+
+def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
+    number = 0
+    while line := text.readline(MAX_LINE):
+        number += 1
+        if len(line) == MAX_LINE and not line.endswith("\n"):
+            raise UserError(
+                f"{path}: row {number}: longer than {MAX_LINE} characters; this is no job log"
+            )
+        yield line
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        import duckdb  # noqa: PLC0415  an extra, loaded only where it is needed
+    except ImportError:
+        raise UserError(
+            f"{path}: reading Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
+        ) from None
+    try:
+        result = duckdb.connect().execute("SELECT * FROM read_parquet(?)", [str(path)])
+    except duckdb.Error as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"{path}: this Parquet file cannot be read ({problem})") from None
+    header = [column[0] for column in result.description or ()]
+
+    def rows() -> Iterator[Row]:
+        number = 0
+        while chunk := result.fetchmany(10_000):
+            for cells in chunk:
+                number += 1
+                yield Row(number, ["" if cell is None else str(cell) for cell in cells])
+
+    return Table(header, rows())
+
+
+def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> dict[str, int]:
+    """Where each column stands. Raises UserError where one is missing or stands twice."""
+    missing = [name for name in required if name not in header]
+    if missing:
+        raise UserError(
+            f"{path}: row 1: column {', '.join(missing)} is missing; "
+            f"the header must name {','.join(required)}"
+        )
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise UserError(f"{path}: row 1: column {twice[0]} stands twice; remove one")
+    return {name: i for i, name in enumerate(header)}
+
+
+def number(cells: Sequence[str], column: str, at: int, *, zero: bool) -> float:
+    """A finite number of at least 0, or above it. Raises BadCell."""
+    text = cells[at]
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadCell(
+            column, f"{shown(text)} is no number", "write seconds", f"{column} is no number"
+        ) from None
+    if not isfinite(value):
+        raise BadCell(
+            column, f"{shown(text)} is not finite", "write seconds", f"{column} is not finite"
+        )
+    if value < 0:
+        raise BadCell(
+            column,
+            f"{shown(text)} is negative",
+            "shift all times so that the first is 0 or later" if zero else "write seconds above 0",
+            f"{column} is negative",
+        )
+    if value == 0 and not zero:
+        raise BadCell(column, "it is 0", "write seconds above 0", f"{column} is zero")
+    return value
+
+
+def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
+    """A whole number from `least` to the quota limit. Raises BadCell."""
+    text = cells[at]
+    mend = f"write a whole number from {least} to {MAX_QUOTA}"
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadCell(
+            column, f"{shown(text)} is no number", mend, f"{column} is no number"
+        ) from None
+    if not least <= value <= MAX_QUOTA or value != int(value):
+        raise BadCell(
+            column, f"it is {shown(text)}", mend, f"{column} is no whole number from {least} up"
+        )
+    return int(value)
+
+
+def shown(text: str) -> str:
+    """A cell as an error shows it: short, and with its odd characters spelled out."""
+    return ascii(text if len(text) <= 40 else text[:37] + "...")
+
+
+def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
+    """Read a canonical job log. Raises UserError; with `skip_invalid` bad rows are counted instead."""
+    with open_table(path) as table:
+        at = columns_of(path, table.header, REQUIRED)
+        parse = _JobParser(at, len(table.header))
+        kept = tuple(name for name in table.header if name and name not in REQUIRED + KNOWN)
+        spots = [at[name] for name in kept]
+        arrivals: list[Arrival] = []
+        extras: dict[str, tuple[str, ...]] = {}
+        dropped: Counter[str] = Counter()
+        seen: set[str] = set()
+        for row in table.rows:
+            try:
+                arrival = parse(row.cells)
+                if arrival.job.id in seen:
+                    raise BadCell(
+                        "job_id",
+                        f"{shown(arrival.job.id)} stands twice",
+                        "give every job an id of its own",
+                        "job_id stands twice",
+                    )
+            except BadCell as bad:
+                if not skip_invalid:
+                    raise UserError(
+                        f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
+                        f"{bad.mend}, or leave such rows out with --skip-invalid"
+                    ) from None
+                dropped[f"invalid: {bad.reason}"] += 1
+                continue
+            seen.add(arrival.job.id)
+            arrivals.append(arrival)
+            if spots:
+                extras[arrival.job.id] = tuple([row.cells[i] for i in spots])
+    if not arrivals:
+        raise UserError(f"{path}: no valid job in it; every row is missing or was left out")
+    notes = []
+    if any(a.job.submit > b.job.submit for a, b in zip(arrivals, arrivals[1:], strict=False)):
+        arrivals.sort(key=lambda arrival: arrival.job.submit)
+        notes.append("rows were not in order of submission and have been sorted")
+    return Trace(arrivals, kept, extras, dropped, notes)
+
+
+class _JobParser:
+    """Turn the cells of a row into an arrival; the common case first, what is wrong afterwards."""
+
+    def __init__(self, at: dict[str, int], width: int) -> None:
+        self._cells = width
+        self._required = [at[name] for name in REQUIRED]
+        self._user, self._name = (at.get(name, -1) for name in KNOWN)
+
+    def __call__(self, cells: Sequence[str]) -> Arrival:
+        job_id, pool, submit, width, duration = self._required
+        try:
+            if len(cells) == self._cells:
+                begin, gpus, seconds = (
+                    float(cells[submit]),
+                    int(cells[width]),
+                    float(cells[duration]),
+                )
+                if (
+                    0 <= begin < 1e15
+                    and 0 < gpus <= MAX_QUOTA
+                    and 0 < seconds < 1e15
+                    and cells[job_id]
+                ):
+                    return self._arrival(cells, begin, gpus, seconds)
+        except ValueError:
+            pass
+        return self._carefully(cells)
+
+    def _carefully(self, cells: Sequence[str]) -> Arrival:
+        job_id, pool, submit, width, duration = self._required
+        if len(cells) != self._cells:
+            raise BadCell(
+                "job_id",
+                f"the row has {len(cells)} cells, the header {self._cells}",
+                "give the row a cell for each column",
+                "wrong number of cells",
+            )
+        if not cells[job_id]:
+            raise BadCell("job_id", "it is empty", "give the job an id", "job_id is empty")
+        return self._arrival(
+            cells,
+            number(cells, "submit", submit, zero=True),
+            whole(cells, "width", width, least=1),
+            number(cells, "duration", duration, zero=False),
+        )
+
+    def _arrival(self, cells: Sequence[str], begin: float, gpus: int, seconds: float) -> Arrival:
+        user = cells[self._user] if self._user >= 0 else ""
+        name = cells[self._name] if self._name >= 0 else ""
+        job = Job(cells[self._required[0]], cells[self._required[1]], begin, gpus, user, name)
+        return Arrival(job, seconds)
+
+
+def read_pools(path: Path) -> PoolTable:
+    """Read a pools file: pool,quota[,from][,group][,share][,…]. Raises UserError."""
+    steps: dict[str, list[tuple[float, int]]] = {}
+    pools: dict[str, Pool] = {}
+    extras: dict[str, tuple[str, ...]] = {}
+    with open_table(path) as table:
+        at = columns_of(path, table.header, ("pool", "quota"))
+        kept = tuple(
+            n for n in table.header if n not in ("", "pool", "quota", "from", "group", "share")
+        )
+        for row in table.rows:
+            try:
+                pool, begin = _pool(row.cells, at, len(table.header))
+                if pool.name in pools and (begin is None or begin in dict(steps[pool.name])):
+                    raise BadCell(
+                        "pool",
+                        f"{shown(pool.name)} stands twice",
+                        "give each row of one pool another time in column from",
+                        "",
+                    )
+            except BadCell as bad:
+                raise UserError(
+                    f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
+                ) from None
+            pools[pool.name] = pool
+            steps.setdefault(pool.name, []).append((begin or 0.0, pool.quota))
+            extras[pool.name] = tuple(row.cells[at[name]] for name in kept)
+    if not pools:
+        raise UserError(f"{path}: no pool in it; give one row a pool: pool,quota")
+    changes = []
+    for name, rows in steps.items():
+        rows.sort()
+        first = max((quota for quota in rows if quota[0] <= 0), default=(0.0, 0))
+        pools[name] = Pool(name, first[1], pools[name].group, pools[name].share)
+        changes += [PoolChanged(time, name, quota) for time, quota in rows if time > 0]
+    changes.sort(key=lambda change: (change.time, change.pool))
+    return PoolTable(list(pools.values()), changes, kept, extras)
+
+
+def _pool(cells: Sequence[str], at: dict[str, int], width: int) -> tuple[Pool, float | None]:
+    if len(cells) != width:
+        raise BadCell(
+            "pool", f"the row has {len(cells)} cells, the header {width}", "fill it up", ""
+        )
+    name = cells[at["pool"]]
+    if not name:
+        raise BadCell("pool", "it is empty", "name the pool", "")
+    share = cells[at["share"]].strip().lower() if "share" in at else ""
+    if share not in YES + NO:
+        raise BadCell("share", f"it is {shown(share)}", "write yes or no", "")
+    begin = None
+    if "from" in at and cells[at["from"]]:
+        begin = number(cells, "from", at["from"], zero=True)
+    quota = whole(cells, "quota", at["quota"], least=0)
+    group = cells[at["group"]] if "group" in at else ""
+    return Pool(name, quota, group, share not in NO), begin

@@ -1,0 +1,78 @@
+"""A piece of a trace: some pools, some weeks, quotas scaled to a load (§6.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import fsum
+
+from replay.errors import UserError
+from replay.trace import PoolTable, Trace
+from sia.model import Job, Pool
+from sia.playout import Arrival
+
+
+def slice_trace(
+    trace: Trace,
+    table: PoolTable,
+    *,
+    begin: float,
+    end: float,
+    pools: Sequence[str],
+    loads: Mapping[str, float] | None = None,
+) -> tuple[Trace, PoolTable]:
+    """Jobs of `pools` submitted in [begin, end), with `begin` as the new second 0.
+
+    With `loads`, each pool's quota is what makes its jobs that load: max(1, round(Σ width ·
+    duration / (load · (end − begin)))); its quota no longer changes then. Jobs wider than that are
+    left in and dropped by the replay, counted. Raises UserError for an unknown or empty pool.
+    """
+    known = {pool.name for pool in table.pools}
+    unknown = [name for name in pools if name not in known]
+    if unknown:
+        raise UserError(
+            f"--pools: there is no pool {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
+    wanted = set(pools)
+    arrivals = []
+    dropped: Counter[str] = Counter()
+    for job, duration in trace.arrivals:
+        if job.pool not in wanted:
+            dropped["of another pool"] += 1
+        elif not begin <= job.submit < end:
+            dropped["submitted outside of the piece"] += 1
+        else:
+            moved = Job(job.id, job.pool, job.submit - begin, job.width, job.user, job.name)
+            arrivals.append(Arrival(moved, duration))
+    if not arrivals:
+        raise UserError(f"no job of {', '.join(pools)} was submitted from {begin:g} s to {end:g} s")
+    extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
+    piece = Trace(arrivals, trace.columns, extras, dropped, trace.notes)
+    kept = [pool for pool in table.pools if pool.name in wanted]
+    if loads is not None:
+        work = {
+            name: fsum(a.job.width * a.duration for a in arrivals if a.job.pool == name)
+            for name in pools
+        }
+        kept = [
+            Pool(
+                p.name,
+                max(1, round(work[p.name] / (loads[p.name] * (end - begin)))),
+                p.group,
+                p.share,
+            )
+            for p in kept
+        ]
+        return piece, PoolTable(kept)
+    steps = table.quotas()
+    kept = [
+        Pool(p.name, next(q for t, q in reversed(steps[p.name]) if t <= begin), p.group, p.share)
+        for p in kept
+    ]
+    changes = [
+        type(change)(change.time - begin, change.pool, change.quota)
+        for change in table.changes
+        if change.pool in wanted and begin < change.time < end
+    ]
+    extras_of_pools = {name: row for name, row in table.extras.items() if name in wanted}
+    return piece, PoolTable(kept, changes, table.columns, extras_of_pools)

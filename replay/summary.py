@@ -1,0 +1,191 @@
+"""The measures of a replay: what `summary.json` holds and the tables show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import fsum
+from typing import Any
+
+import msgspec
+
+from replay.run import Schedule, Settings
+from replay.trace import PoolTable, Trace
+from sia import __version__
+from sia.metrics import measure
+
+
+def summarize(
+    trace: Trace,
+    table: PoolTable,
+    settings: Settings,
+    baseline: Schedule,
+    schedules: Sequence[Schedule],
+) -> dict[str, Any]:
+    """All measures of all policies, as plain values; no wall-clock time among them."""
+    return {
+        "version": __version__,
+        "seed": settings.seed,
+        "configuration": {
+            "policies": list(settings.policies),
+            "forecast": settings.forecast,
+            "durations": settings.durations,
+            "recent_windows": settings.recent,
+            "windows_s": list(settings.options.windows),
+            "warmup_s": settings.warmup,
+            "slack": settings.options.slack,
+            "spare_priority": dict(sorted(settings.options.spare_priority.items())),
+            "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
+        },
+        "trace": {
+            "jobs": len(trace.arrivals),
+            "dropped": dict(sorted(trace.dropped.items())),
+            "notes": trace.notes,
+            "pools": len(table.pools),
+        },
+        "policies": {s.policy: _policy(trace, table, settings, baseline, s) for s in schedules},
+    }
+
+
+def _policy(
+    trace: Trace, table: PoolTable, settings: Settings, baseline: Schedule, schedule: Schedule
+) -> dict[str, Any]:
+    by_pool: dict[str, list[int]] = {pool.name: [] for pool in sorted(table.pools, key=_name)}
+    for i, arrival in enumerate(trace.arrivals):
+        by_pool[arrival.job.pool].append(i)
+    everything = range(len(trace.arrivals))
+    begin, end = span(trace, settings)
+    owned = owned_seconds(table, begin, end)
+    largest = {name: max(q for _, q in steps) for name, steps in table.quotas().items()}
+    lent: dict[str, list[float]] = {name: [] for name in by_pool}
+    borrowed: dict[str, list[float]] = {name: [] for name in by_pool}
+    pool_of = {arrival.job.id: arrival.job.pool for arrival in trace.arrivals}
+    for loan in schedule.loans:
+        if loan.donor != pool_of[loan.job_id]:
+            hours = loan.gpus * (loan.end - loan.start) / 3600
+            lent[loan.donor].append(hours)
+            borrowed[pool_of[loan.job_id]].append(hours)
+    unfinished = schedule.starts.count(None)
+    ends = [
+        start + arrival.duration
+        for arrival, start in zip(trace.arrivals, schedule.starts, strict=True)
+        if start is not None
+    ]
+    return {
+        "jobs": len(trace.arrivals) - unfinished,
+        "skipped": sum(trace.dropped.values()),
+        "never_started": unfinished,
+        **_measures(trace, settings, baseline, schedule, everything),
+        "peak_gpus": _peak(trace, schedule),
+        "total_gpus": sum(largest.values()),
+        "makespan_s": max(ends, default=begin) - begin,
+        "utilisation_pct": _share(used_seconds(trace, schedule, everything, begin, end), owned),
+        "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
+        "pools": {
+            name: {
+                "quota": largest[name],
+                "jobs": len(jobs),
+                **_measures(trace, settings, baseline, schedule, jobs),
+                "median_width": _median(trace.arrivals[i].job.width for i in jobs),
+                "median_duration_s": _median(trace.arrivals[i].duration for i in jobs),
+                "load_pct": _share(
+                    fsum(
+                        trace.arrivals[i].job.width * trace.arrivals[i].duration
+                        for i in jobs
+                        if begin <= trace.arrivals[i].job.submit <= end
+                    ),
+                    owned_seconds(table, begin, end, name),
+                ),
+                "gpu_hours_lent": fsum(lent[name]),
+                "gpu_hours_borrowed": fsum(borrowed[name]),
+            }
+            for name, jobs in by_pool.items()
+        },
+    }
+
+
+def _name(pool: Any) -> str:
+    return str(pool.name)
+
+
+def span(trace: Trace, settings: Settings) -> tuple[float, float]:
+    """Seconds from the end of the warm-up, or the first submission, to the last submission.
+
+    Utilisation is taken over it: afterwards the cluster only drains.
+    """
+    if not trace.arrivals:
+        return 0.0, 0.0
+    last = trace.arrivals[-1].job.submit
+    return min(last, max(settings.warmup, trace.arrivals[0].job.submit)), last
+
+
+def owned_seconds(table: PoolTable, begin: float, end: float, name: str | None = None) -> float:
+    """GPU-seconds that a pool, or all of them, own between two times."""
+    total = []
+    for pool, steps in table.quotas().items():
+        if name in (None, pool):
+            stops = [time for time, _ in steps[1:]] + [end]
+            for (start, quota), stop in zip(steps, stops, strict=True):
+                total.append(quota * max(0.0, min(stop, end) - max(start, begin)))
+    return fsum(total)
+
+
+def used_seconds(
+    trace: Trace, schedule: Schedule, jobs: Iterable[int], begin: float, end: float
+) -> float:
+    """GPU-seconds that these jobs, by position, run between two times."""
+    used = []
+    for i in jobs:
+        start = schedule.starts[i]
+        if start is not None:
+            job, duration = trace.arrivals[i]
+            used.append(job.width * max(0.0, min(start + duration, end) - max(start, begin)))
+    return fsum(used)
+
+
+def jct_pairs(
+    trace: Trace,
+    settings: Settings,
+    baseline: Schedule,
+    schedule: Schedule,
+    jobs: Iterable[int],
+) -> list[tuple[float, float]]:
+    """(JCT, baseline JCT) in seconds of the measured ones of these jobs."""
+    pairs = []
+    for i in jobs:
+        job, duration = trace.arrivals[i]
+        start, base = schedule.starts[i], baseline.starts[i]
+        if job.submit >= settings.warmup and start is not None and base is not None:
+            pairs.append((start + duration - job.submit, base + duration - job.submit))
+    return pairs
+
+
+def _measures(
+    trace: Trace,
+    settings: Settings,
+    baseline: Schedule,
+    schedule: Schedule,
+    jobs: Iterable[int],
+) -> dict[str, Any]:
+    measures = measure(jct_pairs(trace, settings, baseline, schedule, jobs))
+    return dict(msgspec.structs.asdict(measures))
+
+
+def _peak(trace: Trace, schedule: Schedule) -> int:
+    changes = []
+    for (job, duration), start in zip(trace.arrivals, schedule.starts, strict=True):
+        if start is not None:
+            changes += [(start, job.width), (start + duration, -job.width)]
+    level = peak = 0
+    for _, change in sorted(changes):  # at one instant ends, which are negative, come first
+        level += change
+        peak = max(peak, level)
+    return peak
+
+
+def _share(part: float, whole: float) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None

@@ -1,0 +1,79 @@
+"""A job log and the pools it ran in, as the rooms above see them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sia.events import PoolChanged
+from sia.model import Pool
+from sia.playout import Arrival
+
+REQUIRED = ("job_id", "pool", "submit", "width", "duration")
+KNOWN = ("user", "name")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs in order of submission; equal submissions keep their order in the file.
+
+    `extras` are the further columns of each job's row, as text; `dropped` counts rows that are not
+    among the jobs by reason, `notes` say what else was done to them.
+    """
+
+    arrivals: Sequence[Arrival]
+    columns: tuple[str, ...] = ()
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PoolTable:
+    """Pools as they are at first, and how their quotas change. Times are seconds of the trace."""
+
+    pools: list[Pool]
+    changes: list[PoolChanged] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def quotas(self) -> dict[str, list[tuple[float, int]]]:
+        """(from, quota) of each pool, ascending; the first holds from the beginning."""
+        steps = {pool.name: [(float("-inf"), pool.quota)] for pool in self.pools}
+        for change in self.changes:
+            steps[change.pool].append((change.time, change.quota))
+        return steps
+
+
+def playable(trace: Trace, table: PoolTable) -> Trace:
+    """The jobs that their pool could ever run, the others counted by reason. O(jobs)."""
+    largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
+    kept: list[Arrival] = []
+    dropped = Counter(trace.dropped)
+    for arrival in trace.arrivals:
+        job = arrival.job
+        maxima = largest_from.get(job.pool)
+        if maxima is None:
+            dropped["of a pool that the pools file lacks"] += 1
+        elif job.width > maxima[0][1]:
+            dropped["wider than its pool"] += 1
+        elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
+            dropped["wider than its pool will ever be again"] += 1
+        else:
+            kept.append(arrival)
+    return Trace(kept, trace.columns, trace.extras, dropped, trace.notes)
+
+
+def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """For each step the largest quota from then on."""
+    largest = 0
+    maxima = []
+    for time, quota in reversed(steps):
+        largest = max(largest, quota)
+        maxima.append((time, largest))
+    return maxima[::-1]
+
+
+def _at(steps: Sequence[tuple[float, int]], time: float) -> int:
+    return next(value for begin, value in reversed(steps) if begin <= time)
