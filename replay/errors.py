@@ -1,5 +1,9 @@
 """What a user did or gave that cannot be: one line that says what, where and the mend."""
 
+from click import ClickException
 
-class UserError(Exception):
+
+class UserError(ClickException):
     """Shown as one line on stderr; the command ends with exit code 2."""
+
+    exit_code = 2

@@ -1,0 +1,50 @@
+# Everything a stranger needs: make run, make test. The other targets are for developers.
+PYTHON ?= python3
+BIN := .venv/bin
+TRACE ?=
+POOLS ?=
+OUT ?= out
+ARGS ?=
+
+.PHONY: run test check lint setup lock bench clean
+
+run: setup
+ifeq ($(TRACE),)
+	$(BIN)/sia trace synth --preset base --seed 1 --out $(OUT)/workload
+	$(BIN)/sia replay --trace $(OUT)/workload/trace.csv --pools $(OUT)/workload/pools.csv --out $(OUT) $(ARGS)
+else
+	$(if $(POOLS),,$(error POOLS is missing: make run TRACE=log.csv POOLS=pools.csv))
+	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --out $(OUT) $(ARGS)
+endif
+
+test: setup
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint test
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sia needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo "Python has no venv: apt-get install python3-venv"; exit 2; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Needs uv. One lock file for every supported Python.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
+		--no-header pyproject.toml requirements.build.in -o requirements.lock
+
+clean:
+	rm -rf .venv out

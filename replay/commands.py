@@ -1,0 +1,206 @@
+"""`sia replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from predictors.sliding import RECENT
+from replay.errors import UserError
+from replay.output import whole_folder, write_json, write_schedule
+from replay.read import read_pools, read_trace
+from replay.run import DURATIONS, FORECASTS, Settings, replay_all
+from replay.summary import summarize
+from replay.text import Seconds, parse_seconds
+from replay.trace import PoolTable, Trace, playable
+from sia.limits import MAX_WINDOWS
+from sia.model import Options
+from sia.policies import names
+
+
+class Names(click.ParamType):
+    """Names of installed policies, separated by commas."""
+
+    name = "names"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        """Each name once, in the order given."""
+        known = names()
+        chosen = [name.strip() for name in str(value).split(",")]
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            self.fail(f"there is no policy {unknown[0]!r}; there are {', '.join(known)}", param, ctx)
+        return list(dict.fromkeys(chosen))
+
+
+class Windows(click.ParamType):
+    """Ascending times, separated by commas."""
+
+    name = "times"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Seconds of each window."""
+        try:
+            windows = tuple(parse_seconds(part) for part in str(value).split(","))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        ascending = all(a < b for a, b in zip((0.0, *windows), windows, strict=False))
+        if not ascending or len(windows) > MAX_WINDOWS:
+            self.fail(f"{value}: name 1 to {MAX_WINDOWS} windows, ascending, above 0", param, ctx)
+        return windows
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option("--pools", type=Path, required=True, help="Pools file: pool,quota[,from,group,share].")
+@click.option("--policy", "policies", type=Names(), default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
+              show_default=True, help="Policies, separated by commas.")
+@click.option("--forecast", type=click.Choice(FORECASTS), default="perfect", show_default=True,
+              help="How SIA foresees new load.")
+@click.option("--durations", type=click.Choice(DURATIONS), default="perfect", show_default=True,
+              help="How run times are foreseen, by SIA, SSF and gSSF.")
+@click.option("--windows", type=Windows(), default="5m,1h,12h", show_default=True,
+              help="SIA's windows, ascending.")
+@click.option("--recent", type=click.IntRange(1, 10_000), default=RECENT, show_default=True,
+              help="Windows the sliding maximum looks back on.")
+@click.option("--warmup", type=Seconds(), default="0", show_default=True,
+              help="Do not measure jobs submitted before this second of the trace, like 2d.")
+@click.option("--slack", type=click.FloatRange(0, 1000), default=1.0, show_default=True,
+              help="Factor on what SIA reserves for each pool.")
+@click.option("--spare-priority", "priorities", metavar="POOL=N", multiple=True,
+              help="Offer a pool spare GPUs before those with a lower number (0).")
+@click.option("--no-lending", metavar="POOL[:WINDOW]", multiple=True,
+              help="Have a pool reserve all its unused GPUs, in one window or in all.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For random forecasts.")
+@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@click.option("--out", type=Path, required=True, help="Folder for the results.")
+def replay(  # noqa: PLR0917  one parameter an option
+    log: Path, pools: Path, policies: list[str], forecast: str, durations: str,
+    windows: tuple[float, ...], recent: int, warmup: float, slack: float,
+    priorities: tuple[str, ...], no_lending: tuple[str, ...], seed: int,
+    skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Replay a job log through policies, and see whom sharing would have helped and hurt.
+
+    Writes OUT/POLICY/jobs.csv and loans.csv, OUT/summary.json and OUT/report.html.
+    """
+    table = read_pools(pools)
+    trace = playable(read_trace(log, skip_invalid=skip_invalid), table)
+    if not trace.arrivals:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
+        raise UserError(f"{log}: no job can run in the pools of {pools} ({reasons})")
+    options = Options(
+        windows=windows,
+        slack=slack,
+        spare_priority=_priorities(priorities, table),
+        no_lending=_no_lending(no_lending, table, windows),
+    )
+    settings = Settings(policies, forecast, durations, options, warmup, seed, recent)
+    _note_warmup(trace, warmup)
+    with whole_folder(out) as folder:
+        summary = _run(trace, table, settings, folder, report=not no_report)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))
+        return
+    _show(trace, settings, summary)
+    click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
+
+
+def _run(
+    trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
+) -> dict[str, object]:
+    """Replay, and write everything into `folder`."""
+    from replay.tables import progress_bars  # noqa: PLC0415  rich is not needed for --help
+
+    with progress_bars() as progress:
+        baseline, schedules = replay_all(trace, table, settings, progress)
+    for schedule in schedules:
+        write_schedule(folder / schedule.policy, trace, schedule)
+    summary = summarize(trace, table, settings, baseline, schedules)
+    write_json(folder / "summary.json", summary)
+    if report:
+        from replay.report import write_report  # noqa: PLC0415  matplotlib takes its time
+
+        click.echo("drawing the report", err=True)
+        report_path = folder / "report.html"
+        write_report(report_path, trace, table, settings, summary, baseline, schedules)
+    return summary
+
+
+def _show(trace: Trace, settings: Settings, summary: dict[str, object]) -> None:
+    from replay.tables import show_policies, show_pools  # noqa: PLC0415  as above
+
+    for reason, count in sorted(trace.dropped.items()):
+        click.echo(f"dropped: {count:,} jobs {reason}")
+    for note in trace.notes:
+        click.echo(f"note: {note}")
+    known = [
+        what
+        for what, how in (("arrivals", settings.forecast), ("run times", settings.durations))
+        if how == "perfect"
+    ]
+    if known:
+        click.echo(
+            f"note: {' and '.join(known)} were known in advance, which is the most forecasts can "
+            "give; compare --forecast sliding-max --durations history"
+        )
+    show_policies(summary)
+    show_pools(summary)
+
+
+def _note_warmup(trace: Trace, warmup: float) -> None:
+    """Say where a warm-up does not do what it was meant to; times are those of the trace."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    if warmup > last:
+        trace.notes.append(f"nothing is measured: the last job came {last:g} s, before --warmup")
+    elif 0 < warmup <= first:
+        trace.notes.append(
+            f"--warmup {warmup:g} s has no effect: it counts from second 0 of the trace, and the "
+            f"first job came at {first:g} s"
+        )
+
+
+def _priorities(given: tuple[str, ...], table: PoolTable) -> dict[str, int]:
+    priorities = {}
+    for text in given:
+        pool, equals, value = text.rpartition("=")
+        try:
+            priorities[_known(pool if equals else text, table, "--spare-priority")] = int(value)
+        except ValueError:
+            raise UserError(f"--spare-priority {text}: write POOL=N with a whole number") from None
+    return priorities
+
+
+def _no_lending(
+    given: tuple[str, ...], table: PoolTable, windows: tuple[float, ...]
+) -> frozenset[tuple[str, float]]:
+    pairs = []
+    pools = {pool.name for pool in table.pools}
+    for text in given:
+        pool, colon, window = text.rpartition(":")
+        if text in pools or not colon:
+            pairs += [(_known(text, table, "--no-lending"), w) for w in windows]
+            continue
+        try:
+            seconds = parse_seconds(window)
+        except ValueError as error:
+            raise UserError(f"--no-lending {text}: {error}") from None
+        if seconds not in windows:
+            raise UserError(f"--no-lending {text}: {window} is none of --windows")
+        pairs.append((_known(pool, table, "--no-lending"), seconds))
+    return frozenset(pairs)
+
+
+def _known(pool: str, table: PoolTable, option: str) -> str:
+    known = sorted(p.name for p in table.pools)
+    if pool not in known:
+        raise UserError(f"{option}: there is no pool {pool!r}; there are {', '.join(known)}")
+    return pool

@@ -1,0 +1,105 @@
+"""What a terminal shows: tables of measures, and progress while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from replay.limits import ROWS_SHOWN
+from replay.run import Progress as Tell
+from replay.text import decimal, duration, percent
+
+WIDTH = 132
+"""Columns of a table that is not shown on a terminal, and the least on one: rows must not break."""
+
+
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    console = Console()
+    console = Console(width=max(console.width, WIDTH), soft_wrap=True)
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(header):
+        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def show_policies(summary: Mapping[str, Any]) -> None:
+    """A row a policy: what it gave, and what it cost."""
+    header = [
+        "policy", "mean", "geo", "p5", "p50", "p90", "p95",
+        "avg JCT", "% slowed", "slowed by", "at most", "% used", "GPU-h lent",
+    ]  # fmt: skip
+    rows = []
+    for name, m in summary["policies"].items():
+        speedups = (m[f"speedup_{k}"] for k in ("mean", "geomean", "p5", "p50", "p90", "p95"))
+        rows.append([
+            name,
+            *(decimal(speedup) for speedup in speedups),
+            duration(m["avg_jct_s"]),
+            percent(m["slowed_pct"]),
+            duration(m["slowdown_total_min"] * 60),
+            duration(m["slowdown_max_min"] * 60),
+            decimal(m["utilisation_pct"], 1),
+            decimal(m["gpu_hours_lent"], 0),
+        ])  # fmt: skip
+    show_table("Speed-up per job against FCFS in each pool alone", header, rows)
+
+
+def show_pools(summary: Mapping[str, Any]) -> None:
+    """A row a pool: the geometric mean of its jobs' speed-ups under each policy (Table 12)."""
+    policies = summary["policies"]
+    first = next(iter(policies.values()))["pools"]
+    shown = sorted(first, key=lambda name: (-first[name]["jobs"], name))[:ROWS_SHOWN]
+    header = ["pool", "GPUs", "jobs", "width p50", "run p50", "% load", *policies]
+    rows = []
+    for name in sorted(shown):
+        pool = first[name]
+        speedups = (decimal(p["pools"][name]["speedup_geomean"]) for p in policies.values())
+        rows.append([
+            name,
+            f"{pool['quota']:,}",
+            f"{pool['jobs']:,}",
+            decimal(pool["median_width"], 0),
+            duration(pool["median_duration_s"]),
+            decimal(pool["load_pct"], 0),
+            *speedups,
+        ])  # fmt: skip
+    cut = f" ({ROWS_SHOWN} of {len(first)} pools)" if len(first) > ROWS_SHOWN else ""
+    show_table(f"Geometric mean speed-up by pool{cut}", header, rows)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Tell]:
+    """A bar a policy on a terminal; one line a policy elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda policy, done, jobs: (
+            console.print(f"{policy}: {jobs:,} jobs replayed", highlight=False)
+            if done == jobs
+            else None
+        )
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(policy: str, done: int, jobs: int) -> None:
+            if policy not in tasks:
+                tasks[policy] = progress.add_task(escape(policy), total=jobs)
+            progress.update(tasks[policy], completed=done)
+
+        yield tell

@@ -1,0 +1,208 @@
+"""`sia trace`: convert, info, slice, synth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import fsum
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+import msgspec
+
+from replay.errors import UserError
+from replay.importers import FORMATS
+from replay.output import whole_folder, write_pools, write_trace
+from replay.read import read_pools, read_trace
+from replay.slice import slice_trace
+from replay.synth import PRESETS, synthesize
+from replay.text import Seconds, decimal, duration
+from replay.trace import PoolTable, Trace
+
+SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
+
+
+@click.group()
+def trace() -> None:
+    """Make, convert, cut and describe job logs."""
+
+
+@trace.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="base", show_default=True,
+              help="The paper's base workload or one of its variations.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--days", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True)
+@click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
+def synth(preset: str, seed: int, days: float, out: Path) -> None:  # fmt: skip
+    """Generate one of the paper's synthetic workloads (appendices A.1 and C)."""
+    made, table = synthesize(PRESETS[preset], seed, days)
+    _write(out, "trace.csv", made, table)
+    click.echo(f"{len(made.arrivals):,} jobs in {len(table.pools)} pools: {out / 'trace.csv'}")
+
+
+@trace.command()
+@click.argument("log", type=Path)
+@click.argument("pools", type=Path, required=False)
+@click.option("--format", "form", type=click.Choice([*FORMATS, "canonical"]), default="canonical",
+              show_default=True, help="Who published LOG.")
+@click.option("--to", "target", type=click.Choice(list(SUFFIX)), default="csv", show_default=True)
+@click.option("--skip-invalid", is_flag=True, help="Leave invalid canonical rows out.")
+@click.option("--out", type=Path, required=True, help="Folder for the trace, and the pools if known.")
+def convert(
+    log: Path, pools: Path | None, form: str, target: str, skip_invalid: bool, out: Path
+) -> None:  # fmt: skip
+    """Convert a publisher's LOG, with its POOLS file if it has one, into the canonical format."""
+    table: PoolTable | None
+    if form == "canonical":
+        found = read_trace(log, skip_invalid=skip_invalid)
+        table = None if pools is None else read_pools(pools)
+    else:
+        found, table = FORMATS[form](log, pools)
+    _write(out, SUFFIX[target], found, table)
+    click.echo(f"{len(found.arrivals):,} jobs: {out / SUFFIX[target]}")
+    for reason, count in sorted(found.dropped.items()):
+        click.echo(f"dropped: {count:,} jobs {reason}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    if table is None:
+        click.echo("note: pool sizes are not known; write a pools file: pool,quota")
+
+
+@trace.command("slice")
+@click.option("--trace", "log", type=Path, required=True)
+@click.option("--pools", type=Path, required=True)
+@click.option("--from", "begin", type=Seconds(), default="0", show_default=True,
+              help="Second of the trace that becomes second 0.")
+@click.option("--length", type=Seconds(), default="2w", show_default=True)
+@click.option("--pick", default="", help="Pools to keep, separated by commas; all without it.")
+@click.option("--queues", type=click.IntRange(1), help="Keep so many pools, drawn with --seed.")
+@click.option("--load", "loads", metavar="L|L-H",
+              help="Scale quotas to this load, or to one drawn for each pool from L to H.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
+def slice_(  # noqa: PLR0917  one parameter an option
+    log: Path, pools: Path, begin: float, length: float, pick: str, queues: int | None,
+    loads: str | None, seed: int, out: Path,
+) -> None:  # fmt: skip
+    """Cut some pools and weeks out of a trace, with quotas as they are or scaled to a load (§6.1)."""
+    found, table = read_trace(log), read_pools(pools)
+    random = Random(seed)  # noqa: S311  an experiment, no secret
+    chosen = [name for name in pick.split(",") if name] or sorted(p.name for p in table.pools)
+    if queues is not None:
+        busy = {a.job.pool for a in found.arrivals if begin <= a.job.submit < begin + length}
+        chosen = [name for name in chosen if name in busy]
+        if queues > len(chosen):
+            raise UserError(f"--queues {queues}: only {len(chosen)} pools have a job in that time")
+        chosen = sorted(random.sample(chosen, queues))
+    scaled = None
+    if loads is not None:
+        low, high = _bounds(loads)
+        scaled = {name: random.uniform(low, high) for name in chosen}
+    piece, small = slice_trace(found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled)
+    _write(out, "trace.csv", piece, small)
+    click.echo(f"{len(piece.arrivals):,} jobs in {len(small.pools)} pools: {out / 'trace.csv'}")
+
+
+@trace.command()
+@click.option("--trace", "log", type=Path, required=True)
+@click.option("--pools", type=Path, help="With it, also each pool's quota and load.")
+@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
+@click.option("--json", "as_json", is_flag=True)
+def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> None:  # fmt: skip
+    """Describe a job log: how many jobs, how long, how wide, how much load."""
+    found = read_trace(log, skip_invalid=skip_invalid)
+    facts = describe(found, None if pools is None else read_pools(pools))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
+        return
+    from replay.tables import show_table  # noqa: PLC0415  rich is not needed for --help
+
+    click.echo(f"{facts['jobs']:,} jobs from {facts['first_s']:g} s to {facts['last_s']:g} s "
+               f"({duration(facts['last_s'] - facts['first_s'])})")  # fmt: skip
+    for reason, count in facts["dropped"].items():
+        click.echo(f"dropped: {count:,} jobs {reason}")
+    for note in facts["notes"]:
+        click.echo(f"note: {note}")
+    header = ["pool", "GPUs", "jobs", "run p50", "run p99", "widths", "most in 5 m", "% load"]
+    rows = [
+        [
+            name,
+            decimal(pool["quota"], 0),
+            f"{pool['jobs']:,}",
+            duration(pool["duration_p50_s"]),
+            duration(pool["duration_p99_s"]),
+            " ".join(f"{w}:{share:.0f}%" for w, share in pool["widths_pct"].items()),
+            f"{pool['burst_gpus']:,}",
+            decimal(pool["load_pct"], 0),
+        ]
+        for name, pool in facts["pools"].items()
+    ]
+    show_table("Pools", header, rows)
+
+
+def describe(found: Trace, table: PoolTable | None) -> dict[str, Any]:
+    """Facts about a trace and each of its pools, as plain values."""
+    jobs = [arrival.job for arrival in found.arrivals]
+    span = jobs[-1].submit - jobs[0].submit
+    quotas = {} if table is None else {n: max(q for _, q in s) for n, s in table.quotas().items()}
+    return {
+        "jobs": len(jobs),
+        "first_s": jobs[0].submit,
+        "last_s": jobs[-1].submit,
+        "dropped": dict(sorted(found.dropped.items())),
+        "notes": found.notes,
+        "pools": {
+            name: _pool_facts(found, name, quotas.get(name), span)
+            for name in sorted({job.pool for job in jobs} | quotas.keys())
+        },
+    }
+
+
+def _pool_facts(found: Trace, name: str, quota: int | None, span: float) -> dict[str, Any]:
+    arrivals = [arrival for arrival in found.arrivals if arrival.job.pool == name]
+    lengths = sorted(arrival.duration for arrival in arrivals)
+    widths = Counter(arrival.job.width for arrival in arrivals)
+    work = fsum(arrival.job.width * arrival.duration for arrival in arrivals)
+    return {
+        "quota": quota,
+        "jobs": len(arrivals),
+        "duration_p50_s": lengths[len(lengths) // 2] if lengths else None,
+        "duration_p99_s": lengths[int(len(lengths) * 0.99)] if lengths else None,
+        "widths_pct": {
+            str(width): 100 * count / len(arrivals) for width, count in sorted(widths.items())
+        },
+        "burst_gpus": _burst(found, name),
+        "load_pct": 100 * work / (quota * span) if quota and span else None,
+    }
+
+
+def _burst(found: Trace, name: str, window: float = 300.0) -> int:
+    """The most GPUs that jobs of one pool asked for within a window (seconds)."""
+    jobs = [arrival.job for arrival in found.arrivals if arrival.job.pool == name]
+    most = total = first = 0
+    for job in jobs:
+        total += job.width
+        while jobs[first].submit <= job.submit - window:
+            total -= jobs[first].width
+            first += 1
+        most = max(most, total)
+    return most
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    low, dash, high = text.partition("-")
+    try:
+        bounds = float(low), float(high if dash else low)
+    except ValueError:
+        raise UserError(f"--load {text}: write one load, like 0.9, or two, like 0.6-1.1") from None
+    if not 0 < bounds[0] <= bounds[1] <= 100:
+        raise UserError(f"--load {text}: loads are above 0, ascending, at most 100")
+    return bounds
+
+
+def _write(out: Path, name: str, found: Trace, table: PoolTable | None) -> None:
+    with whole_folder(out) as folder:
+        write_trace(folder / name, found)
+        if table is not None:
+            write_pools(folder / "pools.csv", table)

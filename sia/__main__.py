@@ -1,0 +1,62 @@
+"""The `sia` command: each room adds its own commands through entry points `sia.commands`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import entry_points
+
+import click
+
+from sia import __version__
+
+MISUSE = 2
+"""Exit code for what the user asked or gave that cannot be."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+class _Commands(click.Group):
+    """Commands found by entry point, imported only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(point.name for point in entry_points(group="sia.commands"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for point in entry_points(group="sia.commands", name=cmd_name):
+            command: click.Command = point.load()
+            return command
+        return None
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sia")
+def cli() -> None:
+    """Share idle GPUs between pools so that nobody's job runs later for it."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        code = cli.main(prog_name="sia", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(MISUSE)
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sia"
+        message = " ".join(error.format_message().split())
+        hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
+        click.echo(f"sia: {message}{hint}", err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("sia: interrupted; nothing was written", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

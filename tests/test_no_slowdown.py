@@ -1,0 +1,38 @@
+"""The promise of the paper (Theorem 1): who knows the future lends without slowing anybody."""
+
+from random import Random
+
+import naive
+import pytest
+from builders import play_out, random_workload
+
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia import Sia
+from sia.policies.sia_vc import SiaVc
+
+ROUNDS = 2500
+
+
+def against_the_baseline(policy, seed):
+    """Seconds by which each job starts later than under FCFS without sharing."""
+    workload = random_workload(Random(seed))
+    baseline = naive.fcfs(*workload.plain())
+    played = play_out(policy, *workload)
+    assert played.keys() == baseline.keys(), f"seed {seed}: not every job was started"
+    return {job_id: played[job_id].start - baseline[job_id] for job_id in baseline}
+
+
+@pytest.mark.parametrize("policy", [Sia, SiaVc])
+def test_perfect_forecasts_slow_no_job_and_speed_up_many(policy):
+    sped_up = 0
+    for seed in range(ROUNDS):
+        later = against_the_baseline(policy, seed)
+        slowed = {job_id: seconds for job_id, seconds in later.items() if seconds > 0}
+        assert not slowed, f"seed {seed}"
+        sped_up += sum(seconds < 0 for seconds in later.values())
+    assert sped_up > ROUNDS
+
+
+def test_max_min_slows_jobs_of_the_same_workloads():
+    slowing = [seed for seed in range(100) if max(against_the_baseline(MaxMin, seed).values()) > 0]
+    assert len(slowing) > 10

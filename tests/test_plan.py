@@ -1,0 +1,118 @@
+"""The plan of §5.1 against an array of seconds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive import SecondsPlan
+
+from sia.plan import Plan
+
+GPUS = st.integers(1, 9)
+SPANS = st.tuples(st.integers(0, 40), st.integers(1, 40)).map(lambda s: (s[0], s[0] + s[1]))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), GPUS, SPANS),
+        st.tuples(st.just("ask"), st.just(0), SPANS),
+        st.tuples(st.just("clear"), st.just(0), st.just((0, 1))),
+    ),
+    max_size=30,
+)
+
+
+def agrees_with_seconds(plan, steps):
+    """Do the same to both plans; what is asked must be answered alike, and be the same everywhere."""
+    seconds = SecondsPlan()
+    for what, gpus, (start, end) in steps:
+        if what == "reserve":
+            plan.reserve(gpus, float(start), float(end))
+            seconds.reserve(gpus, start, end)
+        elif what == "clear":
+            plan.clear()
+            seconds.clear()
+        assert plan.max_reservation(start, end) == seconds.max_reservation(start, end)
+        plan.check()
+    for second in range(81):
+        asked = second, second + 1
+        assert plan.max_reservation(*asked) == seconds.max_reservation(*asked), f"second {second}"
+
+
+@given(STEPS)
+def test_a_plan_answers_as_an_array_of_seconds_does(steps):
+    agrees_with_seconds(Plan(), steps)
+
+
+class Hasty(Plan):
+    """Forgets the last second of every reservation that has more than one."""
+
+    def reserve(self, gpus, start, end):
+        super().reserve(gpus, start, max(start + 1, end - 1))
+
+
+class Deaf(Plan):
+    """Does not see what is reserved before the moment it is asked about."""
+
+    def max_reservation(self, start, end):
+        later = Plan()
+        for time, change in self._changes.items():
+            if time >= start:
+                later._changes[time] = change
+        return later.max_reservation(start, end)
+
+
+class Hoarder(Plan):
+    """Never releases anything."""
+
+    def clear(self):
+        pass
+
+
+@pytest.mark.parametrize("wrong", [Hasty, Deaf, Hoarder])
+def test_a_wrong_plan_does_not(wrong):
+    steps = [("reserve", 2, (0, 10)), ("ask", 0, (5, 20)), ("clear", 0, (0, 1))]
+    with pytest.raises(AssertionError):
+        agrees_with_seconds(wrong(), steps)
+
+
+def test_reservations_add_up_where_they_overlap_and_end_before_their_end():
+    plan = Plan()
+    plan.reserve(3, 0.0, 10.0)
+    plan.reserve(2, 5.0, 15.0)
+    assert plan.max_reservation(0.0, 5.0) == 3
+    assert plan.max_reservation(0.0, 6.0) == 5
+    assert plan.max_reservation(10.0, 15.0) == 2
+    assert plan.max_reservation(15.0, 99.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "start", "end"), [(0, 0.0, 1.0), (-1, 0.0, 1.0), (1, 1.0, 1.0), (1, 2.0, 1.0)]
+)
+def test_a_reservation_of_nothing_is_an_error(gpus, start, end):
+    plan = Plan()
+    plan.reserve(1, 0.0, 3.0)
+    with pytest.raises(ValueError, match="a reservation of"):
+        plan.reserve(gpus, start, end)
+    plan.check()
+    assert plan.max_reservation(0.0, 3.0) == 1
+
+
+def negative_in_between(plan):
+    plan._change(1.0, -2)
+    plan._change(2.0, 2)
+
+
+def never_released(plan):
+    plan._change(1.0, 1)
+
+
+def a_change_of_nothing(plan):
+    plan._changes[1.0] = 0
+
+
+@pytest.mark.parametrize("corrupt", [negative_in_between, never_released, a_change_of_nothing])
+def test_check_finds_a_plan_that_cannot_be(corrupt):
+    plan = Plan()
+    plan.reserve(1, 0.0, 3.0)
+    plan.check()
+    corrupt(plan)
+    with pytest.raises(AssertionError):
+        plan.check()
