@@ -102,7 +102,7 @@ def starts(played: dict[str, Started]) -> dict[str, float]:
 def revealed(
     owned: Sequence[Pool], arrivals: Sequence[Arrival], quotas: Sequence[PoolChanged] = ()
 ) -> FutureRevealed:
-    """All that SIA-VC is told: every job with its start in the FCFS baseline, at the first submit."""
+    """All that SIA-VC is told at the first submit: every job, with its start in the baseline."""
     baseline = starts(play_out(Fcfs, owned, arrivals, quotas=quotas))
     jobs = [FutureJob(a.job, a.duration, baseline.get(a.job.id, inf)) for a in arrivals]
     return FutureRevealed(arrivals[0].job.submit, jobs)
@@ -159,22 +159,23 @@ class Workload(NamedTuple):
         return owned, jobs
 
 
-def random_workload(rng: Random, *, most_pools: int = 5, most_jobs: int = 10) -> Workload:
+def random_workload(rng: Random, *, shortest: int = 0) -> Workload:
     """Small pools under a load of 0.3 to 1.3 each, in bursts, with many ties; often one group."""
     groups = rng.choice([[""], [""], ["east", "west"]])
     owned = [
         Pool(name, rng.randint(1, 12), rng.choice(groups), share=rng.random() < 0.9)
-        for name in "abcde"[: rng.randint(1, most_pools)]
+        for name in "abcde"[: rng.randint(1, 5)]
     ]
-    arrivals = [a for pool in owned for a in _random_jobs(rng, pool, rng.randint(1, most_jobs))]
+    arrivals = [a for pool in owned for a in _random_jobs(rng, pool, shortest)]
     rng.shuffle(arrivals)
     arrivals.sort(key=lambda arrival: arrival.job.submit)
     return Workload(owned, arrivals)
 
 
-def _random_jobs(rng: Random, pool: Pool, count: int) -> list[Arrival]:
+def _random_jobs(rng: Random, pool: Pool, shortest: int) -> list[Arrival]:
+    count = rng.randint(1, 10)
     widths = [rng.choice([1, pool.quota, rng.randint(1, pool.quota)]) for _ in range(count)]
-    durations = [rng.randint(*rng.choice(LENGTHS)) for _ in range(count)]
+    durations = [max(shortest, rng.randint(*rng.choice(LENGTHS))) for _ in range(count)]
     service = sum(width * duration for width, duration in zip(widths, durations, strict=True))
     span = int(service / (pool.quota * rng.uniform(0.3, 1.3)))
     # Rounded times fall together with ticks and with other pools' arrivals.

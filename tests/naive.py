@@ -1,7 +1,7 @@
 """The policies again, as plainly as they can be said: every instant looks at everything anew.
 
 Nothing here comes from `sia/`. Pools are (name, quota, group, share), jobs are (id, pool, submit,
-width, duration) in order of arrival, all numbers are whole; each model returns when each job starts.
+width, duration) in order of arrival, all numbers are whole. Each model says when each job starts.
 """
 
 from collections.abc import Callable, Iterable
@@ -175,10 +175,10 @@ class Choices(NamedTuple):
 
     windows: tuple[int, ...]
     tick: int
-    slack: float = 1.0
-    priority: dict[str, int] = {}
-    no_lending: frozenset[tuple[str, float]] = frozenset()
-    foreseen: bool = True
+    slack: float
+    priority: dict[str, int]
+    no_lending: frozenset[tuple[str, float]]
+    foreseen: bool
 
 
 def sia(pools: Iterable[PlainPool], jobs: Iterable[PlainJob], choices: Choices) -> dict[str, int]:

@@ -17,7 +17,7 @@ from sia.policies.sia_vc import SiaVc
 from sia.policies.ssf import Ssf
 
 ROUNDS = 1000
-TOLD_APART = 10  # one round in this many asserts all invariants after every instant
+CHECKED = 10  # one round in this many asserts all invariants after every instant
 
 
 def choices(options: Options, forecast: str) -> naive.Choices:
@@ -55,7 +55,7 @@ def random_choices(rng: Random, owned: list[Pool]) -> Options:
 def test_a_policy_starts_every_job_when_its_naive_model_does(policy, model):
     for seed in range(ROUNDS):
         workload = random_workload(Random(seed))
-        played = play_out(policy, *workload, checked=seed % TOLD_APART == 0)
+        played = play_out(policy, *workload, checked=seed % CHECKED == 0)
         assert starts(played) == model(*workload.plain()), f"seed {seed}"
 
 
@@ -64,7 +64,7 @@ def test_sia_starts_every_job_when_figures_7_and_8_do(forecast):
     model = partial(naive.sia, choices=choices(SMALL, forecast))
     for seed in range(ROUNDS):
         workload = random_workload(Random(seed))
-        played = play_out(Sia, *workload, forecast=forecast, checked=seed % TOLD_APART == 0)
+        played = play_out(Sia, *workload, forecast=forecast, checked=seed % CHECKED == 0)
         assert starts(played) == model(*workload.plain()), f"seed {seed}"
 
 
@@ -73,7 +73,7 @@ def test_sia_follows_its_operators_choices_as_figures_7_and_8_would():
         rng = Random(seed)
         workload = random_workload(rng)
         options = random_choices(rng, workload.pools)
-        played = play_out(Sia, *workload, options=options, checked=seed % TOLD_APART == 0)
+        played = play_out(Sia, *workload, options=options, checked=seed % CHECKED == 0)
         expected = naive.sia(*workload.plain(), choices(options, "perfect"))
         assert starts(played) == expected, f"seed {seed}"
 

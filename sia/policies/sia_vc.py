@@ -80,24 +80,23 @@ class SiaVc(Policy):
         if not fitting:
             return
         horizon = now + max(self._future[job_id].run_time for job_id in fitting)
-        view = _View(group.idle, now)
-        for job in self._running[group].values():
-            view.reserve(job.width, now, job.start + self._future[job.job.id].run_time)
-            view.capacity += job.width
+        busy = [(j.width, j.start + self._run_time(j)) for j in self._running[group].values()]
+        view = _View(now, group.idle + sum(width for width, _ in busy), busy)
         for virtual_start, _, job_id in self._unstarted[group]:
             future = self._future[job_id]
             waiting = fitting.pop(job_id, None)
             width = future.job.width
-            if waiting is not None and width <= group.idle and view.fits(width, future.run_time):
-                yield Start(
-                    waiting, stream_of(waiting.pool, width), "delays no earlier reservation"
-                )
-                view.reserve(width, now, now + future.run_time)
+            if waiting is not None and width <= group.idle and view.fits(width, future.run_time, idle=group.idle):
+                yield Start(waiting, stream_of(waiting.pool, width), "delays no earlier reservation")
+                busy.append((width, now + future.run_time))
             elif virtual_start < horizon:
                 begin = max(virtual_start, now)
                 view.reserve(width, begin, begin + future.run_time)
             if not fitting:
                 return
+
+    def _run_time(self, job: JobState) -> float:
+        return self._future[job.job.id].run_time
 
     def check(self) -> None:
         """Every waiting job has its place."""
@@ -111,28 +110,41 @@ class SiaVc(Policy):
 class _View:
     """The plan of one pass, filled only when it is asked, and what it has refused before.
 
+    What runs only gives GPUs back: what is idle beyond all reservations together stays idle.
     Reservations only grow during a pass: what did not fit once rules out all that is as wide and as
     long.
     """
 
-    def __init__(self, idle: int, now: float) -> None:
-        self.capacity = idle
+    def __init__(self, now: float, capacity: int, busy: list[tuple[int, float]]) -> None:
+        """Take `busy`, (width, end) of what runs, to which the sweep adds what it starts."""
         self._now = now
+        self._capacity = capacity
+        self._busy = busy
+        self._planned = 0  # of busy, the first so many are in the plan
         self._plan = Plan()
+        self._reserved = 0  # GPUs of all reservations, were they all at once
         self._pending: list[tuple[int, float, float]] = []
         self._refused: dict[int, float] = {}  # width: least run time that did not fit
 
     def reserve(self, width: int, start: float, end: float) -> None:
+        """Promise GPUs for [start, end)."""
+        self._reserved += width
         self._pending.append((width, start, end))
 
-    def fits(self, width: int, run_time: float) -> bool:
+    def fits(self, width: int, run_time: float, *, idle: int) -> bool:
+        """Whether so many of the idle GPUs are promised to nobody for as long."""
+        if width + self._reserved <= idle:
+            return True
         if any(width >= w and run_time >= t for w, t in self._refused.items()):
             return False
+        now, busy = self._now, self._busy
+        self._pending += [(gpus, now, end) for gpus, end in busy[self._planned :]]
+        self._planned = len(busy)
         for gpus, start, end in self._pending:
-            if end > start:
+            if end > start:  # an end at this instant that is still to be told
                 self._plan.reserve(gpus, start, end)
         self._pending.clear()
-        fits = self._plan.max_reservation(self._now, self._now + run_time) + width <= self.capacity
+        fits = self._plan.max_reservation(now, now + run_time) + width <= self._capacity
         if not fits:
             self._refused[width] = run_time
         return fits
