@@ -56,7 +56,7 @@ class RandomLoads:
 
 
 class RandomRunTimes:
-    """One of the duration bins by lot: its upper end, or for the last one twice the longest window."""
+    """The upper end of a duration bin drawn by lot; the last bin's is twice the longest window."""
 
     def __init__(self, windows: Sequence[float], seed: int) -> None:
         """Windows are seconds."""

@@ -1,4 +1,4 @@
-"""JobDuration (§5.4.2) from jobs that have ended: of the same name, else user, else pool and width."""
+"""JobDuration (§5.4.2) from ended jobs: of the same name, else user, else pool and width."""
 
 from __future__ import annotations
 

@@ -42,20 +42,24 @@ class PerfectLoads:
     def changes(self, now: float) -> list[Load]:
         """Loads of the pools whose arrivals entered or left a window since the last call."""
         jobs, loads, end = self._jobs, self._loads, len(self._jobs)
-        touched: dict[tuple[str, int], None] = {}
+        before: dict[tuple[str, int], int] = {}
         for window, length in enumerate(self._windows):
             seen = self._seen[window]
             while seen < end and jobs[seen].submit <= now + length:
                 job = jobs[seen]
+                before.setdefault((job.pool, window), loads[job.pool][window])
                 loads[job.pool][window] += job.width
-                touched[job.pool, window] = None
                 seen += 1
             self._seen[window] = seen
         while self._passed < end and jobs[self._passed].submit <= now:
             job = jobs[self._passed]
             load = loads[job.pool]
             for window in range(len(load)):
+                before.setdefault((job.pool, window), load[window])
                 load[window] -= job.width
-                touched[job.pool, window] = None
             self._passed += 1
-        return [Load(pool, window, loads[pool][window]) for pool, window in touched]
+        return [
+            Load(pool, window, gpus)
+            for (pool, window), said in before.items()
+            if (gpus := loads[pool][window]) != said
+        ]

@@ -10,14 +10,14 @@ from sia.limits import MAX_GROUP
 from sia.model import Job, Load
 
 RECENT = 12
-"""Windows that are looked back on: an hour for 5 minutes, half a day for 1 hour, six days for 12."""
+"""Windows looked back on: an hour for 5 minutes, half a day for 1 hour, six days for 12 hours."""
 
 
 class _Peak:
     """The most GPUs asked for within `window` seconds, over the last `recent` windows.
 
-    That sum only grows at arrivals, so its values just after arrivals hold its maximum; those that a
-    later and larger one outlives are dropped. O(1) an arrival, amortised.
+    That sum only grows at arrivals, so its values just after arrivals hold its maximum; those that
+    a later and larger one outlives are dropped. O(1) an arrival, amortised.
     """
 
     __slots__ = ("_arrived", "_peaks", "_span", "_total", "_window")
@@ -51,8 +51,8 @@ class _Peak:
 class SlidingMaximum:
     """TotalNewLoad as the sliding maximum alone: something is always thought to arrive.
 
-    A window that is longer than what was observed so far is thought to bring more than any quota, so
-    that a cold start lends nothing it cannot judge.
+    A window that is longer than what was observed so far is thought to bring more than any quota:
+    a cold start lends nothing it cannot judge.
     """
 
     def __init__(

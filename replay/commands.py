@@ -33,7 +33,9 @@ class Names(click.ParamType):
         chosen = [name.strip() for name in str(value).split(",")]
         unknown = [name for name in chosen if name not in known]
         if unknown:
-            self.fail(f"there is no policy {unknown[0]!r}; there are {', '.join(known)}", param, ctx)
+            self.fail(
+                f"there is no policy {unknown[0]!r}; there are {', '.join(known)}", param, ctx
+            )
         return list(dict.fromkeys(chosen))
 
 
@@ -58,25 +60,72 @@ class Windows(click.ParamType):
 
 @click.command()
 @click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
-@click.option("--pools", type=Path, required=True, help="Pools file: pool,quota[,from,group,share].")
-@click.option("--policy", "policies", type=Names(), default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
-              show_default=True, help="Policies, separated by commas.")
-@click.option("--forecast", type=click.Choice(FORECASTS), default="perfect", show_default=True,
-              help="How SIA foresees new load.")
-@click.option("--durations", type=click.Choice(DURATIONS), default="perfect", show_default=True,
-              help="How run times are foreseen, by SIA, SSF and gSSF.")
-@click.option("--windows", type=Windows(), default="5m,1h,12h", show_default=True,
-              help="SIA's windows, ascending.")
-@click.option("--recent", type=click.IntRange(1, 10_000), default=RECENT, show_default=True,
-              help="Windows the sliding maximum looks back on.")
-@click.option("--warmup", type=Seconds(), default="0", show_default=True,
-              help="Do not measure jobs submitted before this second of the trace, like 2d.")
-@click.option("--slack", type=click.FloatRange(0, 1000), default=1.0, show_default=True,
-              help="Factor on what SIA reserves for each pool.")
-@click.option("--spare-priority", "priorities", metavar="POOL=N", multiple=True,
-              help="Offer a pool spare GPUs before those with a lower number (0).")
-@click.option("--no-lending", metavar="POOL[:WINDOW]", multiple=True,
-              help="Have a pool reserve all its unused GPUs, in one window or in all.")
+@click.option(
+    "--pools", type=Path, required=True, help="Pools file: pool,quota[,from,group,share]."
+)
+@click.option(
+    "--policy",
+    "policies",
+    type=Names(),
+    default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
+    show_default=True,
+    help="Policies, separated by commas.",
+)
+@click.option(
+    "--forecast",
+    type=click.Choice(FORECASTS),
+    default="perfect",
+    show_default=True,
+    help="How SIA foresees new load.",
+)
+@click.option(
+    "--durations",
+    type=click.Choice(DURATIONS),
+    default="perfect",
+    show_default=True,
+    help="How run times are foreseen, by SIA, SSF and gSSF.",
+)
+@click.option(
+    "--windows",
+    type=Windows(),
+    default="5m,1h,12h",
+    show_default=True,
+    help="SIA's windows, ascending.",
+)
+@click.option(
+    "--recent",
+    type=click.IntRange(1, 10_000),
+    default=RECENT,
+    show_default=True,
+    help="Windows the sliding maximum looks back on.",
+)
+@click.option(
+    "--warmup",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Do not measure jobs submitted before this second of the trace, like 2d.",
+)
+@click.option(
+    "--slack",
+    type=click.FloatRange(0, 1000),
+    default=1.0,
+    show_default=True,
+    help="Factor on what SIA reserves for each pool.",
+)
+@click.option(
+    "--spare-priority",
+    "priorities",
+    metavar="POOL=N",
+    multiple=True,
+    help="Offer a pool spare GPUs before those with a lower number (0).",
+)
+@click.option(
+    "--no-lending",
+    metavar="POOL[:WINDOW]",
+    multiple=True,
+    help="Have a pool reserve all its unused GPUs, in one window or in all.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For random forecasts.")
 @click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")

@@ -8,7 +8,7 @@ MAX_JSON = 2**30
 """Bytes of one JSON log. Philly's whole log has 70 MB; JSON is read whole."""
 
 POOLS_DRAWN = 16
-"""Pools with a time line in the report, those with most GPU-hours asked for: more make no picture."""
+"""Pools with a time line in the report, those with most GPU-hours: more make no picture."""
 
 POINTS_DRAWN = 400
 """Points of a curve in the report: about one per pixel of its width."""

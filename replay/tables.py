@@ -82,10 +82,12 @@ def progress_bars() -> Iterator[Tell]:
     """A bar a policy on a terminal; one line a policy elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda policy, done, jobs: (
-            console.print(f"{policy}: {jobs:,} jobs replayed", highlight=False)
-            if done == jobs
-            else None
+        yield (
+            lambda policy, done, jobs: (
+                console.print(f"{policy}: {jobs:,} jobs replayed", highlight=False)
+                if done == jobs
+                else None
+            )
         )
         return
     columns = (

@@ -29,8 +29,13 @@ def trace() -> None:
 
 
 @trace.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="base", show_default=True,
-              help="The paper's base workload or one of its variations.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    default="base",
+    show_default=True,
+    help="The paper's base workload or one of its variations.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
@@ -44,11 +49,19 @@ def synth(preset: str, seed: int, days: float, out: Path) -> None:  # fmt: skip
 @trace.command()
 @click.argument("log", type=Path)
 @click.argument("pools", type=Path, required=False)
-@click.option("--format", "form", type=click.Choice([*FORMATS, "canonical"]), default="canonical",
-              show_default=True, help="Who published LOG.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS, "canonical"]),
+    default="canonical",
+    show_default=True,
+    help="Who published LOG.",
+)
 @click.option("--to", "target", type=click.Choice(list(SUFFIX)), default="csv", show_default=True)
 @click.option("--skip-invalid", is_flag=True, help="Leave invalid canonical rows out.")
-@click.option("--out", type=Path, required=True, help="Folder for the trace, and the pools if known.")
+@click.option(
+    "--out", type=Path, required=True, help="Folder for the trace, and the pools if known."
+)
 def convert(
     log: Path, pools: Path | None, form: str, target: str, skip_invalid: bool, out: Path
 ) -> None:  # fmt: skip
@@ -72,13 +85,23 @@ def convert(
 @trace.command("slice")
 @click.option("--trace", "log", type=Path, required=True)
 @click.option("--pools", type=Path, required=True)
-@click.option("--from", "begin", type=Seconds(), default="0", show_default=True,
-              help="Second of the trace that becomes second 0.")
+@click.option(
+    "--from",
+    "begin",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Second of the trace that becomes second 0.",
+)
 @click.option("--length", type=Seconds(), default="2w", show_default=True)
 @click.option("--pick", default="", help="Pools to keep, separated by commas; all without it.")
 @click.option("--queues", type=click.IntRange(1), help="Keep so many pools, drawn with --seed.")
-@click.option("--load", "loads", metavar="L|L-H",
-              help="Scale quotas to this load, or to one drawn for each pool from L to H.")
+@click.option(
+    "--load",
+    "loads",
+    metavar="L|L-H",
+    help="Scale quotas to this load, or to one drawn for each pool from L to H.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
 def slice_(  # noqa: PLR0917  one parameter an option
@@ -99,7 +122,9 @@ def slice_(  # noqa: PLR0917  one parameter an option
     if loads is not None:
         low, high = _bounds(loads)
         scaled = {name: random.uniform(low, high) for name in chosen}
-    piece, small = slice_trace(found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled)
+    piece, small = slice_trace(
+        found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
+    )
     _write(out, "trace.csv", piece, small)
     click.echo(f"{len(piece.arrivals):,} jobs in {len(small.pools)} pools: {out / 'trace.csv'}")
 

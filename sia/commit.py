@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 
 class Committer:
-    """Applies events and proposals to one state, and tells the policy what joined or left a queue."""
+    """Applies events and proposals to one state, and tells the policy of every queue's changes."""
 
     def __init__(self, state: State, policy: Policy) -> None:
         """Write `state` on behalf of `policy`."""
@@ -50,7 +50,7 @@ class Committer:
             PoolChanged: self._pool_changed,
             ForecastUpdated: self._forecast_updated,
             FutureRevealed: self._future_revealed,
-            TimePassed: lambda event, decisions: None,
+            TimePassed: self._time_passed,
         }
 
     def apply(self, event: Event, decisions: list[Decision]) -> None:
@@ -62,8 +62,10 @@ class Committer:
         self._apply[type(event)](event, decisions)
 
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
-        """Start the proposed job, or raise `RefusedError` with the state unchanged. O(1), plus
-        O(pools of the group) for a spare start that borrows and for a loan that has to move."""
+        """Start the proposed job, or raise `RefusedError` with the state unchanged.
+
+        O(1), plus O(pools of the group) for a start that borrows or calls a loan home.
+        """
         job, stream, reason = proposal
         pool = job.pool
         width = job.width
@@ -98,14 +100,16 @@ class Committer:
             raise ValueError(f"job {job.id} is here already")
         if not 1 <= job.width <= MAX_QUOTA:
             raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
+        if not event.run_time >= 0:
+            raise ValueError(f"job {job.id}: a run time is 0 or more, not {event.run_time}")
+        waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
+        self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
         state.arrivals += 1
-        waiting = JobState(job, pool, event.run_time, state.arrivals)
         state.jobs[job.id] = waiting
         pool.pending[waiting.sequence] = waiting
         pool.pending_width += job.width
         state.waiting += 1
         state.dirty[pool] = None
-        self._policy.submitted(waiting)
 
     def _finished(self, event: JobFinished, decisions: list[Decision]) -> None:
         job = self._state.jobs.get(event.job_id)
@@ -148,13 +152,20 @@ class Committer:
         self._state.dirty[pool] = None
 
     def _forecast_updated(self, event: ForecastUpdated, decisions: list[Decision]) -> None:
+        pools, windows = self._state.pools, range(len(self._state.options.windows))
+        for load in event.loads:
+            if load.pool not in pools or load.window not in windows or load.gpus < 0:
+                raise ValueError(f"there is no forecast {load}")
         for name, window, gpus in event.loads:
-            pool = self._state.pools[name]
+            pool = pools[name]
             pool.load[window] = gpus
             self._state.dirty[pool] = None
 
     def _future_revealed(self, event: FutureRevealed, decisions: list[Decision]) -> None:
         self._policy.revealed(event.jobs)
+
+    def _time_passed(self, event: TimePassed, decisions: list[Decision]) -> None:
+        """Only the decision pass that follows is wanted."""
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
@@ -166,7 +177,7 @@ class Committer:
     def _recount(self, pool: PoolState) -> None:
         """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
         unused = pool.quota - pool.dedicated
-        unused = (unused if unused > 0 else 0) - pool.lent
+        unused = (max(0, unused)) - pool.lent
         pool.group.idle += unused - pool.unused
         pool.unused = unused
 

@@ -23,5 +23,5 @@ SLOWED = 1e-3
 of float64 times."""
 
 MAX_IDLE_WAKES = 10_000
-"""Wakes in a row, with nothing running, after which a playout ends: by then (35 days of ticks) every
-forecast is older than its longest window, and what still waits can never start."""
+"""Wakes in a row, with nothing running, after which a playout ends: by then (35 days of ticks)
+every forecast has run out, and what still waits can never start."""

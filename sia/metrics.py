@@ -11,7 +11,7 @@ from sia.limits import SLOWED
 
 
 class Metrics(Struct, frozen=True):
-    """Measures of a set of jobs; None where there is no job to measure. Keys as in `summary.json`."""
+    """Measures of a set of jobs, under the keys of `summary.json`; None where there is no job."""
 
     measured: int
     speedup_mean: float | None
@@ -35,8 +35,10 @@ def quantile(ordered: Sequence[float], p: float) -> float | None:
 
 
 def measure(jcts: Sequence[tuple[float, float]]) -> Metrics:
-    """Measure (JCT, baseline JCT) pairs in seconds. A JCT of 0, a job too short for its time's
-    float, is left out."""
+    """Measure (JCT, baseline JCT) pairs, in seconds.
+
+    A JCT of 0, of a job too short for its time's float, is left out.
+    """
     pairs = [(jct, base) for jct, base in jcts if jct > 0]
     n = len(pairs)
     speedups = sorted(base / jct for jct, base in pairs)

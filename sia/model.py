@@ -71,5 +71,5 @@ class Options(Struct, frozen=True):
     spare_priority: dict[str, int] = {}
     """Pools with a higher number are offered spare GPUs first; 0 where not named."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
-    """Pairs of pool and window (seconds): the pool reserves all of its unused quota for that window,
-    and goes on borrowing."""
+    """Pairs of pool and window (seconds): for that window the pool reserves all of its unused
+    quota; it goes on borrowing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from sia.core import Core
@@ -49,61 +50,93 @@ def play(
     """Play until every job has ended or nothing can happen any more; one step an instant.
 
     `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
-    that the core already runs. Without `run_times` jobs come with the estimate 0, without `loads` nothing is
-    foreseen. Jobs that can never start stay in the core's queues.
+    that the core already runs. Without `run_times` jobs come with the estimate 0, without `loads`
+    nothing is foreseen. Jobs that can never start stay in the core's queues.
     """
-    names = [job_id for _, job_id in running]
-    ends = [  # time, order of the start, position in arrivals (negative: in names)
-        (end, i - len(names), i - len(names)) for i, (end, _) in enumerate(running)
-    ]
-    heapify(ends)
-    positions = {arrival.job.id: i for i, arrival in enumerate(arrivals)}
-    infinity = float("inf")
-    submits = [arrival.job.submit for arrival in arrivals]
-    submits.append(infinity)
-    fact_times = [fact.time for fact in facts]
-    fact_times.append(infinity)
-    next_arrival = next_fact = starts = 0
-    wake = infinity
+    world = _World(arrivals, run_times, loads, facts, running)
     idle_wakes = 0
-    step = core.step
-    while True:
-        now = min(submits[next_arrival], fact_times[next_fact], wake)
-        if ends and ends[0][0] < now:
-            now = ends[0][0]
-        if now == infinity:
-            return
+    while (now := world.next_time()) < inf:
+        events = world.happen(now)
+        decisions = core.step(now, events)
+        yield Instant(now, events, decisions)
+        for decision in decisions:
+            if type(decision) is StartJob:
+                world.run(decision.job_id, now)
+            elif type(decision) is WakeAt:
+                world.wake = decision.time
+        if len(events) == len(decisions) == 1 and world.idle and type(events[0]) is TimePassed:
+            idle_wakes += 1
+            if idle_wakes > MAX_IDLE_WAKES:
+                return
+        else:
+            idle_wakes = 0
+
+
+class _World:
+    """What will happen in virtual time: arrivals and facts in their order, ends from a heap."""
+
+    def __init__(
+        self,
+        arrivals: Sequence[Arrival],
+        run_times: RunTimes | None,
+        loads: Loads | None,
+        facts: Sequence[PoolChanged | FutureRevealed],
+        running: Sequence[tuple[float, str]],
+    ) -> None:
+        self.wake = inf
+        self._arrivals, self._facts = arrivals, facts
+        self._run_times, self._loads = run_times, loads
+        self._submits = [*(arrival.job.submit for arrival in arrivals), inf]
+        self._fact_times = [*(fact.time for fact in facts), inf]
+        self._next_arrival = self._next_fact = 0
+        self._positions = {arrival.job.id: i for i, arrival in enumerate(arrivals)}
+        self._earlier = [job_id for _, job_id in running]
+        # End, order of the start, position in arrivals; negative for those that ran already.
+        self._ends = [(end, i, i) for i, (end, _) in enumerate(running, -len(running))]
+        self._starts = 0
+        heapify(self._ends)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs."""
+        return not self._ends
+
+    def next_time(self) -> float:
+        """When the next thing happens; infinite if nothing does."""
+        now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
+        return self._ends[0][0] if self._ends and self._ends[0][0] < now else now
+
+    def run(self, job_id: str, now: float) -> None:
+        """Have a job that was started end when its duration is over."""
+        position = self._positions[job_id]
+        self._starts += 1
+        heappush(self._ends, (now + self._arrivals[position].duration, self._starts, position))
+
+    def happen(self, now: float) -> list[Event]:
+        """All that happens at this moment, ends first; predictors hear of it and are asked."""
         events: list[Event] = []
+        ends, arrivals, run_times, loads = self._ends, self._arrivals, self._run_times, self._loads
         while ends and ends[0][0] == now:
             position = heappop(ends)[2]
-            job_id = names[position] if position < 0 else arrivals[position].job.id
-            if run_times is not None and position >= 0:
+            if position < 0:
+                events.append(JobFinished(now, self._earlier[position]))
+                continue
+            events.append(JobFinished(now, arrivals[position].job.id))
+            if run_times is not None:
                 run_times.finished(*arrivals[position])
-            events.append(JobFinished(now, job_id))
-        while fact_times[next_fact] == now:
-            events.append(facts[next_fact])
-            next_fact += 1
-        while submits[next_arrival] == now:
-            job = arrivals[next_arrival].job
-            next_arrival += 1
+        while self._fact_times[self._next_fact] == now:
+            events.append(self._facts[self._next_fact])
+            self._next_fact += 1
+        while self._submits[self._next_arrival] == now:
+            job = arrivals[self._next_arrival].job
+            self._next_arrival += 1
             estimate = 0.0 if run_times is None else run_times.run_time(job)
             if loads is not None:
                 loads.submitted(now, job)
             events.append(JobSubmitted(now, job, estimate))
         if loads is not None and (updates := loads.changes(now)):
             events.append(ForecastUpdated(now, updates))
-        if wake == now:
+        if self.wake == now:
             events.append(TimePassed(now))
-            wake = infinity
-        decisions = step(now, events)
-        idle_wakes = idle_wakes + 1 if len(events) == len(decisions) == 1 and not ends else 0
-        if idle_wakes > MAX_IDLE_WAKES:
-            return
-        for decision in decisions:
-            if type(decision) is StartJob:
-                position = positions[decision.job_id]
-                starts += 1
-                heappush(ends, (now + arrivals[position].duration, starts, position))
-            elif type(decision) is WakeAt:
-                wake = decision.time
-        yield Instant(now, events, decisions)
+            self.wake = inf
+        return events

@@ -1,7 +1,7 @@
 """What the core knows: pools, sharing groups and jobs.
 
-Policies read all of it and write none of it; `sia.commit` is the only writer. Each class asserts its
-own invariants in `check()`.
+Policies read all of it and write none of it; `sia.commit` is the only writer. Each class asserts
+its own invariants in `check()`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PoolState:
         assert all(w.stream is None and w.pool is self for w in self.pending.values()), self.name
         assert list(self.pending) == sorted(self.pending), self.name
         assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
-        assert self.lent == sum(j.loans[self] for j in self.lent_to.values()), self.name
+        assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
 
 
 class GroupState:
@@ -116,7 +116,7 @@ class State:
     """All pools, groups and jobs of a cluster at one moment."""
 
     def __init__(self, pools: Iterable[Pool], options: Options) -> None:
-        """Build an empty cluster. Raises ValueError on two pools of one name, or sizes beyond limits."""
+        """Build an empty cluster. Raises ValueError on two pools of one name or sizes over limits."""
         self.options = options
         self.now = float("-inf")
         self.groups: list[GroupState] = []
@@ -152,8 +152,9 @@ class State:
             pool.check()
         for group in self.groups:
             group.check()
-        waiting = sum(len(p.pending) for p in self.pools.values())
-        assert waiting == self.waiting, "waiting jobs"
+        waiting = [w for p in self.pools.values() for w in p.pending.values()]
+        assert len(waiting) == self.waiting, "waiting jobs"
+        assert all(self.jobs.get(w.job.id) is w for w in waiting), "a waiting job is not known"
         dedicated = dict.fromkeys(self.pools.values(), 0)
         spare = dict.fromkeys(self.pools.values(), 0)
         for state in self.jobs.values():
@@ -166,7 +167,7 @@ class State:
                 assert all(p.group is state.pool.group for p in state.loans), state.job.id
                 assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
             else:
-                assert state.pool.pending[state.sequence] is state, state.job.id
+                assert state.pool.pending.get(state.sequence) is state, state.job.id
         for pool in self.pools.values():
             assert pool.dedicated == dedicated[pool], pool.name
             assert pool.spare == spare[pool], pool.name

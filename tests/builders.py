@@ -159,23 +159,23 @@ class Workload(NamedTuple):
         return owned, jobs
 
 
-def random_workload(rng: Random, *, shortest: int = 0) -> Workload:
+def random_workload(rng: Random) -> Workload:
     """Small pools under a load of 0.3 to 1.3 each, in bursts, with many ties; often one group."""
     groups = rng.choice([[""], [""], ["east", "west"]])
     owned = [
         Pool(name, rng.randint(1, 12), rng.choice(groups), share=rng.random() < 0.9)
         for name in "abcde"[: rng.randint(1, 5)]
     ]
-    arrivals = [a for pool in owned for a in _random_jobs(rng, pool, shortest)]
+    arrivals = [a for pool in owned for a in _random_jobs(rng, pool)]
     rng.shuffle(arrivals)
     arrivals.sort(key=lambda arrival: arrival.job.submit)
     return Workload(owned, arrivals)
 
 
-def _random_jobs(rng: Random, pool: Pool, shortest: int) -> list[Arrival]:
+def _random_jobs(rng: Random, pool: Pool) -> list[Arrival]:
     count = rng.randint(1, 10)
     widths = [rng.choice([1, pool.quota, rng.randint(1, pool.quota)]) for _ in range(count)]
-    durations = [max(shortest, rng.randint(*rng.choice(LENGTHS))) for _ in range(count)]
+    durations = [rng.randint(*rng.choice(LENGTHS)) for _ in range(count)]
     service = sum(width * duration for width, duration in zip(widths, durations, strict=True))
     span = int(service / (pool.quota * rng.uniform(0.3, 1.3)))
     # Rounded times fall together with ticks and with other pools' arrivals.

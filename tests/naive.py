@@ -238,28 +238,31 @@ def _bin_end(duration: int, windows: tuple[int, ...]) -> float:
 
 
 def sia_vc(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """Figure 6 with virtual start times fixed in advance."""
+    """Figure 6 with virtual start times fixed in advance.
+
+    The plan counts half seconds: a job that runs for no time holds its GPUs for one of them.
+    """
     cluster = Cluster(pools, jobs)
     virtual = fcfs(pools, jobs)
     order = sorted(cluster.future, key=lambda job: virtual[job.id])
 
     def some_job_started(group: list[str]) -> bool:
         now = cluster.now
-        plan = SecondsPlan(now)
+        plan = SecondsPlan(2 * now)
         for end, job, _ in cluster.running:
             if job.pool in group:
-                plan.reserve(job.width, now, end)
+                plan.reserve(job.width, *_half_seconds(now, end - now))
         for job in order:
             if job.pool not in group or job.id in cluster.starts:
                 continue
-            busy = plan.max_reservation(now, now + job.duration)
+            busy = plan.max_reservation(*_half_seconds(now, job.duration))
             arrived = job.submit <= now
             fits = job.width <= min(cluster.idle(group), cluster.capacity(group) - busy)
             if arrived and fits:
                 cluster.start(job)
                 return True
             begin = max(virtual[job.id], now)
-            plan.reserve(job.width, begin, begin + job.duration)
+            plan.reserve(job.width, *_half_seconds(begin, job.duration))
         return False
 
     def decide(group: list[str]) -> None:
@@ -270,3 +273,7 @@ def sia_vc(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, in
         return [virtual[job.id] for job in cluster.waiting if virtual[job.id] > cluster.now]
 
     return cluster.run(decide, virtual_starts)
+
+
+def _half_seconds(start: int, duration: int) -> tuple[int, int]:
+    return 2 * start, 2 * start + max(1, 2 * duration)

@@ -15,7 +15,7 @@ ROUNDS = 2500
 
 def against_the_baseline(policy, seed):
     """Seconds by which each job starts later than under FCFS without sharing."""
-    workload = random_workload(Random(seed), shortest=1)
+    workload = random_workload(Random(seed))
     baseline = naive.fcfs(*workload.plain())
     played = play_out(policy, *workload)
     assert played.keys() == baseline.keys(), f"seed {seed}: not every job was started"

@@ -121,12 +121,12 @@ def test_a_sliding_maximum_trusts_nothing_before_it_has_seen_a_whole_window():
     assert forecast.changes(162.0) == [("a", 0, 0)]
 
 
-def random_loads(seed, names, jobs):
-    """What a forecast by lot says of pool a at each of 60 ticks."""
+def random_loads(seed, names, jobs, pool="a"):
+    """What a forecast by lot says of one pool at each of 60 ticks."""
     forecast = RandomLoads(names, WINDOWS, 0.0, seed)
     instants = [(i * TICK, [job for job in jobs if job.submit == i * TICK]) for i in range(60)]
     said = [before | changes for _, before, changes in told(forecast, instants)]
-    return [{i: loads.get(("a", i), 0) for i in range(len(WINDOWS))} for loads in said]
+    return [{i: loads.get((pool, i), 0) for i in range(len(WINDOWS))} for loads in said]
 
 
 def jobs_at_ticks(rng, names):
@@ -138,6 +138,13 @@ def test_loads_by_lot_depend_on_their_seed_alone():
     of_a = [job for job in jobs if job.pool == "a"]
     assert random_loads(1, "ab", jobs) == random_loads(1, "a", of_a)
     assert random_loads(1, "ab", jobs) != random_loads(2, "ab", jobs)
+
+
+def test_loads_by_lot_are_drawn_for_each_pool_and_window():
+    jobs = [Job(f"{pool}{i}", pool, i * TICK, 1) for i in range(60) for pool in "ab"]
+    of_a, of_b = (random_loads(1, "ab", jobs, pool) for pool in "ab")
+    assert of_a != of_b
+    assert any(loads[0] != loads[1] for loads in of_a[1:])  # both would be 1 or 0
 
 
 def test_loads_by_lot_are_the_sliding_maximum_or_nothing_about_half_of_the_time_each():

@@ -48,6 +48,7 @@ class Policy:
         for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
             if waiting.stream is None:
                 self.submitted(waiting)
+        state.dirty.update(dict.fromkeys(state.pools.values()))  # all is news to this policy
 
     def submitted(self, job: JobState) -> None:
         """A job joined its pool's queue."""

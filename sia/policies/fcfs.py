@@ -9,7 +9,7 @@ from sia.policies import Policy, Proposal, Start
 
 
 class Fcfs(Policy):
-    """The head of each pool's queue starts when it fits in the quota, and blocks the rest until then."""
+    """The head of each queue starts when it fits in its pool's quota; until then it blocks."""
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start heads of the pools that changed. O(1) a start."""

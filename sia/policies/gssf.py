@@ -32,7 +32,7 @@ class GlobalSsf(Policy):
         self._queues[job.pool.group].remove(_rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start the least service of the groups that changed; one that does not fit blocks the rest."""
+        """Start the least service of the groups that changed; while it does not fit, it blocks."""
         for group in self.state.dirty_groups():
             queue = self._queues[group]
             while queue:

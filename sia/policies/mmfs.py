@@ -10,7 +10,7 @@ from sia.state import State
 
 
 class MaxMin(Policy):
-    """Of the heads that fit in what is idle, the one of the pool that has least of its quota starts."""
+    """Of the heads that fit in what is idle, that of the pool with least of its quota starts."""
 
     shares = True
 

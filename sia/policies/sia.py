@@ -1,8 +1,8 @@
 """SIA with coarse forecasts (§5.3, Figs. 7 and 8).
 
-Figure 8 clears and re-makes all reservations before each spare start. All of them begin now and last
-as long as the window, so MaxReservation(now, window) is their sum: it is kept up to date for each
-group and window, and only pools that changed are looked at again.
+Figure 8 clears and re-makes all reservations before each spare start. All of them begin now and
+last as long as the window, so MaxReservation(now, window) is their sum: it is kept up to date for
+each group and window, and only pools that changed are looked at again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Group:
 
 
 class Sia(Policy):
-    """Dedicated starts in order within quota, then spare starts on what nobody is thought to need."""
+    """Dedicated starts in order within quota, then spare starts on what nobody will need."""
 
     needs = Needs(run_times=True, loads=True)
     shares = True
@@ -52,10 +52,11 @@ class Sia(Policy):
             pool: [i for i, w in enumerate(options.windows) if (pool.name, w) in options.no_lending]
             for pool in state.pools.values()
         }
+        # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
+        # this pass, the next one has to look.
+        self._uncovered: dict[GroupState, None] = {}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
-        for pool in state.pools.values():
-            state.dirty[pool] = None
 
     def submitted(self, job: JobState) -> None:
         """O(1). Jobs of the last bin, longer than every window, only start in order."""
@@ -84,7 +85,9 @@ class Sia(Policy):
         state = self.state
         for pool in state.dirty:
             self._reserve(pool)
-        for group in state.dirty_groups():
+        groups = dict.fromkeys([*self._uncovered, *state.dirty_groups()])
+        self._uncovered.clear()
+        for group in groups:
             own = self._groups[group]
             while (first := own.lineup.first()) is not None:
                 assert first.head is not None
@@ -97,6 +100,7 @@ class Sia(Policy):
                 while 0 < narrowest <= (usable := group.idle - own.reserved[window]):
                     job = self._next_spare(own, window, usable)
                     yield Start(job, Stream.SPARE, self._labels[window])
+                    self._uncovered[group] = None
                     self._reserve(job.pool)
                     narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
         if state.waiting:

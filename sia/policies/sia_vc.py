@@ -2,12 +2,13 @@
 
 A job's virtual start time is its start in the no-sharing baseline and is never computed anew. Jobs
 are visited in that order: who can start without touching an earlier one's reservation does, the
-others reserve. Starting a job never helps one before it, so one sweep does what Fig. 6 restarts for.
+others reserve. A start never helps a job before it, so one sweep does what Fig. 6 restarts for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf, nextafter
 
 from sortedcontainers import SortedList
 
@@ -36,7 +37,13 @@ class SiaVc(Policy):
         super().attach(state)
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
-        """Order all jobs by virtual start time; ties go to who comes first."""
+        """Order all jobs by virtual start time; ties go to who comes first.
+
+        Raises ValueError for a job of an unknown pool.
+        """
+        unknown = [f.job for f in jobs if f.job.pool not in self.state.pools]
+        if unknown:
+            raise ValueError(f"job {unknown[0].id}: there is no pool {unknown[0].pool!r}")
         for future in jobs:
             place = (future.virtual_start, len(self._places), future.job.id)
             self._future[future.job.id] = future
@@ -45,7 +52,7 @@ class SiaVc(Policy):
 
     def submitted(self, job: JobState) -> None:
         """O(1). Raises ValueError for a job that was not foreseen."""
-        if job.job.id not in self._future:
+        if job.job.id not in self._places:
             raise ValueError(f"job {job.job.id}: SIA-VC was not told of it in advance")
         self._waiting[job.pool.group][job.job.id] = job
 
@@ -59,11 +66,12 @@ class SiaVc(Policy):
     def finished(self, job: JobState) -> None:
         """O(1)."""
         del self._running[job.pool.group][job.job.id]
+        del self._future[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Sweep the groups in which somebody waits; ask to be woken at the next virtual start."""
         for job in self._left:
-            self._unstarted[job.pool.group].remove(self._places[job.job.id])
+            self._unstarted[job.pool.group].remove(self._places.pop(job.job.id))
         self._left.clear()
         wake = float("inf")
         for group in self.state.groups:
@@ -75,23 +83,23 @@ class SiaVc(Policy):
             yield wake
 
     def _sweep(self, group: GroupState, now: float) -> Iterator[Proposal]:
-        """One pass of Fig. 6 in virtual start order, as far as the last job that fits in what is idle."""
+        """One pass of Fig. 6, as far as the last job that fits in what is idle."""
         fitting = {i: j for i, j in self._waiting[group].items() if j.width <= group.idle}
         if not fitting:
             return
         horizon = now + max(self._future[job_id].run_time for job_id in fitting)
-        busy = [(j.width, j.start + self._run_time(j)) for j in self._running[group].values()]
+        busy = [(j.width, _end(j.start, self._run_time(j))) for j in self._running[group].values()]
         view = _View(now, group.idle + sum(width for width, _ in busy), busy)
         for virtual_start, _, job_id in self._unstarted[group]:
             future = self._future[job_id]
             waiting = fitting.pop(job_id, None)
             width = future.job.width
-            if waiting is not None and width <= group.idle and view.fits(width, future.run_time, idle=group.idle):
-                yield Start(waiting, stream_of(waiting.pool, width), "delays no earlier reservation")
-                busy.append((width, now + future.run_time))
+            if waiting is not None and view.fits(width, future.run_time, group.idle):
+                yield Start(waiting, stream_of(waiting.pool, width), "delays no reservation before")
+                busy.append((width, _end(now, future.run_time)))
             elif virtual_start < horizon:
                 begin = max(virtual_start, now)
-                view.reserve(width, begin, begin + future.run_time)
+                view.reserve(width, begin, _end(begin, future.run_time))
             if not fitting:
                 return
 
@@ -105,6 +113,11 @@ class SiaVc(Policy):
         for group, places in self._unstarted.items():
             left = sum(1 for job in self._left if job.pool.group is group)
             assert len(places) >= len(self._waiting[group]) + left, group.name
+
+
+def _end(start: float, run_time: float) -> float:
+    """When a run ends; one too short for the clock's float still holds its GPUs for a moment."""
+    return max(start + run_time, nextafter(start, inf))
 
 
 class _View:
@@ -131,10 +144,12 @@ class _View:
         self._reserved += width
         self._pending.append((width, start, end))
 
-    def fits(self, width: int, run_time: float, *, idle: int) -> bool:
+    def fits(self, width: int, run_time: float, idle: int) -> bool:
         """Whether so many of the idle GPUs are promised to nobody for as long."""
         if width + self._reserved <= idle:
             return True
+        if width > idle:
+            return False
         if any(width >= w and run_time >= t for w, t in self._refused.items()):
             return False
         now, busy = self._now, self._busy
@@ -144,7 +159,7 @@ class _View:
             if end > start:  # an end at this instant that is still to be told
                 self._plan.reserve(gpus, start, end)
         self._pending.clear()
-        fits = self._plan.max_reservation(now, now + run_time) + width <= self._capacity
+        fits = self._plan.max_reservation(now, _end(now, run_time)) + width <= self._capacity
         if not fits:
             self._refused[width] = run_time
         return fits

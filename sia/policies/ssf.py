@@ -12,7 +12,7 @@ from sia.state import JobState, PoolState, State
 
 
 class Ssf(Policy):
-    """The job with least run time · width starts when it fits in the quota, and blocks until then."""
+    """The job with least run time · width starts when it fits in quota; until then it blocks."""
 
     needs = Needs(run_times=True)
 

@@ -1,0 +1,53 @@
+"""What the benchmarks share: inputs, timing, and how results are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from replay.read import read_pools, read_trace
+from replay.trace import PoolTable, Trace, playable
+
+ROOT = Path(__file__).resolve().parent.parent
+TRACES = Path(os.environ.get("SIA_TRACES", ROOT.parent / "shared" / "traces"))
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def philly() -> tuple[Trace, PoolTable]:
+    """The whole Philly log and its pools."""
+    if not TRACES.is_dir():
+        sys.exit(f"{TRACES}: no such folder; set SIA_TRACES to the folder with philly.csv.gz")
+    table = read_pools(TRACES / "philly_pools.csv")
+    return playable(read_trace(TRACES / "philly.csv.gz"), table), table
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Least, median and most of several runs."""
+    return {
+        "min": round(min(values), 4),
+        "median": round(statistics.median(values), 4),
+        "max": round(max(values), 4),
+        "runs": len(values),
+    }
+
+
+def in_turn(runs: int, *calls: Callable[[], float]) -> list[list[float]]:
+    """What each call returns, over so many rounds in which all take their turn."""
+    rounds = [[call() for call in calls] for _ in range(runs)]
+    return [list(column) for column in zip(*rounds, strict=True)]
+
+
+def keep(name: str, results: dict[str, Any]) -> None:
+    """Print the results and store them beside the benchmarks, with what machine they are from."""
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    python = f"Python {platform.python_version()}"
+    text = json.dumps({"machine": machine, "python": python, **results}, indent=1)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    print(f"{name}: {text}")

@@ -1,0 +1,74 @@
+"""FIFO in one pool, whole process against whole process: `sia replay` and AccaSim.
+
+AccaSim needs an environment of its own: python3 -m venv .peer && .peer/bin/pip install accasim==1.1.3
+usage: peer.py .peer/bin/python
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import in_turn, keep, philly, spread
+
+CASES = ((20_000, 4_000), (5_000, 960))
+RUNS = 5
+
+
+def write_inputs(folder: Path, jobs: int, gpus: int) -> None:
+    """The first Philly jobs for both sides."""
+    trace, _ = philly()
+    log = [a for a in trace.arrivals if a.job.width <= gpus][:jobs]
+    with (folder / "log.swf").open("w") as swf, (folder / "log.csv").open("w") as csv:
+        swf.write("; UnixStartTime: 0\n")
+        csv.write("job_id,pool,submit,width,duration\n")
+        for i, (job, duration) in enumerate(log, 1):
+            d, w, s = int(duration), job.width, int(job.submit)
+            swf.write(f"{i} {s} -1 {d} {w} -1 -1 {w} {d} -1 1 1 1 1 1 1 -1 -1\n")
+            csv.write(f"{i},all,{s},{w},{d}\n")
+    (folder / "pools.csv").write_text(f"pool,quota\nall,{gpus}\n")
+    system = {
+        "groups": {"node": {"core": gpus}},
+        "resources": {"node": 1},
+        "equivalence": {"processor": {"core": 1}},
+        "start_time": 0,
+    }
+    (folder / "system.json").write_text(json.dumps(system))
+
+
+def seconds(command: list[str]) -> float:
+    """Wall time of a whole process."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    peer = sys.argv[1]
+    results: dict[str, Any] = {}
+    for jobs, gpus in CASES:
+        with tempfile.TemporaryDirectory() as text:
+            folder = Path(text)
+            write_inputs(folder, jobs, gpus)
+            (folder / "peer").mkdir()
+            script = str(Path(__file__).with_name("accasim_fifo.py"))
+            theirs = [peer, script, *(str(folder / n) for n in ("log.swf", "system.json", "peer"))]
+            ours = [str(Path(sys.executable).with_name("sia")), "replay", "--policy", "fcfs"]
+            ours += ["--trace", str(folder / "log.csv"), "--pools", str(folder / "pools.csv")]
+            ours += ["--no-report", "--out", str(folder / "out")]
+            own, other = in_turn(RUNS, lambda o=ours: seconds(o), lambda t=theirs: seconds(t))  # type: ignore[misc]
+        results[f"{jobs} jobs on {gpus} GPUs"] = {
+            "sia_s": spread(own),
+            "accasim_s": spread(other),
+            "times_as_fast": spread([b / a for a, b in zip(own, other, strict=True)]),
+        }
+    keep("peer", results)
+
+
+if __name__ == "__main__":
+    main()

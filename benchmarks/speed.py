@@ -1,0 +1,82 @@
+"""Jobs per second of each policy on the whole Philly log, and of a bare loop in the same run."""
+
+from __future__ import annotations
+
+import heapq
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+from common import ROOT, TRACES, in_turn, keep, philly, spread
+
+from replay.run import BASELINE, Settings, replay_one
+from replay.trace import Trace
+
+CASES = {
+    "fcfs": ("fcfs", "none", "perfect"),
+    "ssf": ("ssf", "none", "perfect"),
+    "gssf": ("gssf", "none", "perfect"),
+    "mmfs": ("mmfs", "none", "perfect"),
+    "sia, perfect": ("sia", "perfect", "perfect"),
+    "sia, sliding-max + history": ("sia", "sliding-max", "history"),
+    "sia-vc": ("sia-vc", "perfect", "perfect"),
+}
+RUNS = 5
+
+
+def bare_loop(trace: Trace, quotas: dict[str, int]) -> float:
+    """Seconds that FCFS takes as a plain heap loop, without events, state or checks."""
+    began = time.perf_counter()
+    free, clock = dict(quotas), dict.fromkeys(quotas, 0.0)
+    running: dict[str, list[tuple[float, int]]] = {name: [] for name in quotas}
+    starts = []
+    for job, duration in trace.arrivals:
+        pool, heap = job.pool, running[job.pool]
+        now = max(clock[pool], job.submit)
+        while heap and (heap[0][0] <= now or free[pool] < job.width):
+            end, width = heapq.heappop(heap)
+            now = max(now, end)
+            free[pool] += width
+        starts.append(now)
+        clock[pool] = now
+        free[pool] -= job.width
+        heapq.heappush(heap, (now + duration, job.width))
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    trace, table = philly()
+    jobs = len(trace.arrivals)
+    quotas = {pool.name: pool.quota for pool in table.pools}
+    baseline = replay_one(trace, table, BASELINE, Settings([]), None)
+
+    def timed(policy: str, forecast: str, durations: str) -> float:
+        settings = Settings([policy], forecast, durations)
+        return replay_one(trace, table, policy, settings, baseline).seconds
+
+    results: dict[str, Any] = {"input": f"Philly, {jobs} jobs, {len(quotas)} pools"}
+    for name, case in CASES.items():
+        runs = 1 if name == "sia-vc" else RUNS
+        own, bare = in_turn(runs, lambda c=case: timed(*c), lambda: bare_loop(trace, quotas))  # type: ignore[misc]
+        results[name] = {
+            "jobs_per_s": spread([jobs / seconds for seconds in own]),
+            "times_the_bare_loop": spread([a / b for a, b in zip(own, bare, strict=True)]),
+        }
+    keep("speed", results)
+
+
+def memory() -> None:
+    """Peak memory of a whole run of the command with five policies and the report."""
+    folder = ROOT / "out" / "memory"
+    command = [sys.executable, "-m", "sia", "replay", "--policy", "fcfs,ssf,gssf,mmfs,sia"]
+    command += ["--trace", str(TRACES / "philly.csv.gz"), "--pools", str(TRACES / "philly_pools.csv")]
+    subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    keep("memory", {"peak_mb": round(peak), "command": "sia replay, five policies, with report"})
+
+
+if __name__ == "__main__":
+    main()
+    memory()

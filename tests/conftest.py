@@ -1,0 +1,46 @@
+"""Where real logs and the external checker are, and what to do without them."""
+
+import importlib.util
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
+CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    if not TRACES.is_dir():
+        pytest.skip(f"no real logs in {TRACES}: set SIA_TRACES")
+    return TRACES
+
+
+@pytest.fixture(scope="session")
+def checker():
+    """The external checker: takes files, shares no code with the project."""
+    if not CHECKER.is_file():
+        pytest.skip(f"no checker at {CHECKER}: set SIA_CHECKER")
+    spec = importlib.util.spec_from_file_location("check_schedule", CHECKER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def check(trace, pools, folder, policy, warmup=0.0):
+        """(violations, measures) of one policy's results."""
+        return module.check(
+            SimpleNamespace(
+                trace=str(trace),
+                pools=str(pools),
+                jobs=str(folder / "jobs.csv"),
+                loans=str(folder / "loans.csv"),
+                policy=policy,
+                warmup=warmup,
+                segments=None,
+                require_nodes=False,
+            )
+        )
+
+    return check

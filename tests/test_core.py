@@ -1,0 +1,564 @@
+"""What the core refuses, what it lends, and what may change under it."""
+
+from random import Random
+
+import pytest
+from builders import SMALL, job, play_out, pools, random_workload, revealed, starts
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from sia import Core, Pool, Stream
+from sia.decisions import MoveLoan, Refused, StartJob, WakeAt
+from sia.events import (
+    ForecastUpdated,
+    FutureRevealed,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    PoolChanged,
+    TimePassed,
+)
+from sia.limits import MAX_QUOTA
+from sia.model import FutureJob, Load
+from sia.playout import play
+from sia.policies import Policy, Start
+from sia.policies.fcfs import Fcfs
+from sia.policies.gssf import GlobalSsf
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia import Sia
+from sia.policies.sia_vc import SiaVc
+from sia.policies.ssf import Ssf
+from sia.state import JobState
+
+POLICIES = [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc]
+
+
+class OnCue(Policy):
+    """Proposes what the test tells it to, however foolish."""
+
+    shares = True
+
+    def __init__(self):
+        self.cues = []
+
+    def propose(self, _now):
+        while self.cues:
+            yield self.cues.pop(0)
+
+
+def on_cue(*arrivals, **quotas):
+    """A core that starts nothing by itself, to which these jobs have been submitted."""
+    core = Core(pools(**quotas), OnCue(), SMALL)
+    core.step(0.0, [JobSubmitted(0.0, arrival.job, arrival.duration) for arrival in arrivals])
+    return core
+
+
+def propose(core, stream, *job_ids):
+    core.policy.cues += [Start(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids]
+    decisions = core.step(core.state.now, [])
+    core.check()
+    return decisions
+
+
+def start_dedicated(core, *job_ids):
+    return propose(core, Stream.DEDICATED, *job_ids)
+
+
+def start_spare(core, *job_ids):
+    return propose(core, Stream.SPARE, *job_ids)
+
+
+def photograph(core):
+    """All that is known, as plain values."""
+    state = core.state
+    return (
+        state.now,
+        state.waiting,
+        state.arrivals,
+        {group.name: group.idle for group in state.groups},
+        {
+            pool.name: (
+                pool.quota,
+                pool.dedicated,
+                pool.spare,
+                pool.lent,
+                pool.unused,
+                pool.pending_width,
+                list(pool.pending),
+                list(pool.lent_to),
+                list(pool.load),
+            )
+            for pool in state.pools.values()
+        },
+        {
+            job_id: (job.stream, job.start, {p.name: gpus for p, gpus in job.loans.items()})
+            for job_id, job in state.jobs.items()
+        },
+    )
+
+
+# What a policy may not do
+
+
+def test_a_job_does_not_start_twice():
+    core = on_cue(job("j").runs(9), a=4)
+    running = core.state.jobs["j"]
+    start_dedicated(core, "j")
+    before = photograph(core)
+    for stream in Stream:
+        core.policy.cues.append(Start(running, stream, "again"))
+        assert core.step(0.0, []) == [Refused("j", "it does not wait")]
+        assert photograph(core) == before
+        core.check()
+
+
+def test_a_job_that_was_never_submitted_does_not_start():
+    core = on_cue(job("j").runs(9), a=4)
+    stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, sequence=1)
+    before = photograph(core)
+    core.policy.cues.append(Start(stranger, Stream.DEDICATED, "unheard of"))
+    assert core.step(0.0, []) == [Refused("stranger", "it does not wait")]
+    assert photograph(core) == before
+    core.check()
+
+
+@pytest.mark.parametrize("start", [start_dedicated, start_spare])
+def test_a_job_wider_than_what_is_idle_does_not_start(start):
+    core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(4).runs(9), a=4, b=2)
+    start_spare(core, "runs")
+    before = photograph(core)
+    assert start(core, "wide") == [Refused("wide", "it needs 4 GPUs, 3 are idle")]
+    assert photograph(core) == before
+
+
+def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle():
+    core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(2).runs(9), a=4, b=4)
+    start_dedicated(core, "runs")
+    before = photograph(core)
+    assert start_dedicated(core, "wide") == [Refused("wide", "a would exceed its quota")]
+    assert photograph(core) == before
+    assert start_spare(core, "wide") == [
+        StartJob("wide", Stream.SPARE, "on cue", (("a", 1), ("b", 1)))
+    ]
+
+
+def test_a_pass_ends_with_the_first_refusal_and_what_was_started_before_stays():
+    core = on_cue(job("fits").runs(9), job("wide").gpus(9).runs(9), job("late").runs(9), a=4)
+    decisions = start_dedicated(core, "fits", "wide", "late")
+    assert [type(decision) for decision in decisions] == [StartJob, Refused]
+    assert core.state.jobs["fits"].stream is Stream.DEDICATED
+    assert core.state.jobs["late"].stream is None
+
+
+# What cannot have happened
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        JobSubmitted(1.0, job("new").pool("nowhere").runs(1).job, 1.0),
+        JobSubmitted(1.0, job("runs").runs(1).job, 1.0),
+        JobSubmitted(1.0, job("waits").runs(1).job, 1.0),
+        JobSubmitted(1.0, job("new").gpus(0).runs(1).job, 1.0),
+        JobSubmitted(1.0, job("new").gpus(MAX_QUOTA + 1).runs(1).job, 1.0),
+        JobFinished(1.0, "waits"),
+        JobFinished(1.0, "unknown"),
+        JobCancelled(1.0, "runs"),
+        JobCancelled(1.0, "unknown"),
+        PoolChanged(1.0, "nowhere", 4),
+        PoolChanged(1.0, "a", -1),
+        PoolChanged(1.0, "a", MAX_QUOTA + 1),
+        ForecastUpdated(1.0, [Load("a", 0, 1), Load("nowhere", 0, 4)]),
+        ForecastUpdated(1.0, [Load("a", 0, 1), Load("a", len(SMALL.windows), 4)]),
+    ],
+    ids=repr,
+)
+def test_what_cannot_have_happened_is_an_error_and_changes_nothing(impossible):
+    core = on_cue(job("runs").runs(9), job("waits").runs(9), a=4)
+    start_dedicated(core, "runs")
+    core.step(1.0, [])
+    before = photograph(core)
+    with pytest.raises(ValueError, match=r"\w"):
+        core.step(1.0, [impossible])
+    assert photograph(core) == before
+    core.check()
+
+
+@pytest.mark.parametrize("earlier", [0.0, 4.999, float("-inf"), float("nan")])
+def test_time_does_not_run_backwards(earlier):
+    core = on_cue(job("waits").runs(9), a=4)
+    core.step(5.0, [])
+    before = photograph(core)
+    with pytest.raises(ValueError, match="time runs backwards"):
+        core.step(earlier, [JobCancelled(earlier, "waits")])
+    assert photograph(core) == before
+
+
+def test_a_job_that_sia_vc_was_not_told_of_is_an_error_and_changes_nothing():
+    foreseen, surprise = job("foreseen").runs(9), job("surprise").runs(9)
+    core = Core(pools(a=1), SiaVc(), SMALL)
+    core.step(0.0, [revealed(pools(a=1), [foreseen])])
+    before = photograph(core)
+    with pytest.raises(ValueError, match="surprise"):
+        core.step(0.0, [JobSubmitted(0.0, surprise.job, 9.0)])
+    assert photograph(core) == before
+    core.check()
+
+
+def test_a_future_job_of_an_unknown_pool_is_an_error_and_changes_nothing():
+    known, lost = job("known").runs(9).job, job("lost").pool("nowhere").runs(9).job
+    core = Core(pools(a=1), SiaVc(), SMALL)
+    with pytest.raises(ValueError, match="nowhere"):
+        core.step(0.0, [FutureRevealed(0.0, [FutureJob(j, 9.0, 0.0) for j in (known, lost)])])
+    with pytest.raises(ValueError, match="known"):
+        core.step(0.0, [JobSubmitted(0.0, known, 9.0)])
+
+
+@pytest.mark.parametrize(
+    ("owned", "complaint"),
+    [
+        ([Pool("a", 1), Pool("a", 2)], "stands twice"),
+        ([Pool("a", -1)], "a quota is"),
+        ([Pool("a", MAX_QUOTA + 1)], "a quota is"),
+        ([Pool(f"p{i}", MAX_QUOTA) for i in range(65)], "a sharing group owns at most"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_an_error(owned, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Core(owned, Fcfs())
+
+
+# What check() sees
+
+
+def lively():
+    """A core with a dedicated job, a spare one that borrows, and one that waits."""
+    core = on_cue(
+        job("dedicated").gpus(2).pool("a").runs(9),
+        job("spare").gpus(4).pool("b").runs(9),
+        job("waits").gpus(1).pool("b").runs(9),
+        a=4,
+        b=3,
+    )
+    start_dedicated(core, "dedicated")
+    start_spare(core, "spare")
+    return core
+
+
+def shift(attribute, by, *where):
+    """Move a number of the state away from what it should be."""
+
+    def corrupt(state):
+        holder = state
+        for step in where:
+            holder = holder[step] if isinstance(step, int | str) else step(holder)
+        setattr(holder, attribute, getattr(holder, attribute) + by)
+
+    return corrupt
+
+
+def of_pool(name, attribute, by):
+    return shift(attribute, by, lambda state: state.pools[name])
+
+
+def loses_a_loan(state):
+    state.pools["a"].lent_to.clear()
+
+
+def forgets_its_donors(state):
+    state.jobs["spare"].loans.clear()
+
+
+def borrows_one_more(state):
+    state.jobs["spare"].loans[state.pools["a"]] += 1
+
+
+def runs_while_it_waits(state):
+    state.jobs["waits"].stream = Stream.DEDICATED
+
+
+def waits_while_it_runs(state):
+    state.jobs["dedicated"].stream = None
+
+
+def changes_its_stream(state):
+    state.jobs["dedicated"].stream = Stream.SPARE
+
+
+def is_lost_while_it_runs(state):
+    del state.jobs["dedicated"]
+
+
+def is_lost_while_it_waits(state):
+    del state.jobs["waits"]
+
+
+def leaves_its_queue(state):
+    state.pools["b"].pending.clear()
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        *(
+            pytest.param(of_pool(name, attribute, by), id=f"{name}.{attribute} {by:+}")
+            for attribute in ("quota", "dedicated", "spare", "lent", "unused", "pending_width")
+            for name in "ab"
+            for by in (1, -1)
+        ),
+        *(
+            pytest.param(shift("idle", by, lambda state: state.groups[0]), id=f"idle {by:+}")
+            for by in (1, -1)
+        ),
+        pytest.param(shift("waiting", 1), id="waiting +1"),
+        loses_a_loan,
+        forgets_its_donors,
+        borrows_one_more,
+        runs_while_it_waits,
+        waits_while_it_runs,
+        changes_its_stream,
+        is_lost_while_it_runs,
+        is_lost_while_it_waits,
+        leaves_its_queue,
+    ],
+)
+def test_check_sees_what_cannot_be(corrupt):
+    core = lively()
+    core.check()
+    corrupt(core.state)
+    with pytest.raises(AssertionError):
+        core.state.check()
+
+
+# Loans
+
+
+def test_a_spare_job_takes_its_own_pools_gpus_first_then_those_of_who_has_most():
+    core = on_cue(job("j").gpus(13).pool("b").runs(9), a=3, b=4, c=5, d=3)
+    loans = (("b", 4), ("c", 5), ("a", 3), ("d", 1))  # a before d by name
+    assert start_spare(core, "j") == [StartJob("j", Stream.SPARE, "on cue", loans)]
+
+
+def test_a_pool_gets_back_what_it_lent_when_others_are_idle_the_newest_loans_first():
+    core = on_cue(
+        job("old").gpus(3).pool("b").runs(9),
+        job("new").gpus(2).pool("b").runs(9),
+        job("owner").gpus(3).pool("a").runs(9),
+        a=4,
+        b=1,
+        c=3,
+    )
+    start_spare(core, "old")  # of b 1, of a 2
+    core.step(1.0, [PoolChanged(1.0, "c", 1)])
+    start_spare(core, "new")  # of a 2
+    core.step(2.0, [PoolChanged(2.0, "c", 3)])
+    assert start_dedicated(core, "owner") == [
+        MoveLoan("new", "a", "c", 2),
+        MoveLoan("old", "a", "c", 1),
+        StartJob("owner", Stream.DEDICATED, "on cue"),
+    ]
+    lent = {pool.name: pool.lent for pool in core.state.pools.values()}
+    assert lent == {"a": 1, "b": 1, "c": 3}
+
+
+def test_a_job_that_ends_gives_back_what_it_borrowed():
+    core = on_cue(job("j").gpus(5).pool("a").runs(9), a=3, b=4)
+    idle = photograph(on_cue(a=3, b=4))[3:]
+    start_spare(core, "j")
+    core.step(9.0, [JobFinished(9.0, "j")])
+    core.check()
+    assert photograph(core)[3:] == idle
+
+
+def test_a_loan_moves_in_a_story_that_is_played_out():
+    story = [
+        job("short").gpus(2).pool("c").at(0).runs(3),
+        job("full").gpus(2).pool("b").at(0).runs(50),
+        job("borrower").gpus(2).pool("b").at(1).runs(5),
+        job("owner").gpus(3).pool("a").at(4).runs(50),
+    ]
+    played = play_out(MaxMin, pools(a=3, b=2, c=2), story, checked=True)
+    assert played["borrower"].loans == [(1, {"a": 2}), (4, {"c": 2})]
+
+
+# Quotas that change
+
+
+def test_a_pool_that_shrinks_below_what_it_lends_has_others_lend_it():
+    core = on_cue(job("j").gpus(3).pool("a").runs(9), a=0, b=4, c=3)
+    start_spare(core, "j")
+    decisions = core.step(1.0, [PoolChanged(1.0, "b", 1)])
+    core.check()
+    assert decisions == [MoveLoan("j", "b", "c", 2)]
+
+
+def test_a_pool_that_shrinks_below_what_it_lends_when_nobody_is_idle_waits_for_an_end():
+    core = on_cue(
+        job("spare").gpus(3).pool("a").runs(9), job("busy").gpus(3).pool("c").runs(5), a=0, b=4, c=3
+    )
+    start_spare(core, "spare")
+    start_dedicated(core, "busy")
+    assert core.step(1.0, [PoolChanged(1.0, "b", 1)]) == []
+    core.check()
+    assert core.step(5.0, [JobFinished(5.0, "busy")]) == [MoveLoan("spare", "b", "c", 2)]
+    core.check()
+
+
+def test_a_pool_that_shrinks_below_its_running_jobs_starts_none_until_enough_have_ended():
+    story = [job("one").gpus(2).runs(10), job("two").gpus(2).runs(20), job("next").runs(5)]
+    shrunk = [PoolChanged(1.0, "a", 2)]
+    played = play_out(Fcfs, pools(a=4), story, quotas=shrunk, checked=True)
+    assert starts(played) == {"one": 0, "two": 0, "next": 20}
+
+
+def test_a_pool_that_grows_starts_what_waits():
+    story = [job("one").gpus(2).runs(10), job("two").gpus(2).runs(20)]
+    played = play_out(Fcfs, pools(a=2), story, quotas=[PoolChanged(3.0, "a", 4)], checked=True)
+    assert starts(played) == {"one": 0, "two": 3}
+
+
+def random_quotas(rng, owned, arrivals):
+    """Pools shrink and grow while jobs arrive; in the end each has its first quota again."""
+    span = int(arrivals[-1].job.submit) + 50
+    times = sorted(rng.randint(0, span) for _ in range(2 * len(owned)))
+    changed = [
+        PoolChanged(float(time), pool.name, rng.randint(0, 12))
+        for time in times
+        for pool in [rng.choice(owned)]
+    ]
+    return changed + [PoolChanged(span + 1.0, pool.name, pool.quota) for pool in owned]
+
+
+def playing(policy, owned, arrivals, quotas):
+    """A core, and its playout with perfect forecasts."""
+    core = Core(owned, policy(), SMALL)
+    facts = [revealed(owned, arrivals, quotas)] if policy.needs.future else []
+    instants = play(
+        core,
+        arrivals,
+        run_times=PerfectRunTimes({arrival.job.id: arrival.duration for arrival in arrivals}),
+        loads=PerfectLoads([arrival.job for arrival in arrivals], SMALL.windows),
+        facts=sorted([*facts, *quotas], key=lambda fact: fact.time),
+    )
+    return core, instants
+
+
+def running(core):
+    jobs = core.state.jobs.items()
+    return {i: (job.start, job.stream, job.width) for i, job in jobs if job.stream is not None}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_quotas_change_and_no_running_job_is_touched(policy):
+    for seed in range(100):
+        rng = Random(seed)
+        workload = random_workload(rng)
+        quotas = random_quotas(rng, *workload)
+        core, instants = playing(policy, *workload, quotas)
+        ran = {}
+        for instant in instants:
+            core.check()
+            for event in instant.events:
+                if isinstance(event, JobFinished):
+                    del ran[event.job_id]
+            runs = running(core)
+            assert ran.items() <= runs.items(), f"seed {seed} at {instant.now}"
+            ran = runs
+        assert not core.state.jobs, f"seed {seed}: not every job has run"
+
+
+# Events of one instant
+
+
+def shuffled(rng, events):
+    """Kinds of events in any order; those of one kind stay in theirs."""
+    kinds = [type(event) for event in events]
+    rng.shuffle(kinds)
+    of_kind = {kind: iter([event for event in events if type(event) is kind]) for kind in kinds}
+    return [next(of_kind[kind]) for kind in kinds]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_order_in_which_kinds_of_events_are_told_changes_nothing(policy):
+    mixed = 0
+    for seed in range(100):
+        rng = Random(seed)
+        workload = random_workload(rng)
+        _, instants = playing(policy, *workload, random_quotas(rng, *workload))
+        again = Core(workload.pools, policy(), SMALL)
+        for now, events, decisions in instants:
+            told = shuffled(rng, events)
+            mixed += told != events
+            assert again.step(now, told) == decisions, f"seed {seed} at {now}"
+    assert mixed > 100
+
+
+def test_an_arrival_takes_what_an_end_of_the_same_instant_frees():
+    core = Core(pools(a=1), Fcfs(), SMALL)
+    core.step(0.0, [JobSubmitted(0.0, job("one").runs(5).job, 5.0)])
+    decisions = core.step(
+        5.0, [JobSubmitted(5.0, job("two").at(5).runs(5).job, 5.0), JobFinished(5.0, "one")]
+    )
+    assert [decision.job_id for decision in decisions] == ["two"]
+
+
+# Jobs that are withdrawn
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_waits_behind_a_withdrawn_job_starts_in_its_place(policy):
+    story = [
+        job("runs").gpus(2).runs(10),
+        job("wide").gpus(2).runs(1),
+        job("behind").gpus(1).runs(30),
+    ]
+    core = Core(pools(a=2), policy(), SMALL)
+    core.step(0.0, [revealed(pools(a=2), story)] if policy.needs.future else [])
+    for arrival in story:
+        core.step(0.0, [JobSubmitted(0.0, arrival.job, arrival.duration)])
+    assert set(running(core)) == {"runs"}
+    core.step(5.0, [JobCancelled(5.0, "wide")])
+    core.check()
+    assert core.state.pools["a"].pending_width == 1
+    core.step(10.0, [JobFinished(10.0, "runs")])
+    core.check()
+    assert set(running(core)) == set(core.state.jobs) == {"behind"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_jobs_end_and_are_withdrawn_at_any_time(policy):
+    for seed in range(100):
+        rng = Random(seed)
+        workload = random_workload(rng)
+        core = Core(workload.pools, policy(), SMALL)
+        core.step(0.0, [revealed(*workload)] if policy.needs.future else [])
+        for arrival in workload.arrivals:
+            now = arrival.job.submit
+            ended = {job_id for job_id in running(core) if rng.random() < 0.3}
+            gone = {i for i in core.state.jobs if i not in running(core) and rng.random() < 0.3}
+            core.step(
+                now,
+                [
+                    *(JobFinished(now, job_id) for job_id in sorted(ended)),
+                    *(JobCancelled(now, job_id) for job_id in sorted(gone)),
+                    JobSubmitted(now, arrival.job, arrival.duration),
+                ],
+            )
+            core.check()
+            assert not core.state.jobs.keys() & (ended | gone), f"seed {seed} at {now}"
+
+
+# Wakes
+
+
+def test_a_wish_to_be_woken_is_said_once():
+    core = Core(pools(a=1), Sia(), SMALL)
+    both = [JobSubmitted(0.0, job(name).runs(50).job, 50.0) for name in ("one", "two")]
+    assert core.step(0.0, both)[-1] == WakeAt(5.0)
+    assert core.step(3.0, []) == []
+    assert core.step(5.0, [TimePassed(5.0)]) == [WakeAt(10.0)]
+
+
+def test_a_playout_ends_though_a_job_waits_that_can_never_start():
+    story = [job("narrow").runs(5), job("wide").gpus(2).runs(200)]
+    played = play_out(Sia, pools(a=1), story)
+    assert starts(played) == {"narrow": 0}

@@ -1,0 +1,443 @@
+"""Whole replays, as a user runs them, judged by the external checker."""
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from replay.output import write_pools, write_schedule, write_trace
+from replay.read import read_pools, read_trace
+from replay.run import Settings, replay_all
+from replay.slice import slice_trace
+from replay.summary import summarize
+from replay.synth import PRESETS, synthesize
+from replay.trace import playable
+from sia.policies import names
+
+POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
+SEEDS = 20
+DAY = 86400.0
+
+
+def sia(*arguments, hash_seed="0"):
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "sia", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        check=False,
+    )
+
+
+def replayed(folder, trace, table, policies=POLICIES, **settings):
+    """Replay, write the results, and return the summary of each policy."""
+    chosen = Settings(policies, **settings)
+    baseline, schedules = replay_all(trace, table, chosen)
+    for schedule in schedules:
+        write_schedule(folder / schedule.policy, trace, schedule)
+    return summarize(trace, table, chosen, baseline, schedules)["policies"]
+
+
+def assert_accepted(checker, trace, pools, folder, summary, warmup=0.0):
+    """The checker finds nothing wrong, and measures what we do."""
+    for policy, ours in summary.items():
+        violations, theirs = checker(trace, pools, folder / policy, policy, warmup)
+        assert not violations, (policy, violations[:3])
+        for key in theirs.keys() & ours.keys():
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-9), (policy, key)
+
+
+def test_all_policies_of_this_file_are_all_there_are():
+    assert sorted(POLICIES) == names()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_checker_accepts_every_synthetic_workload(preset, tmp_path, checker):
+    for seed in range(SEEDS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        trace, table = synthesize(PRESETS[preset], seed)
+        write_trace(folder / "trace.csv", trace)
+        write_pools(folder / "pools.csv", table)
+        summary = replayed(folder, trace, table)
+        assert_accepted(checker, folder / "trace.csv", folder / "pools.csv", folder, summary)
+        assert summary["sia"]["slowed"] == summary["sia-vc"]["slowed"] == 0, seed
+
+
+@pytest.mark.parametrize("forecast", ["sliding-max", "random", "none"])
+@pytest.mark.parametrize("durations", ["history", "random"])
+def test_the_checker_accepts_wrong_forecasts_too(forecast, durations, tmp_path, checker):
+    trace, table = synthesize(PRESETS["base"], 7)
+    write_trace(tmp_path / "trace.csv", trace)
+    write_pools(tmp_path / "pools.csv", table)
+    summary = replayed(
+        tmp_path, trace, table, ["sia", "ssf"], forecast=forecast, durations=durations, warmup=DAY
+    )
+    assert_accepted(checker, tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path, summary, DAY)
+    if forecast != "sliding-max":  # in three days of bursts it never finds GPUs to spare
+        assert summary["sia"]["gpu_hours_lent"] > 0
+
+
+def test_the_checker_accepts_groups_and_pools_that_keep_to_themselves(tmp_path, checker):
+    trace, table = synthesize(PRESETS["more-queues"], 3)
+    write_trace(tmp_path / "trace.csv", trace)
+    rows = ["pool,quota,group,share"]
+    rows += [f"q{i},8,{'red' if i % 2 else 'blue'},{'no' if i > 5 else 'yes'}" for i in range(8)]
+    (tmp_path / "pools.csv").write_text("\n".join(rows) + "\n")
+    table = read_pools(tmp_path / "pools.csv")
+    summary = replayed(tmp_path, trace, table)
+    assert_accepted(checker, tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path, summary)
+    for policy in ("gssf", "mmfs", "sia", "sia-vc"):
+        for alone in ("q6", "q7"):
+            pool = summary[policy]["pools"][alone]
+            assert pool["gpu_hours_lent"] == pool["gpu_hours_borrowed"] == 0, (policy, alone)
+    assert summary["mmfs"]["pools"]["q6"]["slowed"] == 0
+
+
+def test_the_checker_accepts_pools_that_change_size(tmp_path, checker):
+    trace, _ = synthesize(PRESETS["base"], 5)
+    write_trace(tmp_path / "trace.csv", trace)
+    rows = ["pool,quota,from"]
+    for i in range(4):
+        rows += [f"q{i},8,0", f"q{i},{(4, 12, 0, 9)[i]},{DAY}", f"q{i},8,{1.5 * DAY}"]
+    (tmp_path / "pools.csv").write_text("\n".join(rows) + "\n")
+    table = read_pools(tmp_path / "pools.csv")
+    summary = replayed(tmp_path, trace, table)
+    assert all(ours["never_started"] == 0 for ours in summary.values())
+    for policy in POLICIES:
+        violations, _ = checker(
+            tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path / policy, policy
+        )
+        assert not violations, (policy, violations[:3])
+
+
+REAL = {
+    "philly": ("philly.csv.gz", "philly_pools.csv"),
+    "helios-2vc": ("helios_venus_2vc.csv.gz", "helios_venus_2vc_pools.csv"),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("log", REAL)
+def test_the_checker_accepts_real_logs(log, policy, tmp_path, checker, traces):
+    trace_file, pools_file = (traces / name for name in REAL[log])
+    table = read_pools(pools_file)
+    trace = playable(read_trace(trace_file), table)
+    summary = replayed(tmp_path, trace, table, [policy])
+    assert_accepted(checker, trace_file, pools_file, tmp_path, summary)
+
+
+def philly_piece(traces, number, queues):
+    """Two weeks of some Philly pools, at loads from U(0.6, 1.1) (§6.1)."""
+    random = Random(f"{number}-{queues}")
+    trace, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
+    begin = (30 + 8 * number) * DAY
+    end = begin + 14 * DAY
+    busy = {a.job.pool for a in trace.arrivals if begin <= a.job.submit < end}
+    pools = random.sample(sorted(busy & {pool.name for pool in table.pools}), queues)
+    loads = {name: random.uniform(0.6, 1.1) for name in pools}
+    piece, table = slice_trace(trace, table, begin=begin, end=end, pools=pools, loads=loads)
+    return playable(piece, table), table
+
+
+PIECES = [(number, queues) for number in range(10) for queues in (4, 8)]
+
+
+@pytest.fixture(scope="module")
+def pieces(traces):
+    """What max-min and SIA made of each piece, without SIA-VC."""
+    found = {}
+    for number, queues in PIECES:
+        trace, table = philly_piece(traces, number, queues)
+        settings = Settings(["mmfs", "sia"], warmup=2 * DAY)
+        baseline, schedules = replay_all(trace, table, settings)
+        found[number, queues] = summarize(trace, table, settings, baseline, schedules)["policies"]
+    return found
+
+
+@pytest.mark.xdist_group("pieces")
+def test_sia_slows_nobody_on_philly_and_max_min_does(pieces):
+    assert [piece for piece, found in pieces.items() if found["sia"]["slowed"]] == []
+    slowing = [piece for piece, found in pieces.items() if found["mmfs"]["slowed"]]
+    assert len(slowing) > len(PIECES) / 2
+
+
+@pytest.mark.xdist_group("pieces")
+def test_sia_speeds_jobs_up_as_much_as_max_min_on_most_pieces(pieces):
+    at_least = [
+        piece
+        for piece, found in pieces.items()
+        if found["sia"]["speedup_mean"] >= found["mmfs"]["speedup_mean"]
+    ]
+    assert len(at_least) > len(PIECES) / 2
+
+
+@pytest.mark.parametrize(("number", "queues"), PIECES)
+def test_sia_vc_slows_nobody_on_philly(number, queues, traces):
+    trace, table = philly_piece(traces, number, queues)
+    settings = Settings(["sia-vc"], warmup=2 * DAY)
+    baseline, schedules = replay_all(trace, table, settings)
+    found = summarize(trace, table, settings, baseline, schedules)["policies"]["sia-vc"]
+    assert found["slowed"] == 0
+    assert found["speedup_mean"] > 1
+
+
+def digests(folder: Path):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
+    found = []
+    for hash_seed in ("0", "1", "2"):
+        folder = tmp_path / hash_seed
+        sia("trace", "synth", "--seed", 4, "--out", folder, hash_seed=hash_seed)
+        done = sia(
+            "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
+            "--forecast", "random", "--durations", "history", "--out", folder / "out",
+            hash_seed=hash_seed,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append(digests(folder))
+    assert len(found[0]) == 2 + 2 * len(POLICIES) + 2
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A tiny replay's inputs, and its results as the command writes them."""
+    trace, table = synthesize(PRESETS["base"], 1, days=0.5)
+    write_trace(tmp_path / "trace.csv", trace)
+    write_pools(tmp_path / "pools.csv", table)
+    return tmp_path
+
+
+def replay(folder, *arguments):
+    return sia(
+        "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
+        "--out", folder / "out", "--no-report", *arguments,
+    )  # fmt: skip
+
+
+def edited(path, edit):
+    """Rewrite a CSV file's rows."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    rows = edit(rows)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def forget_a_job(rows):
+    return rows[1:]
+
+
+def run_one_twice(rows):
+    return [*rows, rows[0]]
+
+
+def end_one_early(rows):
+    rows[5]["end"] = str(float(rows[5]["end"]) - 60)
+    return rows
+
+
+def start_one_before_it_came(rows):
+    late = next(row for row in rows if float(row["submit"]) > 0)
+    shift = float(late["start"]) - float(late["submit"]) + 10
+    late["start"], late["end"] = (str(float(late[key]) - shift) for key in ("start", "end"))
+    return rows
+
+
+def call_all_dedicated(rows):
+    return [{**row, "stream": "dedicated"} for row in rows]
+
+
+def start_all_at_once(rows):
+    for row in rows:
+        row["end"] = str(float(row["end"]) - float(row["start"]) + float(row["submit"]))
+        row["start"] = row["submit"]
+    return rows
+
+
+def lend_too_long(rows):
+    rows[0]["end"] = str(float(rows[0]["end"]) + 60)
+    return rows
+
+
+def lend_one_too_many(rows):
+    rows[0]["gpus"] = str(int(rows[0]["gpus"]) + 1)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [
+        ("jobs.csv", forget_a_job),
+        ("jobs.csv", run_one_twice),
+        ("jobs.csv", end_one_early),
+        ("jobs.csv", start_one_before_it_came),
+        ("jobs.csv", call_all_dedicated),
+        ("jobs.csv", start_all_at_once),
+        ("loans.csv", lend_too_long),
+        ("loans.csv", lend_one_too_many),
+        ("loans.csv", forget_a_job),
+    ],
+)
+def test_the_checker_catches_a_planted_fault(file, fault, small, checker):
+    assert replay(small, "--policy", "mmfs").returncode == 0
+    folder = small / "out" / "mmfs"
+    violations, _ = checker(small / "trace.csv", small / "pools.csv", folder, "mmfs")
+    assert not violations
+    edited(folder / file, fault)
+    violations, _ = checker(small / "trace.csv", small / "pools.csv", folder, "mmfs")
+    assert violations
+
+
+def test_the_checker_catches_a_wrong_fcfs_start(small, checker):
+    assert replay(small, "--policy", "fcfs,mmfs").returncode == 0
+    violations, _ = checker(
+        small / "trace.csv", small / "pools.csv", small / "out" / "mmfs", "fcfs"
+    )
+    assert violations
+
+
+def test_json_on_stdout_is_the_summary(small):
+    done = replay(small, "--policy", "sia", "--json")
+    assert json.loads(done.stdout) == json.loads((small / "out" / "summary.json").read_text())
+
+
+def test_the_tables_name_every_policy_and_pool(small):
+    done = replay(small)
+    assert done.returncode == 0
+    for word in (*POLICIES, "q0", "q3", "% slowed", "GPU-h lent", "known in advance"):
+        assert word in done.stdout
+
+
+def test_what_cannot_be_replayed_is_dropped_counted_and_shown(small):
+    with (small / "trace.csv").open("a") as file:
+        file.write("stranger,elsewhere,5,1,60,,\nwide,q0,6,9,60,,\n")
+    done = replay(small, "--policy", "fcfs")
+    assert "1 jobs of a pool that the pools file lacks" in done.stdout
+    assert "1 jobs wider than its pool" in done.stdout
+    assert "have been sorted" in done.stdout
+    dropped = json.loads((small / "out" / "summary.json").read_text())["trace"]["dropped"]
+    assert dropped == {"of a pool that the pools file lacks": 1, "wider than its pool": 1}
+
+
+def test_invalid_rows_are_left_out_counted_and_shown_where_asked(small):
+    with (small / "trace.csv").open("a") as file:
+        file.write("odd,q0,5,1.5,60,,\n")
+    assert replay(small, "--policy", "fcfs").returncode == 2
+    done = replay(small, "--policy", "fcfs", "--skip-invalid")
+    assert done.returncode == 0
+    assert "1 jobs invalid: width is no whole number" in done.stdout
+
+
+MISUSE = {
+    "an unknown policy": (["--policy", "fcfs,fifo"], "fifo"),
+    "an unknown forecast": (["--forecast", "crystal-ball"], "crystal-ball"),
+    "unknown durations": (["--durations", "long"], "long"),
+    "no policy": (["--policy", ""], "policy"),
+    "windows that fall": (["--windows", "1h,5m"], "ascending"),
+    "no window": (["--windows", "0s"], "ascending"),
+    "no number": (["--windows", "soon"], "soon"),
+    "a negative warm-up": (["--warmup", "-5m"], "-5m"),
+    "a pool that is not there": (["--no-lending", "vision"], "vision"),
+    "a window that is not there": (["--no-lending", "q0:7m"], "7m"),
+    "a priority without a number": (["--spare-priority", "q0=high"], "POOL=N"),
+    "an unknown option": (["--frobnicate"], "--frobnicate"),
+    "a missing trace": (["--trace", "nowhere.csv"], "nowhere.csv"),
+    "a missing pools file": (["--pools", "nowhere.csv"], "nowhere.csv"),
+    "a seed that is no number": (["--seed", "x"], "x"),
+}
+
+
+@pytest.mark.parametrize("case", MISUSE)
+def test_misuse_is_one_line_and_exit_code_2_and_leaves_nothing(case, small):
+    arguments, named = MISUSE[case]
+    before = set(small.iterdir())
+    done = replay(small, *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(small.iterdir()) == before
+
+
+def test_an_output_that_cannot_be_written_is_one_line(small):
+    (small / "out").write_text("a file stands here")
+    done = replay(small, "--policy", "fcfs")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert (small / "out").read_text() == "a file stands here"
+    below = sia("trace", "synth", "--out", small / "out" / "x")
+    assert below.returncode == 2
+    assert len(below.stderr.splitlines()) == 1
+
+
+def test_no_job_that_can_run_is_an_error(small):
+    (small / "pools.csv").write_text("pool,quota\nelsewhere,8\n")
+    done = replay(small)
+    assert done.returncode == 2
+    assert "no job can run" in done.stderr
+    assert not (small / "out").exists()
+
+
+def test_results_replace_earlier_ones_and_leave_other_files_alone(small):
+    assert replay(small, "--policy", "fcfs").returncode == 0
+    (small / "out" / "notes.txt").write_text("mine")
+    assert replay(small, "--policy", "fcfs,sia").returncode == 0
+    found = sorted(path.name for path in (small / "out").iterdir())
+    assert found == ["fcfs", "notes.txt", "sia", "summary.json"]
+    assert not [path for path in small.iterdir() if "partial" in path.name]
+
+
+def test_the_operators_choices_reach_the_summary_and_the_schedule(small):
+    plain = json.loads(replay(small, "--policy", "sia", "--json").stdout)
+    kept = [f"--no-lending=q{i}" for i in range(4)]
+    held = json.loads(replay(small, "--policy", "sia", *kept, "--json").stdout)
+    assert held["configuration"]["no_lending"]
+    assert held["policies"]["sia"]["gpu_hours_lent"] == 0
+    assert plain["policies"]["sia"]["gpu_hours_lent"] > 0
+
+
+def test_help_names_every_command():
+    done = sia("--help")
+    assert done.returncode == 0
+    assert "replay" in done.stdout
+    assert "trace" in done.stdout
+    for command in ("synth", "convert", "slice", "info"):
+        assert sia("trace", command, "--help").returncode == 0
+
+
+def test_trace_commands_work_on_what_they_make(small):
+    out = small / "piece"
+    done = sia(
+        "trace", "slice", "--trace", small / "trace.csv", "--pools", small / "pools.csv",
+        "--queues", 2, "--load", "0.6-1.1", "--seed", 1, "--from", "1h", "--length", "6h",
+        "--out", out,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    described = sia(
+        "trace", "info", "--trace", out / "trace.csv", "--pools", out / "pools.csv", "--json"
+    )
+    facts = json.loads(described.stdout)
+    assert len(facts["pools"]) == 2
+    assert facts["jobs"] == sum(pool["jobs"] for pool in facts["pools"].values())
+    converted = sia(
+        "trace", "convert", out / "trace.csv", out / "pools.csv", "--to", "parquet", "--out", out
+    )
+    assert converted.returncode == 0, converted.stderr
+    assert read_trace(out / "trace.parquet").arrivals == read_trace(out / "trace.csv").arrivals
