@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -17,8 +18,6 @@ from sia.events import PoolChanged
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Pool
 from sia.playout import Arrival
-
-duckdb = pytest.importorskip("duckdb", reason="Parquet is read and written with duckdb")
 
 HEAD = "job_id,pool,submit,width,duration\n"
 GOOD = "a,p,0,1,1\n"
@@ -40,6 +39,7 @@ def written(folder, text, name="log.csv"):
 def parquet(folder, select, name="log.parquet"):
     """A Parquet file with the rows of a query, written without the project's code."""
     path = folder / name
+    duckdb = pytest.importorskip("duckdb", reason="Parquet needs duckdb")
     with duckdb.connect() as database:
         database.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
     return path
@@ -228,8 +228,17 @@ def test_every_text_survives_csv(folder, trace):
 @settings(max_examples=30, deadline=None)
 @given(logs())
 def test_every_trace_survives_parquet(folder, trace):
+    pytest.importorskip("duckdb", reason="Parquet needs duckdb")
     write_trace(folder / "log.parquet", trace)
     assert read_trace(folder / "log.parquet") == trace
+
+
+def test_without_duckdb_parquet_is_refused_and_the_mend_is_its_installation(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    path = written(tmp_path, b"PAR1PAR1", "log.parquet")
+    trace = read_trace(written(tmp_path, HEAD + GOOD))
+    assert "pip install" in refusal(read_trace, path)
+    assert "pip install" in refusal(write_trace, path, trace=trace)
 
 
 def test_a_log_named_gz_is_compressed(tmp_path):
