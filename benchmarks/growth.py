@@ -1,4 +1,4 @@
-"""How the cost of a job grows: with the length of the log, of the queue, and the number of pools."""
+"""How the cost of a job grows: with the length of the log, of the queue, with the pools."""
 
 from __future__ import annotations
 

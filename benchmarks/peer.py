@@ -1,6 +1,7 @@
 """FIFO in one pool, whole process against whole process: `sia replay` and AccaSim.
 
-AccaSim needs an environment of its own: python3 -m venv .peer && .peer/bin/pip install accasim==1.1.3
+AccaSim needs an environment of its own:
+python3 -m venv .peer && .peer/bin/pip install accasim==1.1.3
 usage: peer.py .peer/bin/python
 """
 

@@ -71,7 +71,12 @@ def memory() -> None:
     """Peak memory of a whole run of the command with five policies and the report."""
     folder = ROOT / "out" / "memory"
     command = [sys.executable, "-m", "sia", "replay", "--policy", "fcfs,ssf,gssf,mmfs,sia"]
-    command += ["--trace", str(TRACES / "philly.csv.gz"), "--pools", str(TRACES / "philly_pools.csv")]
+    command += [
+        "--trace",
+        str(TRACES / "philly.csv.gz"),
+        "--pools",
+        str(TRACES / "philly_pools.csv"),
+    ]
     subprocess.run([*command, "--out", str(folder)], check=True, capture_output=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     keep("memory", {"peak_mb": round(peak), "command": "sia replay, five policies, with report"})

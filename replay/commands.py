@@ -20,7 +20,7 @@ from sia.model import Options
 from sia.policies import names
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[list[str]]):
     """Names of installed policies, separated by commas."""
 
     name = "names"
@@ -39,7 +39,7 @@ class Names(click.ParamType):
         return list(dict.fromkeys(chosen))
 
 
-class Windows(click.ParamType):
+class Windows(click.ParamType[tuple[float, ...]]):
     """Ascending times, separated by commas."""
 
     name = "times"
@@ -131,7 +131,7 @@ class Windows(click.ParamType):
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
-def replay(  # noqa: PLR0917  one parameter an option
+def replay(
     log: Path, pools: Path, policies: list[str], forecast: str, durations: str,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], seed: int,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -55,10 +57,35 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write CSV; floats are written so that reading gives the same float back."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with _open_text(path) as file:
+        writer = csv.writer(_UnixLines(file), lineterminator="\r\n")
         writer.writerow(header)
         writer.writerows(rows)
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[TextIO]:
+    if path.suffix != ".gz":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    # Neither name nor time go in: the same rows give the same bytes.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        TextIOWrapper(packed, newline="", encoding="utf-8") as file,
+    ):
+        yield file
+
+
+class _UnixLines:
+    """Ends rows with a line feed; csv told so would not quote a lone carriage return in a cell."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row[:-2] + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -110,7 +137,15 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
         write_rows(Path(text), header, rows)
         types = {"submit": "DOUBLE", "width": "BIGINT", "duration": "DOUBLE"}
         columns = {name: types.get(name, "VARCHAR") for name in header}
-        table = duckdb.connect().read_csv(text, header=True, columns=columns, quotechar='"')
+        table = duckdb.connect().read_csv(
+            text,
+            header=True,
+            columns=columns,
+            auto_detect=False,
+            delimiter=",",
+            quotechar='"',
+            escapechar='"',
+        )
         table.write_parquet(str(path))
     finally:
         Path(text).unlink()

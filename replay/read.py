@@ -7,18 +7,20 @@ out and counted by reason.
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from replay.errors import UserError
-from replay.limits import MAX_LINE
+from replay.limits import MAX_LINE, MAX_TIME
 from replay.trace import KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
 from sia.limits import MAX_QUOTA
@@ -31,8 +33,8 @@ YES = ("", "yes", "true", "1")
 NO = ("no", "false", "0")
 
 
-class BadCell(Exception):
-    """What is wrong with a row: in which column, how to mend it, and under which name to count it."""
+class BadCellError(Exception):
+    """What is wrong with a row: in which column, how to mend it, as what to count it."""
 
     def __init__(self, column: str, problem: str, mend: str, reason: str) -> None:
         """`problem` and `mend` are for people, `reason` counts rows of one kind."""
@@ -101,13 +103,15 @@ def _open_csv(path: Path, file: BinaryIO, *, zipped: bool) -> Iterator[Table]:
 
 def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Row]:
     reader = csv.reader(_lines(path, text), strict=True)
+    first = 1  # line of the row that is being read: an open quote may swallow many
     try:
         for cells in reader:
             if cells:
                 yield Row(reader.line_num, cells)
+            first = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}: row {reader.line_num}: this is not CSV ({error}); mend or remove the row"
+            f"{path}: row {first}: this is not CSV ({error}); mend or remove the row"
         ) from None
 
 
@@ -129,19 +133,32 @@ def _parquet(path: Path) -> Table:
         raise UserError(
             f"{path}: reading Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
         ) from None
-    try:
-        result = duckdb.connect().execute("SELECT * FROM read_parquet(?)", [str(path)])
-    except duckdb.Error as error:
-        problem = str(error).splitlines()[0]
-        raise UserError(f"{path}: this Parquet file cannot be read ({problem})") from None
+
+    @contextmanager
+    def querying() -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            problem = str(error).splitlines()[0]
+            raise UserError(
+                f"{path}: this Parquet file cannot be read ({problem}); write it anew"
+            ) from None
+
+    query = "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)"  # text, whatever the types
+    with querying():
+        result = duckdb.connect().execute(query, [glob.escape(str(path))])
     header = [column[0] for column in result.description or ()]
 
     def rows() -> Iterator[Row]:
         number = 0
-        while chunk := result.fetchmany(10_000):
+        while True:
+            with querying():
+                chunk = result.fetchmany(10_000)
+            if not chunk:
+                return
             for cells in chunk:
                 number += 1
-                yield Row(number, ["" if cell is None else str(cell) for cell in cells])
+                yield Row(number, [cell or "" for cell in cells])
 
     return Table(header, rows())
 
@@ -160,43 +177,51 @@ def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> di
     return {name: i for i, name in enumerate(header)}
 
 
-def number(cells: Sequence[str], column: str, at: int, *, zero: bool) -> float:
-    """A finite number of at least 0, or above it. Raises BadCell."""
+SHIFT = "shift all times so that the first is 0 or later"
+
+
+def number(
+    cells: Sequence[str], column: str, at: int, *, zero: bool, negative: str = SHIFT
+) -> float:
+    """A finite number of at least 0, or above it. Raises BadCellError, with `negative` as a mend."""
     text = cells[at]
     try:
         value = float(text)
     except ValueError:
-        raise BadCell(
+        raise BadCellError(
             column, f"{shown(text)} is no number", "write seconds", f"{column} is no number"
         ) from None
     if not isfinite(value):
-        raise BadCell(
+        raise BadCellError(
             column, f"{shown(text)} is not finite", "write seconds", f"{column} is not finite"
         )
+    if value >= MAX_TIME:
+        large = f"{column} is too large"
+        raise BadCellError(column, f"{shown(text)} is too large", f"stay below {MAX_TIME:g}", large)
     if value < 0:
-        raise BadCell(
+        raise BadCellError(
             column,
             f"{shown(text)} is negative",
-            "shift all times so that the first is 0 or later" if zero else "write seconds above 0",
+            negative if zero else "write seconds above 0",
             f"{column} is negative",
         )
     if value == 0 and not zero:
-        raise BadCell(column, "it is 0", "write seconds above 0", f"{column} is zero")
+        raise BadCellError(column, "it is 0", "write seconds above 0", f"{column} is zero")
     return value
 
 
 def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
-    """A whole number from `least` to the quota limit. Raises BadCell."""
+    """A whole number from `least` to the quota limit. Raises BadCellError."""
     text = cells[at]
     mend = f"write a whole number from {least} to {MAX_QUOTA}"
     try:
         value = float(text)
     except ValueError:
-        raise BadCell(
+        raise BadCellError(
             column, f"{shown(text)} is no number", mend, f"{column} is no number"
         ) from None
     if not least <= value <= MAX_QUOTA or value != int(value):
-        raise BadCell(
+        raise BadCellError(
             column, f"it is {shown(text)}", mend, f"{column} is no whole number from {least} up"
         )
     return int(value)
@@ -208,7 +233,7 @@ def shown(text: str) -> str:
 
 
 def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
-    """Read a canonical job log. Raises UserError; with `skip_invalid` bad rows are counted instead."""
+    """Read a canonical job log. Raises UserError; `skip_invalid` counts bad rows instead."""
     with open_table(path) as table:
         at = columns_of(path, table.header, REQUIRED)
         parse = _JobParser(at, len(table.header))
@@ -222,13 +247,13 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
             try:
                 arrival = parse(row.cells)
                 if arrival.job.id in seen:
-                    raise BadCell(
+                    raise BadCellError(
                         "job_id",
                         f"{shown(arrival.job.id)} stands twice",
                         "give every job an id of its own",
                         "job_id stands twice",
                     )
-            except BadCell as bad:
+            except BadCellError as bad:
                 if not skip_invalid:
                     raise UserError(
                         f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
@@ -243,7 +268,7 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
     if not arrivals:
         raise UserError(f"{path}: no valid job in it; every row is missing or was left out")
     notes = []
-    if any(a.job.submit > b.job.submit for a, b in zip(arrivals, arrivals[1:], strict=False)):
+    if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
         arrivals.sort(key=lambda arrival: arrival.job.submit)
         notes.append("rows were not in order of submission and have been sorted")
     return Trace(arrivals, kept, extras, dropped, notes)
@@ -258,7 +283,7 @@ class _JobParser:
         self._user, self._name = (at.get(name, -1) for name in KNOWN)
 
     def __call__(self, cells: Sequence[str]) -> Arrival:
-        job_id, pool, submit, width, duration = self._required
+        job_id, _, submit, width, duration = self._required
         try:
             if len(cells) == self._cells:
                 begin, gpus, seconds = (
@@ -267,9 +292,9 @@ class _JobParser:
                     float(cells[duration]),
                 )
                 if (
-                    0 <= begin < 1e15
+                    0 <= begin < MAX_TIME
                     and 0 < gpus <= MAX_QUOTA
-                    and 0 < seconds < 1e15
+                    and 0 < seconds < MAX_TIME
                     and cells[job_id]
                 ):
                     return self._arrival(cells, begin, gpus, seconds)
@@ -278,16 +303,16 @@ class _JobParser:
         return self._carefully(cells)
 
     def _carefully(self, cells: Sequence[str]) -> Arrival:
-        job_id, pool, submit, width, duration = self._required
+        job_id, _, submit, width, duration = self._required
         if len(cells) != self._cells:
-            raise BadCell(
+            raise BadCellError(
                 "job_id",
                 f"the row has {len(cells)} cells, the header {self._cells}",
                 "give the row a cell for each column",
                 "wrong number of cells",
             )
         if not cells[job_id]:
-            raise BadCell("job_id", "it is empty", "give the job an id", "job_id is empty")
+            raise BadCellError("job_id", "it is empty", "give the job an id", "job_id is empty")
         return self._arrival(
             cells,
             number(cells, "submit", submit, zero=True),
@@ -316,13 +341,13 @@ def read_pools(path: Path) -> PoolTable:
             try:
                 pool, begin = _pool(row.cells, at, len(table.header))
                 if pool.name in pools and (begin is None or begin in dict(steps[pool.name])):
-                    raise BadCell(
+                    raise BadCellError(
                         "pool",
                         f"{shown(pool.name)} stands twice",
                         "give each row of one pool another time in column from",
                         "",
                     )
-            except BadCell as bad:
+            except BadCellError as bad:
                 raise UserError(
                     f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
                 ) from None
@@ -343,15 +368,15 @@ def read_pools(path: Path) -> PoolTable:
 
 def _pool(cells: Sequence[str], at: dict[str, int], width: int) -> tuple[Pool, float | None]:
     if len(cells) != width:
-        raise BadCell(
+        raise BadCellError(
             "pool", f"the row has {len(cells)} cells, the header {width}", "fill it up", ""
         )
     name = cells[at["pool"]]
     if not name:
-        raise BadCell("pool", "it is empty", "name the pool", "")
+        raise BadCellError("pool", "it is empty", "name the pool", "")
     share = cells[at["share"]].strip().lower() if "share" in at else ""
     if share not in YES + NO:
-        raise BadCell("share", f"it is {shown(share)}", "write yes or no", "")
+        raise BadCellError("share", f"it is {shown(share)}", "write yes or no", "")
     begin = None
     if "from" in at and cells[at["from"]]:
         begin = number(cells, "from", at["from"], zero=True)

@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 class Replayed:
     """All that a replay gave, as arrays."""
 
-    def __init__(  # noqa: PLR0917  what a replay is made of
+    def __init__(
         self,
         trace: Trace,
         table: PoolTable,
@@ -141,7 +141,7 @@ class Replayed:
         return begin, max(begin + 1.0, *map(float, ends))
 
 
-def write_report(  # noqa: PLR0917  what a replay is made of
+def write_report(
     path: Path,
     trace: Trace,
     table: PoolTable,

@@ -32,7 +32,7 @@ PROGRESS_EVERY = 4096
 
 
 class Settings(NamedTuple):
-    """What a replay is to do. `warmup` is the second of the trace before which nothing is measured."""
+    """What a replay is to do; nothing is measured before second `warmup` of the trace."""
 
     policies: Sequence[str]
     forecast: str = "perfect"

@@ -47,7 +47,8 @@ def slice_trace(
     if not arrivals:
         raise UserError(f"no job of {', '.join(pools)} was submitted from {begin:g} s to {end:g} s")
     extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
-    piece = Trace(arrivals, trace.columns, extras, dropped, trace.notes)
+    notes = [f"second 0 of this piece is second {begin:g} of the whole"]
+    piece = Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
     kept = [pool for pool in table.pools if pool.name in wanted]
     if loads is not None:
         work = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from random import Random
 from typing import NamedTuple
@@ -31,6 +31,9 @@ class Preset(NamedTuple):
     """Probabilities of `WIDTHS`."""
 
 
+SETTLED = 200
+"""Steps after which the chain of opening widths has long stopped changing."""
+
 LOAD = (0.6, 0.95)
 """Bounds of each queue's load, drawn uniformly before the preset's factor."""
 
@@ -50,8 +53,8 @@ PRESETS = {
 def synthesize(preset: Preset, seed: int, days: float = 3.0) -> tuple[Trace, PoolTable]:
     """Make a workload; the same preset, seed and days always give the same one.
 
-    Jobs come in bursts of a total width drawn from 1 to the queue's size; bursts are a Poisson
-    process as dense as the queue's load asks for. Raises UserError for more jobs than fit.
+    Jobs come in bursts of a total width of up to one drawn from 1 to the queue's size; bursts are a
+    Poisson process as dense as the queue's load asks for. Raises UserError for more jobs than fit.
     """
     end = days * DAY
     expected = preset.queues * preset.queue_size * end / (MINUTE * mean_minutes(preset.durations))
@@ -74,26 +77,63 @@ def mean_minutes(spread: Spread) -> float:
 
 def _queue(preset: Preset, pool: Pool, random: Random, end: float) -> list[Arrival]:
     load = random.uniform(*LOAD) * preset.load_factor
-    width = (1 + preset.queue_size) / 2
-    gap = width * MINUTE * mean_minutes(preset.durations) / (load * preset.queue_size)
+    burst = mean_burst(preset.widths, preset.queue_size)
+    gap = burst * MINUTE * mean_minutes(preset.durations) / (load * preset.queue_size)
     arrivals: list[Arrival] = []
+    bursts = _bursts(random, preset.widths, preset.queue_size)
     now = random.expovariate(1 / gap)
     while now < end:
-        for gpus in _burst(random, preset.widths, random.randint(1, preset.queue_size)):
+        for gpus in next(bursts):
             job = Job(f"{pool.name}-{len(arrivals)}", pool.name, float(round(now)), gpus)
             arrivals.append(Arrival(job, float(round(_minutes(random, preset.durations) * MINUTE))))
         now += random.expovariate(1 / gap)
     return arrivals
 
 
-def _burst(random: Random, weights: Sequence[float], total: int) -> list[int]:
-    """Widths that add up to `total`, each drawn from those that still fit."""
-    widths: list[int] = []
-    while total:
-        fitting = [w for w in WIDTHS if w <= total]
-        widths += random.choices(fitting, weights[: len(fitting)])
-        total -= widths[-1]
-    return widths
+def _bursts(random: Random, weights: Sequence[float], size: int) -> Iterator[list[int]]:
+    """Widths of the jobs of each burst.
+
+    Widths are drawn independently, so that they are as frequent as the weights say; a job that no
+    longer fits in the total drawn for a burst opens the next one, whose total it raises if need be.
+    """
+    width = random.choices(WIDTHS, weights)[0]
+    while True:
+        left = max(random.randint(1, size), width)
+        burst = []
+        while width <= left:
+            burst.append(width)
+            left -= width
+            width = random.choices(WIDTHS, weights)[0]
+        yield burst
+
+
+def mean_burst(weights: Sequence[float], size: int) -> float:
+    """The expected total of a burst, in GPUs: that of the chain of opening widths, once settled."""
+    odds = dict(zip(WIDTHS, weights, strict=True))
+    # What is the width that no longer fits, and how much has gone before, where so much was left?
+    after: list[tuple[dict[int, float], float]] = []
+    for left in range(size + 1):
+        opens, gone = dict.fromkeys(WIDTHS, 0.0), 0.0
+        for width, chance in odds.items():
+            if width > left:
+                opens[width] += chance
+                continue
+            later, more = after[left - width]
+            gone += chance * (width + more)
+            for w in WIDTHS:
+                opens[w] += chance * later[w]
+        after.append((opens, gone))
+    chance_of, mean = odds, 0.0
+    for _ in range(SETTLED):
+        following, mean = dict.fromkeys(WIDTHS, 0.0), 0.0
+        for opening, chance in chance_of.items():
+            for drawn in range(1, size + 1):
+                opens, gone = after[max(drawn, opening) - opening]
+                mean += chance / size * (opening + gone)
+                for w in WIDTHS:
+                    following[w] += chance / size * opens[w]
+        chance_of = following
+    return mean
 
 
 def _minutes(random: Random, spread: Spread) -> float:

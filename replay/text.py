@@ -19,7 +19,7 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or "s"]
 
 
-class Seconds(click.ParamType):
+class Seconds(click.ParamType[float]):
     """A time on the command line."""
 
     name = "time"

@@ -104,11 +104,11 @@ def convert(
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
-def slice_(  # noqa: PLR0917  one parameter an option
+def slice_(
     log: Path, pools: Path, begin: float, length: float, pick: str, queues: int | None,
     loads: str | None, seed: int, out: Path,
 ) -> None:  # fmt: skip
-    """Cut some pools and weeks out of a trace, with quotas as they are or scaled to a load (§6.1)."""
+    """Cut pools and weeks out of a trace, with quotas as they are or scaled to a load (§6.1)."""
     found, table = read_trace(log), read_pools(pools)
     random = Random(seed)  # noqa: S311  an experiment, no secret
     chosen = [name for name in pick.split(",") if name] or sorted(p.name for p in table.pools)
@@ -127,6 +127,8 @@ def slice_(  # noqa: PLR0917  one parameter an option
     )
     _write(out, "trace.csv", piece, small)
     click.echo(f"{len(piece.arrivals):,} jobs in {len(small.pools)} pools: {out / 'trace.csv'}")
+    for note in (*found.notes, *piece.notes):
+        click.echo(f"note: {note}")
 
 
 @trace.command()

@@ -116,7 +116,7 @@ class State:
     """All pools, groups and jobs of a cluster at one moment."""
 
     def __init__(self, pools: Iterable[Pool], options: Options) -> None:
-        """Build an empty cluster. Raises ValueError on two pools of one name or sizes over limits."""
+        """Build an empty cluster. Raises ValueError on pools of one name or sizes over limits."""
         self.options = options
         self.now = float("-inf")
         self.groups: list[GroupState] = []

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from replay.errors import UserError
 from replay.output import write_pools, write_trace
 from replay.slice import slice_trace
-from replay.synth import DAY, MINUTE, PRESETS, WIDTHS, mean_minutes, synthesize
+from replay.synth import DAY, MINUTE, PRESETS, WIDTHS, mean_burst, mean_minutes, synthesize
 from replay.trace import PoolTable, Trace
 from sia.events import PoolChanged
 from sia.model import Job, Pool
@@ -58,24 +58,21 @@ class Facts(NamedTuple):
     minutes: list[float]
     totals: Counter
     """How many bursts have this total width."""
-    drawn: dict[int, Counter]
-    """How many jobs have this width, by what was left of their burst when they were drawn."""
+    drawn: Counter
+    """How many jobs have this width."""
     loads: list[float]
     """Of each queue of each seed."""
 
 
 @cache
 def facts(name):
-    found = Facts([], Counter(), defaultdict(Counter), [])
+    found = Facts([], Counter(), Counter(), [])
     for seed in range(SEEDS):
         trace, table = synthesize(PRESETS[name], seed)
         found.minutes.extend(duration / MINUTE for _, duration in trace.arrivals)
         for burst in bursts_of(trace).values():
-            rest = sum(burst)
-            found.totals[rest] += 1
-            for width in burst:
-                found.drawn[rest][width] += 1
-                rest -= width
+            found.totals[sum(burst)] += 1
+            found.drawn.update(burst)
         queues = queues_of(trace)
         found.loads.extend(load_of(queues[pool.name], pool.quota, days=3) for pool in table.pools)
     return found
@@ -157,11 +154,13 @@ def test_a_burst_is_never_wider_than_its_queue(name):
         assert all(1 <= sum(burst) <= quota for burst in bursts_of(trace).values())
 
 
-def test_every_total_of_a_burst_is_equally_likely():
-    """31,000 bursts: 0.01 is five standard errors, sqrt(1/8 * 7/8 / 31,000) = 0.0019."""
+def test_bursts_have_the_mean_total_that_the_load_is_computed_from():
+    """31,000 bursts: 0.07 is five standard errors, 2.3 / sqrt(31,000) = 0.013."""
     totals = facts("base").totals
-    for total in range(1, 9):
-        assert totals[total] / totals.total() == pytest.approx(1 / 8, abs=0.01)
+    mean = sum(total * count for total, count in totals.items()) / totals.total()
+    assert mean == pytest.approx(mean_burst(PRESETS["base"].widths, 8), abs=0.07)
+    within = sum(count for total, count in totals.items() if 1 <= total <= 8)
+    assert within / totals.total() > 0.999  # two bursts may fall into one second
 
 
 APPENDIX_WIDTHS = {
@@ -174,24 +173,9 @@ APPENDIX_WIDTHS = {
 @pytest.mark.parametrize("name", APPENDIX_WIDTHS)
 def test_widths_are_as_frequent_as_the_appendix_says(name):
     """Over 50,000 jobs: 0.01 is five standard errors, sqrt(0.25 / 50,000) = 0.002."""
-    widths = sum(facts(name).drawn.values(), Counter())
+    widths = facts(name).drawn
     shares = [widths[width] / widths.total() for width in WIDTHS]
     assert shares == pytest.approx(APPENDIX_WIDTHS[name], abs=0.01)
-
-
-@each_preset
-def test_among_the_widths_that_still_fit_a_burst_the_appendix_decides(name):
-    """Over 1,000 draws for each rest of a burst; 5 standard errors of each share."""
-    drawn = facts(name).drawn
-    weights = APPENDIX_WIDTHS.get(name, APPENDIX_WIDTHS["base"])
-    for rest in range(1, 9):
-        fitting = {w: p for w, p in zip(WIDTHS, weights, strict=True) if w <= rest}
-        total = drawn[rest].total()
-        assert total > 1000
-        for width, weight in fitting.items():
-            share = weight / sum(fitting.values())
-            error = sqrt(share * (1 - share) / total)
-            assert drawn[rest][width] / total == pytest.approx(share, abs=5 * error + 1e-9)
 
 
 BASE_DURATIONS = ((0.8, sqrt(10), 100), (0.2, 100, 1000))

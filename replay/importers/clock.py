@@ -10,7 +10,7 @@ EMPTY = ("", "None", "NULL", "null", "nan", "NaN")
 
 
 def seconds(text: str | None) -> float | None:
-    """`YYYY-MM-DD[ HH:MM:SS]` as seconds of the Unix epoch, the local clock taken as if it were UTC.
+    """`YYYY-MM-DD[ HH:MM:SS]` as seconds of the Unix epoch, as if the local clock were UTC.
 
     None where it is not known. Raises ValueError for other texts.
     """

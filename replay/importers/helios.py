@@ -13,7 +13,7 @@ from pathlib import Path
 
 from replay.errors import UserError
 from replay.importers.clock import EMPTY, day, midnight, seconds
-from replay.read import BadCell, columns_of, number, open_table, shown, whole
+from replay.read import BadCellError, columns_of, number, open_table, shown, whole
 from replay.trace import PoolTable, Trace
 from sia.events import PoolChanged
 from sia.model import Job, Pool
@@ -33,10 +33,10 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
             try:
                 found = _job(row.cells, at, len(table.header), dropped)
                 if found is not None and found[1].id in ids:
-                    raise BadCell(
+                    raise BadCellError(
                         "job_id", f"{shown(found[1].id)} stands twice", "keep one row", ""
                     )
-            except BadCell as bad:
+            except BadCellError as bad:
                 raise UserError(
                     f"{log}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
                 ) from None
@@ -62,7 +62,7 @@ def _job(
 ) -> tuple[float, Job, float, str] | None:
     """(submit, job, duration, state), or None with the reason counted."""
     if len(cells) != width:
-        raise BadCell(
+        raise BadCellError(
             "job_id", f"the row has {len(cells)} cells, the header {width}", "mend it", ""
         )
     gpus = whole(cells, "gpu_num", at["gpu_num"], least=0)
@@ -71,17 +71,21 @@ def _job(
         return None
     submit = _time(cells, "submit_time", at)
     if submit is None:
-        raise BadCell("submit_time", "it is empty", "write YYYY-MM-DD HH:MM:SS", "")
-    if _time(cells, "start_time", at) is None or cells[at["duration"]].strip() in EMPTY:
+        raise BadCellError("submit_time", "it is empty", "write YYYY-MM-DD HH:MM:SS", "")
+    if _time(cells, "start_time", at) is None:
         dropped["never started"] += 1
         return None
-    duration = number(cells, "duration", at["duration"], zero=True)
+    if cells[at["duration"]].strip() in EMPTY:
+        dropped["without a duration"] += 1
+        return None
+    mend = "write seconds, 0 or more"
+    duration = number(cells, "duration", at["duration"], zero=True, negative=mend)
     if duration == 0:
         dropped["ran for 0 seconds"] += 1
         return None
     job = Job(cells[at["job_id"]], cells[at["vc"]], 0.0, gpus, cells[at["user"]])
     if not job.id:
-        raise BadCell("job_id", "it is empty", "give the job an id", "")
+        raise BadCellError("job_id", "it is empty", "give the job an id", "")
     return submit, job, duration, cells[at["state"]]
 
 
@@ -90,7 +94,7 @@ def _time(cells: Sequence[str], column: str, at: dict[str, int]) -> float | None
         return seconds(cells[at[column]])
     except ValueError:
         text = shown(cells[at[column]])
-        raise BadCell(column, f"{text} is no time", "write YYYY-MM-DD HH:MM:SS", "") from None
+        raise BadCellError(column, f"{text} is no time", "write YYYY-MM-DD HH:MM:SS", "") from None
 
 
 def _pools(path: Path, origin: float) -> PoolTable:
@@ -105,13 +109,15 @@ def _pools(path: Path, origin: float) -> PoolTable:
         for row in table.rows:
             try:
                 if len(row.cells) != len(table.header):
-                    raise BadCell("date", f"the row has {len(row.cells)} cells", "fill it up", "")
+                    raise BadCellError(
+                        "date", f"the row has {len(row.cells)} cells", "fill it up", ""
+                    )
                 date = _time(row.cells, "date", at)
                 if date is None or date <= before:
-                    raise BadCell("date", "days must ascend", "sort the rows by date", "")
+                    raise BadCellError("date", "days must ascend", "sort the rows by date", "")
                 before = date
                 quotas = {name: whole(row.cells, name, at[name], least=0) for name in clusters}
-            except BadCell as bad:
+            except BadCellError as bad:
                 raise UserError(
                     f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
                 ) from None

@@ -52,14 +52,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """Jobs that ran, from midnight of the first submission's day on. Pool sizes are not in it."""
     if pools is not None:
         raise UserError(f"{pools}: a Philly log comes without pool sizes; leave this file out")
-    with reading(log):
-        if log.stat().st_size > MAX_JSON:
-            raise UserError(f"{log}: larger than {MAX_JSON} bytes; split the list")
-        text = log.read_bytes()
-    try:
-        entries = msgspec.json.decode(text, type=list[Entry])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{log}: this is not a Philly job log ({error})") from None
+    entries = _entries(log)
     jobs: list[tuple[float, Job, float, str]] = []
     dropped: Counter[str] = Counter()
     retried = 0
@@ -69,6 +62,8 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
             raise UserError(
                 f"{log}: job {i + 1}: jobid {shown(entry.jobid)} stands twice; keep one"
             )
+        if not entry.jobid:
+            raise UserError(f"{log}: job {i + 1}: jobid is empty; give the job an id")
         ids.add(entry.jobid)
         try:
             found = _job(entry, dropped)
@@ -92,15 +87,37 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     return Trace(arrivals, ("state",), extras, dropped, notes), None
 
 
+def _entries(log: Path) -> list[Entry]:
+    with reading(log):
+        if log.stat().st_size > MAX_JSON:
+            raise UserError(f"{log}: larger than {MAX_JSON} bytes; split the list")
+        text = log.read_bytes()
+    try:
+        return msgspec.json.decode(text, type=list[Entry])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(
+            f"{log}: this is not a Philly job log ({error}); give cluster_job_log as published"
+        ) from None
+
+
+def _time(column: str, text: str | None) -> float | None:
+    try:
+        return seconds(text)
+    except ValueError:
+        raise ValueError(
+            f"{column} {shown(text or '')} is no time; write YYYY-MM-DD HH:MM:SS"
+        ) from None
+
+
 def _job(entry: Entry, dropped: Counter[str]) -> tuple[float, Job, float, str] | None:
     """(submit, job, duration, status), or None with the reason counted. Raises ValueError."""
-    submit = seconds(entry.submitted_time)
+    submit = _time("submitted_time", entry.submitted_time)
     if submit is None:
         dropped["without a submission time"] += 1
         return None
     width, duration, begun = 0, 0.0, False
     for attempt in entry.attempts or ():
-        start, end = seconds(attempt.start_time), seconds(attempt.end_time)
+        start, end = _time("start_time", attempt.start_time), _time("end_time", attempt.end_time)
         begun |= start is not None
         gpus = sum(len(server.gpus or ()) for server in attempt.detail or ())
         if start is not None and end is not None and gpus:
@@ -113,7 +130,7 @@ def _job(entry: Entry, dropped: Counter[str]) -> tuple[float, Job, float, str] |
     elif not duration:
         dropped["ran for 0 seconds"] += 1
     elif width > MAX_QUOTA:
-        raise ValueError(f"{width} GPUs are more than a pool may have")
+        raise ValueError(f"{width} GPUs are more than a pool may have; remove the job")
     else:
         job = Job(entry.jobid, entry.vc, 0.0, width, entry.user or "")
         return submit, job, duration, entry.status
