@@ -49,7 +49,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
     except OSError as error:
         where = error.filename or out
         raise UserError(
-            f"{where}: cannot be written ({error.strerror}); nothing was changed, mend it and repeat"
+            f"{where}: cannot be written ({error.strerror}); mend it and repeat"
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -183,7 +183,7 @@ SHIFT = "shift all times so that the first is 0 or later"
 def number(
     cells: Sequence[str], column: str, at: int, *, zero: bool, negative: str = SHIFT
 ) -> float:
-    """A finite number of at least 0, or above it. Raises BadCellError, with `negative` as a mend."""
+    """A finite number of at least 0, or above it. Raises BadCellError; `negative` is a mend."""
     text = cells[at]
     try:
         value = float(text)

@@ -108,29 +108,33 @@ def _pools(path: Path, origin: float) -> PoolTable:
         clusters = [name for name in table.header if name not in ("date", "total", "")]
         for row in table.rows:
             try:
-                if len(row.cells) != len(table.header):
-                    raise BadCellError(
-                        "date", f"the row has {len(row.cells)} cells", "fill it up", ""
-                    )
-                date = _time(row.cells, "date", at)
-                if date is None or date <= before:
-                    raise BadCellError("date", "days must ascend", "sort the rows by date", "")
-                before = date
-                quotas = {name: whole(row.cells, name, at[name], least=0) for name in clusters}
+                date, quotas = _day(row.cells, at, clusters, before)
             except BadCellError as bad:
                 raise UserError(
                     f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
                 ) from None
+            before = date
             for name, quota in quotas.items():
                 if date <= origin or name not in first:
-                    first[name] = quota if date <= origin else 0
-                    sizes[name] = first[name]
-                if date > origin and sizes[name] != quota:
+                    first[name] = sizes[name] = quota if date <= origin else 0
+                if sizes[name] != quota:
                     changes.append(PoolChanged(date - origin, name, quota))
                     sizes[name] = quota
     if not first:
-        raise UserError(f"{path}: no day or no virtual cluster in it")
+        raise UserError(f"{path}: no day or no virtual cluster in it; give cluster_gpu_number.csv")
     return PoolTable([Pool(name, quota) for name, quota in first.items()], changes)
+
+
+def _day(
+    cells: Sequence[str], at: dict[str, int], clusters: Sequence[str], before: float
+) -> tuple[float, dict[str, int]]:
+    """The second on which a row's day begins, and the GPUs of each virtual cluster on it."""
+    if len(cells) != len(at):
+        raise BadCellError("date", f"the row has {len(cells)} cells", "fill it up", "")
+    date = _time(cells, "date", at)
+    if date is None or date <= before:
+        raise BadCellError("date", "days must ascend", "sort the rows by date", "")
+    return date, {name: whole(cells, name, at[name], least=0) for name in clusters}
 
 
 def _counts(dropped: Counter[str]) -> str:
