@@ -61,6 +61,7 @@ class Schedule:
     starts: list[float | None]
     spare: list[bool]
     loans: list[Loan] = field(default_factory=list)
+    peak_gpus: int = 0
     instants: int = 0
     seconds: float = 0.0
     """From the first event to the last decision, on the wall."""
@@ -147,31 +148,38 @@ class _Recorder:
 
     def __init__(self, policy: str, trace: Trace) -> None:
         jobs = len(trace.arrivals)
+        self._arrivals = trace.arrivals
         self._positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+        self._running = 0  # GPUs
         self.schedule = Schedule(policy, [None] * jobs, [False] * jobs)
         self.ended = 0
         self._open: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
 
     def take(self, instant: Instant) -> None:
-        self.schedule.instants += 1
-        now = instant.now
-        for event in instant.events:
+        now, events, decisions = instant
+        schedule, positions, arrivals = self.schedule, self._positions, self._arrivals
+        schedule.instants += 1
+        for event in events:
             if type(event) is JobFinished:
                 self.ended += 1
-                for donor in [*self._open.get(event.job_id, ())]:
-                    self._close(event.job_id, donor, now)
-                self._open.pop(event.job_id, None)
-        for decision in instant.decisions:
+                self._running -= arrivals[positions[event.job_id]].job.width
+                if event.job_id in self._open:
+                    for donor in [*self._open[event.job_id]]:
+                        self._close(event.job_id, donor, now)
+                    del self._open[event.job_id]
+        for decision in decisions:
             if type(decision) is StartJob:
-                position = self._positions[decision.job_id]
-                self.schedule.starts[position] = now
+                position = positions[decision.job_id]
+                self._running += arrivals[position].job.width
+                schedule.starts[position] = now
                 if decision.stream is Stream.SPARE:
-                    self.schedule.spare[position] = True
+                    schedule.spare[position] = True
                     self._open[decision.job_id] = {d: (gpus, now) for d, gpus in decision.loans}
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
             elif type(decision) is Refused:
-                raise AssertionError(f"{self.schedule.policy}: {decision.job_id}: {decision.why}")
+                raise AssertionError(f"{schedule.policy}: {decision.job_id}: {decision.why}")
+        schedule.peak_gpus = max(schedule.peak_gpus, self._running)
 
     def _move(self, move: MoveLoan, now: float) -> None:
         donors = self._open[move.job_id]

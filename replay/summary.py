@@ -53,6 +53,7 @@ def _policy(
     for i, arrival in enumerate(trace.arrivals):
         by_pool[arrival.job.pool].append(i)
     everything = range(len(trace.arrivals))
+    pairs = jct_pairs(trace, settings, baseline, schedule)
     begin, end = span(trace, settings)
     owned = owned_seconds(table, begin, end)
     largest = {name: max(q for _, q in steps) for name, steps in table.quotas().items()}
@@ -74,8 +75,8 @@ def _policy(
         "jobs": len(trace.arrivals) - unfinished,
         "skipped": sum(trace.dropped.values()),
         "never_started": unfinished,
-        **_measures(trace, settings, baseline, schedule, everything),
-        "peak_gpus": _peak(trace, schedule),
+        **_measures(pairs),
+        "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
         "makespan_s": max(ends, default=begin) - begin,
         "utilisation_pct": _share(used_seconds(trace, schedule, everything, begin, end), owned),
@@ -84,7 +85,7 @@ def _policy(
             name: {
                 "quota": largest[name],
                 "jobs": len(jobs),
-                **_measures(trace, settings, baseline, schedule, jobs),
+                **_measures(pairs[i] for i in jobs),
                 "median_width": _median(trace.arrivals[i].job.width for i in jobs),
                 "median_duration_s": _median(trace.arrivals[i].duration for i in jobs),
                 "load_pct": _share(
@@ -143,43 +144,23 @@ def used_seconds(
 
 
 def jct_pairs(
-    trace: Trace,
-    settings: Settings,
-    baseline: Schedule,
-    schedule: Schedule,
-    jobs: Iterable[int],
-) -> list[tuple[float, float]]:
-    """(JCT, baseline JCT) in seconds of the measured ones of these jobs."""
-    pairs = []
-    for i in jobs:
-        job, duration = trace.arrivals[i]
-        start, base = schedule.starts[i], baseline.starts[i]
-        if job.submit >= settings.warmup and start is not None and base is not None:
-            pairs.append((start + duration - job.submit, base + duration - job.submit))
+    trace: Trace, settings: Settings, baseline: Schedule, schedule: Schedule
+) -> list[tuple[float, float] | None]:
+    """(JCT, baseline JCT) of each job, in seconds; None for those that are not measured."""
+    pairs: list[tuple[float, float] | None] = []
+    for (job, duration), start, base in zip(
+        trace.arrivals, schedule.starts, baseline.starts, strict=True
+    ):
+        submit = job.submit
+        if submit < settings.warmup or start is None or base is None:
+            pairs.append(None)
+        else:
+            pairs.append((start + duration - submit, base + duration - submit))
     return pairs
 
 
-def _measures(
-    trace: Trace,
-    settings: Settings,
-    baseline: Schedule,
-    schedule: Schedule,
-    jobs: Iterable[int],
-) -> dict[str, Any]:
-    measures = measure(jct_pairs(trace, settings, baseline, schedule, jobs))
-    return dict(msgspec.structs.asdict(measures))
-
-
-def _peak(trace: Trace, schedule: Schedule) -> int:
-    changes = []
-    for (job, duration), start in zip(trace.arrivals, schedule.starts, strict=True):
-        if start is not None:
-            changes += [(start, job.width), (start + duration, -job.width)]
-    level = peak = 0
-    for _, change in sorted(changes):  # at one instant ends, which are negative, come first
-        level += change
-        peak = max(peak, level)
-    return peak
+def _measures(pairs: Iterable[tuple[float, float] | None]) -> dict[str, Any]:
+    return dict(msgspec.structs.asdict(measure([pair for pair in pairs if pair is not None])))
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from replay.limits import ROWS_SHOWN
@@ -77,26 +78,32 @@ def show_pools(summary: Mapping[str, Any]) -> None:
     show_table(f"Geometric mean speed-up by pool{cut}", header, rows)
 
 
+def _say_when_done(policy: str, done: int, jobs: int) -> None:
+    if done == jobs:
+        click.echo(f"{policy}: {jobs:,} jobs replayed", err=True)
+
+
 @contextmanager
 def progress_bars() -> Iterator[Tell]:
     """A bar a policy on a terminal; one line a policy elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield (
-            lambda policy, done, jobs: (
-                console.print(f"{policy}: {jobs:,} jobs replayed", highlight=False)
-                if done == jobs
-                else None
-            )
-        )
+    if not sys.stderr.isatty():
+        yield _say_when_done
         return
+    from rich.progress import (  # noqa: PLC0415  a fifth of rich's time to load
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, Any] = {}
 
         def tell(policy: str, done: int, jobs: int) -> None:
