@@ -13,6 +13,7 @@ from replay.output import whole_folder, write_json, write_schedule
 from replay.read import read_pools, read_trace
 from replay.run import DURATIONS, FORECASTS, Settings, replay_all
 from replay.summary import summarize
+from replay.tables import progress_bars, show_policies, show_pools
 from replay.text import Seconds, parse_seconds
 from replay.trace import PoolTable, Trace, playable
 from sia.limits import MAX_WINDOWS
@@ -167,8 +168,6 @@ def _run(
     trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
 ) -> dict[str, object]:
     """Replay, and write everything into `folder`."""
-    from replay.tables import progress_bars  # noqa: PLC0415  rich is not needed for --help
-
     with progress_bars() as progress:
         baseline, schedules = replay_all(trace, table, settings, progress)
     for schedule in schedules:
@@ -185,8 +184,6 @@ def _run(
 
 
 def _show(trace: Trace, settings: Settings, summary: dict[str, object]) -> None:
-    from replay.tables import show_policies, show_pools  # noqa: PLC0415  as above
-
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {count:,} jobs {reason}")
     for note in trace.notes:

@@ -8,29 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from replay.limits import ROWS_SHOWN
 from replay.run import Progress as Tell
-from replay.text import decimal, duration, percent
-
-WIDTH = 132
-"""Columns of a table that is not shown on a terminal, and the least on one: rows must not break."""
+from replay.text import decimal, duration, percent, printable
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers."""
-    console = Console()
-    console = Console(width=max(console.width, WIDTH), soft_wrap=True)
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(header):
-        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
+    """Print a table; the first column is text, the others are numbers. Rows never break."""
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
+    ]
+    lines.insert(1, "─" * len(lines[0]))
+    click.echo("\n".join(["", printable(title), "", *lines]))
 
 
 def show_policies(summary: Mapping[str, Any]) -> None:
@@ -89,7 +81,9 @@ def progress_bars() -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield _say_when_done
         return
-    from rich.progress import (  # noqa: PLC0415  a fifth of rich's time to load
+    from rich.console import Console  # noqa: PLC0415  takes a tenth of a small replay to load
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
         Progress,

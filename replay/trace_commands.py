@@ -17,6 +17,7 @@ from replay.output import whole_folder, write_pools, write_trace
 from replay.read import read_pools, read_trace
 from replay.slice import slice_trace
 from replay.synth import PRESETS, synthesize
+from replay.tables import show_table
 from replay.text import Seconds, decimal, duration
 from replay.trace import PoolTable, Trace
 
@@ -143,8 +144,6 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
         return
-    from replay.tables import show_table  # noqa: PLC0415  rich is not needed for --help
-
     click.echo(f"{facts['jobs']:,} jobs from {facts['first_s']:g} s to {facts['last_s']:g} s "
                f"({duration(facts['last_s'] - facts['first_s'])})")  # fmt: skip
     for reason, count in facts["dropped"].items():

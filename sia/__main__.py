@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from importlib.metadata import entry_points
 
 import click
 
 from sia import __version__
+from sia.plugins import plugins
 
 MISUSE = 2
 """Exit code for what the user asked or gave that cannot be."""
@@ -26,13 +26,14 @@ class _Commands(click.Group):
     """Commands found by entry point, imported only when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(point.name for point in entry_points(group="sia.commands"))
+        return list(plugins("sia.commands"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for point in entry_points(group="sia.commands", name=cmd_name):
-            command: click.Command = point.load()
-            return command
-        return None
+        point = plugins("sia.commands").get(cmd_name)
+        if point is None:
+            return None
+        command: click.Command = point.load()
+        return command
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,6 +64,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    gc.freeze()  # nor look at it once more while ending
     sys.exit(code if isinstance(code, int) else 0)
 
 

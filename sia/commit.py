@@ -5,7 +5,7 @@ A policy's proposal is re-checked here against the newest state, whatever the po
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sia.decisions import Decision, MoveLoan, StartJob
@@ -43,7 +43,7 @@ class Committer:
         self._state = state
         self._policy = policy
         self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
-        self._apply: dict[type, Callable[[Any, list[Decision]], None]] = {
+        self._handlers: dict[type, Callable[[Any, list[Decision]], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
             JobCancelled: self._cancelled,
@@ -53,13 +53,15 @@ class Committer:
             TimePassed: self._time_passed,
         }
 
-    def apply(self, event: Event, decisions: list[Decision]) -> None:
-        """Take a fact in; loans that have to move for it are added to `decisions`.
+    def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
+        """Take facts in, one by one; loans that have to move for one are added to `decisions`.
 
-        Raises ValueError, with the state unchanged, for what cannot have happened: an unknown pool
-        or job, an id that is in use, a width outside 1 to the quota limit.
+        Raises ValueError, with the state as before that fact, for what cannot have happened: an
+        unknown pool or job, an id that is in use, a width outside 1 to the quota limit.
         """
-        self._apply[type(event)](event, decisions)
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event, decisions)
 
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.

@@ -37,8 +37,7 @@ class Core:
         decisions: list[Decision] = []
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
-        for event in events:
-            self._committer.apply(event, decisions)
+        self._committer.apply(events, decisions)
         try:
             for proposal in self.policy.propose(now):
                 if type(proposal) is float:

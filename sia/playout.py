@@ -54,10 +54,11 @@ def play(
     nothing is foreseen. Jobs that can never start stay in the core's queues.
     """
     world = _World(arrivals, run_times, loads, facts, running)
+    next_time, happen, step = world.next_time, world.happen, core.step
     idle_wakes = 0
-    while (now := world.next_time()) < inf:
-        events = world.happen(now)
-        decisions = core.step(now, events)
+    while (now := next_time()) < inf:
+        events = happen(now)
+        decisions = step(now, events)
         yield Instant(now, events, decisions)
         for decision in decisions:
             if type(decision) is StartJob:

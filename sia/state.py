@@ -62,11 +62,9 @@ class PoolState:
         self.load = [0] * windows  # TotalNewLoad of each window
 
     @property
-    def head(self) -> JobState | None:
-        """The job that has waited longest."""
-        for waiting in self.pending.values():
-            return waiting
-        return None
+    def head(self) -> JobState:
+        """The job that has waited longest; something must wait."""
+        return next(iter(self.pending.values()))
 
     @property
     def ratio(self) -> float:

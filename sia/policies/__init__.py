@@ -7,10 +7,10 @@ queue, reads the state, and yields proposals; after each yield the state shows t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from sia.model import FutureJob, Stream
+from sia.plugins import plugins
 from sia.state import JobState, PoolState, State
 
 
@@ -77,12 +77,10 @@ def stream_of(pool: PoolState, width: int) -> Stream:
 
 def names() -> list[str]:
     """All policies that are installed, sorted."""
-    return sorted(point.name for point in entry_points(group="sia.policies"))
+    return list(plugins("sia.policies"))
 
 
 def load(name: str) -> type[Policy]:
     """The policy of that name. Raises KeyError if none is installed under it."""
-    for point in entry_points(group="sia.policies", name=name):
-        policy: type[Policy] = point.load()
-        return policy
-    raise KeyError(name)
+    policy: type[Policy] = plugins("sia.policies")[name].load()
+    return policy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sia.policies import Policy, Proposal, Start, stream_of
 from sia.policies.lineup import Lineup
-from sia.state import State
+from sia.state import PoolState, State
 
 
 class MaxMin(Policy):
@@ -22,21 +22,20 @@ class MaxMin(Policy):
     def propose(self, now: float) -> Iterator[Proposal]:
         """Serve the groups that changed until no head fits."""
         for pool in self.state.dirty:
-            head = pool.head
-            if head is None:
-                self._lineups[pool.group].drop(pool)
-            else:
-                self._lineups[pool.group].put(pool, head.width)
+            self._line_up(pool)
         for group in self.state.dirty_groups():
             lineup = self._lineups[group]
             while (first := lineup.first()) is not None:
                 job = first.head
-                assert job is not None
                 yield Start(job, stream_of(first, job.width), "least allocation of its group")
-                if (head := first.head) is None:
-                    lineup.drop(first)
-                else:
-                    lineup.put(first, head.width)
+                self._line_up(first)
+
+    def _line_up(self, pool: PoolState) -> None:
+        lineup = self._lineups[pool.group]
+        if pool.pending:
+            lineup.put(pool, pool.head.width)
+        else:
+            lineup.drop(pool)
 
     def check(self) -> None:
         """The lineups agree with themselves."""

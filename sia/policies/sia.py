@@ -90,7 +90,6 @@ class Sia(Policy):
         for group in groups:
             own = self._groups[group]
             while (first := own.lineup.first()) is not None:
-                assert first.head is not None
                 yield Start(first.head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(first)
             narrowest = 0  # of all jobs that would be gone within the window
@@ -111,9 +110,8 @@ class Sia(Policy):
         """ReserveResourcesForFuture, for every window, and whether the head may start."""
         own = self._groups[pool.group]
         unused_quota = pool.quota - pool.dedicated
-        head = pool.head
-        if head is not None and head.width <= unused_quota:
-            own.lineup.put(pool, head.width)
+        if pool.pending and (width := pool.head.width) <= unused_quota:
+            own.lineup.put(pool, width)
         else:
             own.lineup.drop(pool)
         unused_quota = max(0, unused_quota)
