@@ -11,6 +11,7 @@ from typing import Any
 
 from common import ROOT, TRACES, in_turn, keep, philly, spread
 
+from replay.read import read_trace
 from replay.run import BASELINE, Settings, replay_one
 from replay.trace import Trace
 
@@ -67,6 +68,23 @@ def main() -> None:
     keep("speed", results)
 
 
+def start() -> None:
+    """Seconds to read the log, and that the whole process of `sia --help` takes."""
+
+    def help_() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "sia", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    def read() -> float:
+        began = time.perf_counter()
+        read_trace(TRACES / "philly.csv.gz")
+        return time.perf_counter() - began
+
+    own, log = in_turn(RUNS, help_, read)
+    keep("start", {"sia --help, s": spread(own), "reading 109,423 rows, s": spread(log)})
+
+
 def memory() -> None:
     """Peak memory of a whole run of the command with five policies and the report."""
     folder = ROOT / "out" / "memory"
@@ -83,5 +101,6 @@ def memory() -> None:
 
 
 if __name__ == "__main__":
+    start()
     main()
     memory()

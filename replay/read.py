@@ -347,6 +347,14 @@ def read_pools(path: Path) -> PoolTable:
                         "give each row of one pool another time in column from",
                         "",
                     )
+                before = pools.get(pool.name, pool)
+                if (before.group, before.share) != (pool.group, pool.share):
+                    raise BadCellError(
+                        "group",
+                        f"{shown(pool.name)} has another group or share than in its row before",
+                        "only the quota of a pool may change",
+                        "",
+                    )
             except BadCellError as bad:
                 raise UserError(
                     f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"

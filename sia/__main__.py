@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 import click
@@ -19,7 +20,7 @@ GARBAGE = 200_000
 no cycles: at Python's 700 a tenth of its time went into looking at it again and again."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C or SIGTERM, as shells have it for the first."""
 
 
 class _Commands(click.Group):
@@ -45,6 +46,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
     gc.set_threshold(GARBAGE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         code = cli.main(prog_name="sia", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -8,7 +8,9 @@ import pytest
 from builders import SMALL, Workload, job, play_out, pools, random_workload, starts
 from msgspec.structs import replace
 
-from sia import Options, Pool
+from sia import Options, Pool, Stream
+from sia.model import FutureJob
+from sia.policies import Start
 from sia.policies.fcfs import Fcfs
 from sia.policies.gssf import GlobalSsf
 from sia.policies.mmfs import MaxMin
@@ -83,6 +85,79 @@ def test_sia_keeps_every_invariant_whatever_it_is_told_to_expect():
         workload = random_workload(Random(seed))
         played = play_out(Sia, *workload, forecast="sliding-max", checked=True)
         assert len(played) == len(workload.arrivals), f"seed {seed}"
+
+
+class BackfillingFcfs(Fcfs):
+    def propose(self, now):
+        for pool in self.state.pools.values():
+            for waiting in list(pool.pending.values()):
+                if pool.dedicated + waiting.width <= pool.quota:
+                    yield Start(waiting, Stream.DEDICATED, "jumps the queue")
+
+
+class ShortestFirst(GlobalSsf):
+    """Forgets that a wide job is more work."""
+
+    def submitted(self, job):
+        self._queues[job.pool.group].add((job.run_time, job.sequence, job.job.id))
+
+    def left(self, job):
+        self._queues[job.pool.group].remove((job.run_time, job.sequence, job.job.id))
+
+
+class ShortestFirstInPool(Ssf):
+    """The same in each pool."""
+
+    def submitted(self, job):
+        self._queues[job.pool].add((job.run_time, job.sequence))
+
+    def left(self, job):
+        self._queues[job.pool].remove((job.run_time, job.sequence))
+
+
+class FirstNameFirst(MaxMin):
+    """Serves the pools by name, whatever they have."""
+
+    def attach(self, state):
+        super().attach(state)
+        for lineup in self._lineups.values():
+            lineup.first = lambda heads=lineup: min(
+                (p for p, w in heads._widths.items() if w <= p.idle),
+                key=lambda pool: pool.name,
+                default=None,
+            )
+
+
+class LendsToLongJobs(Sia):
+    """Takes every job to be gone within the first window."""
+
+    def submitted(self, job):
+        job.run_time = 1.0
+        super().submitted(job)
+
+
+class ReservesNothing(SiaVc):
+    """Starts whatever fits in what is idle."""
+
+    def revealed(self, jobs):
+        super().revealed([FutureJob(f.job, f.run_time, f.job.submit) for f in jobs])
+
+
+@pytest.mark.parametrize(
+    ("faulty", "model"),
+    [
+        (BackfillingFcfs, naive.fcfs),
+        (ShortestFirstInPool, naive.ssf),
+        (ShortestFirst, naive.gssf),
+        (FirstNameFirst, naive.mmfs),
+        (LendsToLongJobs, partial(naive.sia, choices=choices(SMALL, "perfect"))),
+        (ReservesNothing, naive.sia_vc),
+    ],
+)
+def test_a_naive_model_catches_a_planted_fault(faulty, model):
+    workloads = [random_workload(Random(seed)) for seed in range(50)]
+    caught = [w for w in workloads if starts(play_out(faulty, *w)) != model(*w.plain())]
+    assert caught
 
 
 def test_the_head_of_a_queue_blocks_it_in_fcfs():

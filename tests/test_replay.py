@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -385,6 +386,22 @@ def test_an_output_that_cannot_be_written_is_one_line(small):
     below = sia("trace", "synth", "--out", small / "out" / "x")
     assert below.returncode == 2
     assert len(below.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_replay_leaves_nothing(number, traces, tmp_path):
+    log, pools = traces / "philly.csv.gz", traces / "philly_pools.csv"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "sia", "replay", "--trace", log, "--pools", pools,
+         "--policy", "fcfs,mmfs,sia", "--out", tmp_path / "out"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert "fcfs" in running.stderr.readline()  # it is in the midst of it
+    running.send_signal(number)
+    _, said = running.communicate()
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "sia: interrupted; nothing was written"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_job_that_can_run_is_an_error(small):
