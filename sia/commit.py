@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sia.decisions import Decision, MoveLoan, StartJob
+from sia.donors import Donors
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -43,6 +44,7 @@ class Committer:
         self._state = state
         self._policy = policy
         self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
+        self._donors: dict[GroupState, Donors] = {}
         self._handlers: dict[type, Callable[[Any, list[Decision]], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -66,7 +68,7 @@ class Committer:
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        O(1), plus O(pools of the group) for a start that borrows or calls a loan home.
+        O(1), plus O(log pools) for each donor of a start that borrows or calls loans home.
         """
         job, stream, reason = proposal
         pool = job.pool
@@ -182,6 +184,9 @@ class Committer:
         unused = (max(0, unused)) - pool.lent
         pool.group.idle += unused - pool.unused
         pool.unused = unused
+        donors = self._donors.get(pool.group)
+        if donors is not None:
+            donors.changed(pool)
 
     def _borrow(self, job: JobState) -> None:
         """Lend a job its width: its own pool's unused GPUs first, then those who have most."""
@@ -190,30 +195,36 @@ class Committer:
         if own > 0:
             self._lend(job.pool, job, own)
             missing -= own
-        for donor in _by_unused(job.pool) if missing else ():
+        while missing:
+            donor = self._donors_of(job.pool.group).most(besides=job.pool)
             gpus = min(missing, donor.unused)
             self._lend(donor, job, gpus)
             missing -= gpus
-            if not missing:
-                break
-        assert not missing, f"{job.pool.group.name} has less idle than it says"
 
     def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
         """Have others lend what `pool` lent, until `missing` more GPUs of it are unused.
 
-        The newest loans move first: the oldest are the likeliest to end by themselves.
+        The others must have as many. The newest loans move first: the oldest are the likeliest to
+        end by themselves.
         """
+        donors = self._donors_of(pool.group)
         for job in list(reversed(pool.lent_to.values())):
-            for donor in _by_unused(pool):
-                gpus = min(missing, job.loans.get(pool, 0), donor.unused)
-                if gpus <= 0:
-                    break
+            while missing and (lent := job.loans.get(pool, 0)):
+                donor = donors.most(besides=pool)
+                gpus = min(missing, lent, donor.unused)
                 self._lend(donor, job, gpus)
                 self._lend(pool, job, -gpus)
                 decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
                 missing -= gpus
             if not missing:
                 return
+
+    def _donors_of(self, group: GroupState) -> Donors:
+        """Kept from the first loan on, so that who never lends does not pay for it."""
+        donors = self._donors.get(group)
+        if donors is None:
+            donors = self._donors[group] = Donors(group)
+        return donors
 
     def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:
         job_id = job.job.id
@@ -232,15 +243,8 @@ class Committer:
         if group not in self._overdrawn:
             return
         for pool in group.pools:
-            if pool.unused < 0:
-                self._call_home(pool, -pool.unused, decisions)
+            others = sum(p.unused for p in group.pools if p.unused > 0)
+            if pool.unused < 0 < others:
+                self._call_home(pool, min(-pool.unused, others), decisions)
         if all(pool.unused >= 0 for pool in group.pools):
             del self._overdrawn[group]
-
-
-def _by_unused(pool: PoolState) -> list[PoolState]:
-    """The other pools of the group with something unused, most first, ties by name."""
-    others = [p for p in pool.group.pools if p is not pool and p.unused > 0]
-    if len(others) > 1:
-        others.sort(key=lambda p: (-p.unused, p.name))
-    return others

@@ -31,6 +31,7 @@ class _Group:
         self.queues: dict[PoolState, list[Queue]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
         }
+        self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
 
 
 class Sia(Policy):
@@ -65,6 +66,7 @@ class Sia(Policy):
             group = self._groups[job.pool.group]
             queue = group.queues[job.pool][window].setdefault(job.width, OrderedDict())
             queue[job.sequence] = job
+            group.waiting[job.pool] = group.waiting.get(job.pool, 0) + 1
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
 
     def left(self, job: JobState) -> None:
@@ -76,6 +78,9 @@ class Sia(Policy):
             del queue[job.width][job.sequence]
             if not queue[job.width]:
                 del queue[job.width]
+            group.waiting[job.pool] -= 1
+            if not group.waiting[job.pool]:
+                del group.waiting[job.pool]
             group.widths[window][job.width] -= 1
             if not group.widths[window][job.width]:
                 del group.widths[window][job.width]
@@ -131,9 +136,9 @@ class Sia(Policy):
         """The next pool's first job in order of arrival that is short and narrow enough."""
         best: JobState | None = None
         order: tuple[int, float, str] | None = None
-        for pool, queues in own.queues.items():
+        for pool in own.waiting:
             first = None
-            for queue in queues[: window + 1]:
+            for queue in own.queues[pool][: window + 1]:
                 for width, jobs in queue.items():
                     if width <= usable:
                         head = next(iter(jobs))
@@ -158,3 +163,6 @@ class Sia(Policy):
                     for width, jobs in queues[window].items():
                         widths[width] = widths.get(width, 0) + len(jobs)
                 assert widths == own.widths[window], (group.name, window)
+            for pool, queues in own.queues.items():
+                jobs_of = sum(len(jobs) for queue in queues for jobs in queue.values())
+                assert jobs_of == own.waiting.get(pool, 0), pool.name

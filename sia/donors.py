@@ -1,0 +1,49 @@
+"""Who lends next: the pool of a group with most unused GPUs."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from sia.state import GroupState, PoolState
+
+
+class Donors:
+    """The pools of a group by unused GPUs, most first, ties by name.
+
+    A heap with an entry for each change; entries that no longer hold are dropped when they are met.
+    O(log pools) a change and a question, amortised.
+    """
+
+    def __init__(self, group: GroupState) -> None:
+        """Order the pools as they are now."""
+        self._pools = group.pools
+        self._places = {pool: i for i, pool in enumerate(group.pools)}  # the order of their names
+        self._heap: list[tuple[int, int]] = []
+        self._rebuild()
+
+    def changed(self, pool: PoolState) -> None:
+        """Take in that a pool's unused GPUs have changed."""
+        heappush(self._heap, (-pool.unused, self._places[pool]))
+        if len(self._heap) > 2 * len(self._pools) + 64:
+            self._rebuild()
+
+    def most(self, besides: PoolState) -> PoolState:
+        """The other pool with most unused GPUs; there must be one with some."""
+        heap, aside = self._heap, []
+        while True:
+            minus, place = heap[0]
+            pool = self._pools[place]
+            if -minus != pool.unused:
+                heappop(heap)
+            elif pool is besides:
+                aside.append(heappop(heap))
+            else:
+                break
+        for entry in aside:
+            heappush(heap, entry)
+        assert pool.unused > 0, f"{pool.group.name} has less idle than it says"
+        return pool
+
+    def _rebuild(self) -> None:
+        self._heap = [(-pool.unused, i) for i, pool in enumerate(self._pools)]
+        heapify(self._heap)
