@@ -49,9 +49,11 @@ def duration(seconds: float | None) -> str:
 
 
 def decimal(value: float | None, digits: int = 2) -> str:
-    """A number with so many digits after the point, thousands separated."""
+    """A number with so many digits after the point; a small one does not show as zero."""
     if value is None:
         return NONE
+    if digits and 0 < abs(value) < 0.5 / 10**digits:
+        return f"{value:.1g}"
     return f"{value:,.{digits}f}" if isfinite(value) else str(value)
 
 
