@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from predictors.sliding import SlidingMaximum
+from predictors.sliding import RECENT, SlidingMaximum
 from sia.limits import TICK
 from sia.model import Job, Load
 
@@ -27,10 +27,15 @@ class RandomLoads:
     """
 
     def __init__(
-        self, pools: Sequence[str], windows: Sequence[float], start: float, seed: int
+        self,
+        pools: Sequence[str],
+        windows: Sequence[float],
+        start: float,
+        seed: int,
+        recent: int = RECENT,
     ) -> None:
         """Begin to observe at `start` (seconds); windows are seconds."""
-        self._sliding = SlidingMaximum(pools, windows, start)
+        self._sliding = SlidingMaximum(pools, windows, start, recent)
         self._said = {(pool, window): 0 for pool in pools for window in range(len(windows))}
         self._seed = seed
         self._tick = float("-inf")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from math import inf
 
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 RECENT = 50
@@ -48,12 +48,12 @@ class HistoryRunTimes:
         self._kinds: dict[tuple[str | int, ...], _Recent] = {}
 
     def run_time(self, job: Job) -> float:
-        """Seconds; infinite when nothing similar has ended yet, which nobody lends to."""
+        """Seconds; `UNKNOWN_RUN_TIME`, to which nobody lends, while nothing similar has ended."""
         for kind in _kinds(job):
             recent = self._kinds.get(kind)
             if recent is not None and (estimate := recent.estimate()) is not None:
                 return estimate
-        return inf
+        return UNKNOWN_RUN_TIME
 
     def finished(self, job: Job, run_time: float) -> None:
         """Remember the run for every kind the job is of."""

@@ -16,6 +16,7 @@ from sia import Core
 from sia.decisions import MoveLoan, Refused, StartJob
 from sia.events import FutureRevealed, JobFinished, PoolChanged
 from sia.forecasts import Loads, RunTimes
+from sia.limits import NEVER
 from sia.model import FutureJob, Options, Stream
 from sia.playout import Instant, play
 from sia.policies import load
@@ -98,7 +99,7 @@ def replay_one(
     if rule.needs.future and arrivals:
         assert baseline is not None, f"{policy} needs the baseline"
         jobs = [
-            FutureJob(arrival.job, arrival.duration, float("inf") if start is None else start)
+            FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
             for arrival, start in zip(arrivals, baseline.starts, strict=True)
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
@@ -137,7 +138,7 @@ def loads_of(trace: Trace, table: PoolTable, settings: Settings) -> Loads | None
     if settings.forecast == "sliding-max":
         return SlidingMaximum(pools, windows, start, settings.recent)
     if settings.forecast == "random":
-        return RandomLoads(pools, windows, start, settings.seed)
+        return RandomLoads(pools, windows, start, settings.seed, settings.recent)
     if settings.forecast != "perfect":
         raise KeyError(settings.forecast)
     return PerfectLoads([arrival.job for arrival in trace.arrivals], windows)

@@ -6,6 +6,7 @@ A policy's proposal is re-checked here against the newest state, whatever the po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 from sia.decisions import Decision, MoveLoan, StartJob
@@ -20,7 +21,7 @@ from sia.events import (
     PoolChanged,
     TimePassed,
 )
-from sia.limits import MAX_QUOTA
+from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Stream
 from sia.policies import Policy, Start
 from sia.state import GroupState, JobState, PoolState, State
@@ -45,7 +46,7 @@ class Committer:
         self._policy = policy
         self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
         self._donors: dict[GroupState, Donors] = {}
-        self._handlers: dict[type, Callable[[Any, list[Decision]], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
             JobCancelled: self._cancelled,
@@ -56,14 +57,17 @@ class Committer:
         }
 
     def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
-        """Take facts in, one by one; loans that have to move for one are added to `decisions`.
+        """Take facts in, one by one; loans that have to move then are added to `decisions`.
 
-        Raises ValueError, with the state as before that fact, for what cannot have happened: an
-        unknown pool or job, an id that is in use, a width outside 1 to the quota limit.
+        Raises ValueError for what cannot have happened: an unknown pool or job, an id that is in
+        use, a width, quota or run time out of bounds. The facts before it are then applied, it and
+        those after it are not.
         """
         handlers = self._handlers
         for event in events:
-            handlers[type(event)](event, decisions)
+            handlers[type(event)](event)
+        if self._overdrawn:
+            self._settle_loans(decisions)
 
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
@@ -94,7 +98,7 @@ class Committer:
         job.start = now
         self._leave_queue(job)
 
-    def _submitted(self, event: JobSubmitted, decisions: list[Decision]) -> None:
+    def _submitted(self, event: JobSubmitted) -> None:
         state = self._state
         job = event.job
         pool = state.pools.get(job.pool)
@@ -104,8 +108,8 @@ class Committer:
             raise ValueError(f"job {job.id} is here already")
         if not 1 <= job.width <= MAX_QUOTA:
             raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
-        if not event.run_time >= 0:
-            raise ValueError(f"job {job.id}: a run time is 0 or more, not {event.run_time}")
+        if not 0 <= event.run_time < inf:
+            raise ValueError(f"job {job.id}: a run time is finite, not {event.run_time}")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
         self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
         state.arrivals += 1
@@ -115,7 +119,7 @@ class Committer:
         state.waiting += 1
         state.dirty[pool] = None
 
-    def _finished(self, event: JobFinished, decisions: list[Decision]) -> None:
+    def _finished(self, event: JobFinished) -> None:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is None:
             raise ValueError(f"job {event.job_id} ended without running")
@@ -132,10 +136,8 @@ class Committer:
                 self._recount(donor)
         self._state.dirty[pool] = None
         self._policy.finished(job)
-        if self._overdrawn:
-            self._settle_loans(pool.group, decisions)
 
-    def _cancelled(self, event: JobCancelled, decisions: list[Decision]) -> None:
+    def _cancelled(self, event: JobCancelled) -> None:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is not None:
             raise ValueError(f"job {event.job_id} was cancelled without waiting")
@@ -143,19 +145,23 @@ class Committer:
         self._leave_queue(job)
         self._state.dirty[job.pool] = None
 
-    def _pool_changed(self, event: PoolChanged, decisions: list[Decision]) -> None:
+    def _pool_changed(self, event: PoolChanged) -> None:
         pool = self._state.pools.get(event.pool)
         if pool is None:
             raise ValueError(f"there is no pool {event.pool!r}")
         if not 0 <= event.quota <= MAX_QUOTA:
             raise ValueError(f"pool {event.pool}: a quota is 0 to {MAX_QUOTA}")
+        owned = pool.group.quota + event.quota - pool.quota
+        if owned > MAX_GROUP:
+            raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
+        pool.group.quota = owned
         pool.quota = event.quota
         self._recount(pool)
-        self._overdrawn[pool.group] = None
-        self._settle_loans(pool.group, decisions)
+        if pool.unused < 0:
+            self._overdrawn[pool.group] = None
         self._state.dirty[pool] = None
 
-    def _forecast_updated(self, event: ForecastUpdated, decisions: list[Decision]) -> None:
+    def _forecast_updated(self, event: ForecastUpdated) -> None:
         pools, windows = self._state.pools, range(len(self._state.options.windows))
         for load in event.loads:
             if load.pool not in pools or load.window not in windows or load.gpus < 0:
@@ -165,10 +171,10 @@ class Committer:
             pool.load[window] = gpus
             self._state.dirty[pool] = None
 
-    def _future_revealed(self, event: FutureRevealed, decisions: list[Decision]) -> None:
+    def _future_revealed(self, event: FutureRevealed) -> None:
         self._policy.revealed(event.jobs)
 
-    def _time_passed(self, event: TimePassed, decisions: list[Decision]) -> None:
+    def _time_passed(self, event: TimePassed) -> None:
         """Only the decision pass that follows is wanted."""
 
     def _leave_queue(self, job: JobState) -> None:
@@ -208,16 +214,14 @@ class Committer:
         end by themselves.
         """
         donors = self._donors_of(pool.group)
-        for job in list(reversed(pool.lent_to.values())):
-            while missing and (lent := job.loans.get(pool, 0)):
-                donor = donors.most(besides=pool)
-                gpus = min(missing, lent, donor.unused)
-                self._lend(donor, job, gpus)
-                self._lend(pool, job, -gpus)
-                decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
-                missing -= gpus
-            if not missing:
-                return
+        while missing:
+            job = next(reversed(pool.lent_to.values()))
+            donor = donors.most(besides=pool)
+            gpus = min(missing, job.loans[pool], donor.unused)
+            self._lend(donor, job, gpus)
+            self._lend(pool, job, -gpus)
+            decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
+            missing -= gpus
 
     def _donors_of(self, group: GroupState) -> Donors:
         """Kept from the first loan on, so that who never lends does not pay for it."""
@@ -238,13 +242,19 @@ class Committer:
             del donor.lent_to[job_id]
         self._recount(donor)
 
-    def _settle_loans(self, group: GroupState, decisions: list[Decision]) -> None:
-        """After a pool has lost GPUs that it lends: move those loans to whoever has some idle."""
-        if group not in self._overdrawn:
-            return
-        for pool in group.pools:
-            others = sum(p.unused for p in group.pools if p.unused > 0)
-            if pool.unused < 0 < others:
-                self._call_home(pool, min(-pool.unused, others), decisions)
-        if all(pool.unused >= 0 for pool in group.pools):
-            del self._overdrawn[group]
+    def _settle_loans(self, decisions: list[Decision]) -> None:
+        """Where pools have lost GPUs that they lend: move those loans to whoever has some idle."""
+        for group in list(self._overdrawn):
+            others = sum(pool.unused for pool in group.pools if pool.unused > 0)
+            for pool in group.pools:
+                if pool.unused < 0 < others:
+                    missing = min(-pool.unused, others)
+                    self._call_home(pool, missing, decisions)
+                    others -= missing
+            if all(pool.unused >= 0 for pool in group.pools):
+                del self._overdrawn[group]
+
+    def check(self) -> None:
+        """Assert that donors stand where they should; O(pools)."""
+        for donors in self._donors.values():
+            donors.check()

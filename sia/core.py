@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 
 from sia.commit import Committer, RefusedError
 from sia.decisions import Decision, Refused, WakeAt
@@ -28,7 +29,8 @@ class Core:
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
         """Apply all events of this instant, then decide once.
 
-        Raises ValueError when time runs backwards or an event cannot have happened.
+        Raises ValueError when time runs backwards, with nothing changed, or when an event cannot
+        have happened: see `Committer.apply`.
         """
         state = self.state
         if not now >= state.now:
@@ -46,6 +48,10 @@ class Core:
                     self._committer.start(proposal, now, decisions)  # type: ignore[arg-type]
         except RefusedError as refused:
             decisions.append(Refused(refused.job_id, refused.why))
+            # The policy was cut short: have it look at everything again, soon.
+            state.dirty.update(dict.fromkeys(state.pools.values()))
+            self._ask((now // state.options.tick + 1.0) * state.options.tick, decisions)
+            return decisions
         state.dirty.clear()
         return decisions
 
@@ -55,7 +61,12 @@ class Core:
             self._wake = time
             decisions.append(WakeAt(time))
 
+    def copy(self) -> Core:
+        """A core in the same state that shares nothing with this one: for "what if". O(state)."""
+        return deepcopy(self)
+
     def check(self) -> None:
-        """Assert every invariant of the state and of the policy's own queues."""
+        """Assert every invariant of the state, of the loans and of the policy's own queues."""
         self.state.check()
+        self._committer.check()
         self.policy.check()

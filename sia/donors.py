@@ -44,6 +44,12 @@ class Donors:
         assert pool.unused > 0, f"{pool.group.name} has less idle than it says"
         return pool
 
+    def check(self) -> None:
+        """Assert that every pool stands in the heap with what it has unused."""
+        entries = set(self._heap)
+        for i, pool in enumerate(self._pools):
+            assert (-pool.unused, i) in entries, pool.name
+
     def _rebuild(self) -> None:
         self._heap = [(-pool.unused, i) for i, pool in enumerate(self._pools)]
         heapify(self._heap)

@@ -1,6 +1,7 @@
 """Facts, in the past tense: all that the core is ever told. Times are seconds.
 
-At one instant ends come before changes of pools and forecasts, and those before arrivals: `RANK`.
+At one instant ends come before changes of pools and forecasts, those before arrivals, and arrivals
+before cancellations: `RANK`. All are JSON, so every number is finite.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ Event = (
 
 RANK: dict[type, int] = {
     JobFinished: 0,
-    JobCancelled: 1,
-    PoolChanged: 2,
-    ForecastUpdated: 3,
-    FutureRevealed: 4,
-    JobSubmitted: 5,
+    PoolChanged: 1,
+    ForecastUpdated: 2,
+    FutureRevealed: 3,
+    JobSubmitted: 4,
+    JobCancelled: 5,
     TimePassed: 6,
 }

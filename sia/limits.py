@@ -23,5 +23,12 @@ SLOWED = 1e-3
 of float64 times."""
 
 MAX_IDLE_WAKES = 10_000
-"""Wakes in a row, with nothing running, after which a playout ends: by then (35 days of ticks)
-every forecast has run out, and what still waits can never start."""
+"""Wakes in a row, with nothing running and nothing more to come, after which a playout ends: what
+still waits after 35 days of ticks can never start, as its pool has shrunk below its width."""
+
+UNKNOWN_RUN_TIME = 1e12
+"""Seconds, the estimate for a job of which nothing is known: beyond every window, so that nobody
+lends to it, and finite, so that events are JSON."""
+
+NEVER = 1e18
+"""Seconds, the virtual start of a job that the baseline never starts; finite as well."""

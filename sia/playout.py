@@ -65,7 +65,7 @@ def play(
                 world.run(decision.job_id, now)
             elif type(decision) is WakeAt:
                 world.wake = decision.time
-        if len(events) == len(decisions) == 1 and world.idle and type(events[0]) is TimePassed:
+        if len(events) == len(decisions) == 1 and world.over and type(events[0]) is TimePassed:
             idle_wakes += 1
             if idle_wakes > MAX_IDLE_WAKES:
                 return
@@ -98,9 +98,13 @@ class _World:
         heapify(self._ends)
 
     @property
-    def idle(self) -> bool:
-        """Nothing runs."""
-        return not self._ends
+    def over(self) -> bool:
+        """Nothing runs, and nothing more will happen."""
+        return (
+            not self._ends
+            and self._next_arrival == len(self._arrivals)
+            and self._next_fact == len(self._facts)
+        )
 
     def next_time(self) -> float:
         """When the next thing happens; infinite if nothing does."""

@@ -90,19 +90,20 @@ class PoolState:
 class GroupState:
     """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
 
-    __slots__ = ("idle", "name", "pools")
+    __slots__ = ("idle", "name", "pools", "quota")
 
     def __init__(self, name: str) -> None:
         """Start without pools."""
         self.name = name
         self.pools: list[PoolState] = []
         self.idle = 0  # sum of what the pools do not use
+        self.quota = 0  # sum of the quotas
 
     def check(self) -> None:
         """Assert that the sums are those of the pools."""
         assert self.idle == sum(p.unused for p in self.pools), self.name
+        assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
         quota = sum(max(p.quota, p.dedicated) for p in self.pools)
-        assert quota <= MAX_GROUP, self.name
         overdrawn = any(p.unused < 0 for p in self.pools)
         running = sum(p.dedicated + p.spare for p in self.pools)
         assert overdrawn or running <= quota, f"{self.name}: {running} GPUs run, {quota} are there"
@@ -137,7 +138,8 @@ class State:
             state = self.pools[pool.name] = PoolState(pool, group, len(options.windows))
             group.pools.append(state)
             group.idle += state.unused
-        if any(group.idle > MAX_GROUP for group in self.groups):
+            group.quota += state.quota
+        if any(group.quota > MAX_GROUP for group in self.groups):
             raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
 
     def dirty_groups(self) -> list[GroupState]:

@@ -5,6 +5,7 @@ width, duration) in order of arrival, all numbers are whole. Each model says whe
 """
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from math import ceil, lcm
 from typing import NamedTuple
 
@@ -230,7 +231,7 @@ def _reserved(cluster: Cluster, pool: str, window: int, choices: Choices) -> int
     pending_load = sum(job.width for job in cluster.queue(pool))
     new = [j for j in cluster.future if j.pool == pool and j.submit <= cluster.now + window]
     new_load = sum(job.width for job in new) if choices.foreseen else 0
-    return min(ceil(choices.slack * (pending_load + new_load)), unused_quota)
+    return min(ceil(Fraction(str(choices.slack)) * (pending_load + new_load)), unused_quota)
 
 
 def _bin_end(duration: int, windows: tuple[int, ...]) -> float:

@@ -1,14 +1,17 @@
 """What the core refuses, what it lends, and what may change under it."""
 
+from math import inf, nan
 from random import Random
 
+import msgspec
 import pytest
 from builders import SMALL, job, play_out, pools, random_workload, revealed, starts
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
-from sia import Core, Pool, Stream
-from sia.decisions import MoveLoan, Refused, StartJob, WakeAt
+from sia import Core, Job, Pool, Stream
+from sia.decisions import Decision, MoveLoan, Refused, StartJob, WakeAt
 from sia.events import (
+    Event,
     ForecastUpdated,
     FutureRevealed,
     JobCancelled,
@@ -17,7 +20,7 @@ from sia.events import (
     PoolChanged,
     TimePassed,
 )
-from sia.limits import MAX_QUOTA
+from sia.limits import MAX_QUOTA, NEVER
 from sia.model import FutureJob, Load
 from sia.playout import play
 from sia.policies import Policy, Start
@@ -99,6 +102,10 @@ def photograph(core):
 # What a policy may not do
 
 
+def refusals(decisions):
+    return [decision for decision in decisions if isinstance(decision, Refused)]
+
+
 def test_a_job_does_not_start_twice():
     core = on_cue(job("j").runs(9), a=4)
     running = core.state.jobs["j"]
@@ -106,7 +113,7 @@ def test_a_job_does_not_start_twice():
     before = photograph(core)
     for stream in Stream:
         core.policy.cues.append(Start(running, stream, "again"))
-        assert core.step(0.0, []) == [Refused("j", "it does not wait")]
+        assert refusals(core.step(0.0, [])) == [Refused("j", "it does not wait")]
         assert photograph(core) == before
         core.check()
 
@@ -116,7 +123,7 @@ def test_a_job_that_was_never_submitted_does_not_start():
     stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, sequence=1)
     before = photograph(core)
     core.policy.cues.append(Start(stranger, Stream.DEDICATED, "unheard of"))
-    assert core.step(0.0, []) == [Refused("stranger", "it does not wait")]
+    assert refusals(core.step(0.0, [])) == [Refused("stranger", "it does not wait")]
     assert photograph(core) == before
     core.check()
 
@@ -126,7 +133,7 @@ def test_a_job_wider_than_what_is_idle_does_not_start(start):
     core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(4).runs(9), a=4, b=2)
     start_spare(core, "runs")
     before = photograph(core)
-    assert start(core, "wide") == [Refused("wide", "it needs 4 GPUs, 3 are idle")]
+    assert refusals(start(core, "wide")) == [Refused("wide", "it needs 4 GPUs, 3 are idle")]
     assert photograph(core) == before
 
 
@@ -134,7 +141,7 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
     core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(2).runs(9), a=4, b=4)
     start_dedicated(core, "runs")
     before = photograph(core)
-    assert start_dedicated(core, "wide") == [Refused("wide", "a would exceed its quota")]
+    assert refusals(start_dedicated(core, "wide")) == [Refused("wide", "a would exceed its quota")]
     assert photograph(core) == before
     assert start_spare(core, "wide") == [
         StartJob("wide", Stream.SPARE, "on cue", (("a", 1), ("b", 1)))
@@ -144,7 +151,8 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
 def test_a_pass_ends_with_the_first_refusal_and_what_was_started_before_stays():
     core = on_cue(job("fits").runs(9), job("wide").gpus(9).runs(9), job("late").runs(9), a=4)
     decisions = start_dedicated(core, "fits", "wide", "late")
-    assert [type(decision) for decision in decisions] == [StartJob, Refused]
+    assert [type(decision) for decision in decisions] == [StartJob, Refused, WakeAt]
+    assert set(core.state.dirty) == set(core.state.pools.values())  # the next pass sees it all
     assert core.state.jobs["fits"].stream is Stream.DEDICATED
     assert core.state.jobs["late"].stream is None
 
@@ -167,6 +175,8 @@ def test_a_pass_ends_with_the_first_refusal_and_what_was_started_before_stays():
         PoolChanged(1.0, "nowhere", 4),
         PoolChanged(1.0, "a", -1),
         PoolChanged(1.0, "a", MAX_QUOTA + 1),
+        JobSubmitted(1.0, job("new").runs(1).job, inf),
+        JobSubmitted(1.0, job("new").runs(1).job, nan),
         ForecastUpdated(1.0, [Load("a", 0, 1), Load("nowhere", 0, 4)]),
         ForecastUpdated(1.0, [Load("a", 0, 1), Load("a", len(SMALL.windows), 4)]),
     ],
@@ -562,3 +572,85 @@ def test_a_playout_ends_though_a_job_waits_that_can_never_start():
     story = [job("narrow").runs(5), job("wide").gpus(2).runs(200)]
     played = play_out(Sia, pools(a=1), story)
     assert starts(played) == {"narrow": 0}
+
+
+# Journals and copies
+
+
+EVENTS = [
+    JobSubmitted(1.0, Job("j", "a", 1.0, 2, "ann", "train"), 60.0),
+    JobFinished(2.5, "j"),
+    JobCancelled(2.5, "j"),
+    PoolChanged(3.0, "a", 8),
+    ForecastUpdated(3.0, [Load("a", 0, 4)]),
+    FutureRevealed(0.0, [FutureJob(Job("j", "a", 1.0, 2), 60.0, NEVER)]),
+    TimePassed(300.0),
+]
+DECISIONS = [
+    StartJob("j", Stream.SPARE, "why", (("a", 1), ("b", 1))),
+    MoveLoan("j", "a", "b", 1),
+    WakeAt(300.0),
+    Refused("j", "why"),
+]
+
+
+@pytest.mark.parametrize(("kind", "facts"), [(Event, EVENTS), (Decision, DECISIONS)])
+def test_a_journal_of_events_and_decisions_is_their_json(kind, facts):
+    journal = msgspec.json.encode(facts)
+    assert msgspec.json.decode(journal, type=list[kind]) == facts
+
+
+@pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc])
+def test_a_copy_goes_on_as_the_core_it_was_taken_from(policy):
+    for seed in range(20):
+        workload = random_workload(Random(seed))
+        log = []  # what happened at each instant, and what was decided
+        copy = None
+        core = Core(workload.pools, policy(), SMALL)
+        facts = [revealed(*workload)] if policy is SiaVc else []
+        times = PerfectRunTimes({a.job.id: a.duration for a in workload.arrivals})
+        for instant in play(core, workload.arrivals, run_times=times, facts=facts):
+            if copy is not None:
+                assert copy.step(instant.now, instant.events) == instant.decisions, seed
+            log.append(instant)
+            if len(log) == 5:
+                copy = core.copy()
+        if copy is not None:
+            copy.check()
+            assert copy.state is not core.state
+
+
+def test_a_submission_and_its_cancellation_may_come_at_one_instant():
+    core = Core(pools(a=1), Fcfs(), SMALL)
+    arrives = JobSubmitted(0.0, job("j").runs(1).job, 1.0)
+    assert core.step(0.0, [JobCancelled(0.0, "j"), arrives]) == []
+    core.check()
+    assert core.state.jobs == {}
+
+
+def test_a_group_does_not_grow_beyond_its_limit():
+    owned = [Pool(f"p{i:02}", MAX_QUOTA) for i in range(64)] + [Pool("small", 0)]
+    core = Core(owned, Fcfs(), SMALL)
+    with pytest.raises(ValueError, match="sharing group"):
+        core.step(0.0, [PoolChanged(0.0, "small", 1)])
+    core.check()
+
+
+def test_a_loan_does_not_move_to_a_job_that_ends_at_the_same_instant():
+    owned = [Pool("a", 8), Pool("b", 8)]
+    story = [
+        job("z").pool("b").gpus(4).at(0).runs(100),
+        job("pre").pool("b").gpus(4).at(0).runs(10_000),
+        job("y").pool("b").gpus(4).at(1).runs(200),
+        job("x").pool("b").gpus(4).at(1).runs(99),
+        job("late").pool("a").gpus(1).at(5000).runs(10),
+    ]
+    play_out(MaxMin, owned, story, quotas=[PoolChanged(50.0, "a", 0)], checked=True)
+
+
+def test_a_playout_waits_for_what_is_still_to_come():
+    owned = [Pool("a", 0)]
+    story = [job("early").runs(1), job("late").at(4_000_100).runs(1)]
+    grows = [PoolChanged(4_000_000.0, "a", 8)]
+    played = play_out(Sia, owned, story, quotas=grows)
+    assert starts(played) == {"early": 4_000_000.0, "late": 4_000_100.0}

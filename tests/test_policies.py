@@ -122,7 +122,7 @@ class FirstNameFirst(MaxMin):
         super().attach(state)
         for lineup in self._lineups.values():
             lineup.first = lambda heads=lineup: min(
-                (p for p, w in heads._widths.items() if w <= p.idle),
+                (p for p, w in heads._heads.items() if w <= p.idle),
                 key=lambda pool: pool.name,
                 default=None,
             )

@@ -1,6 +1,5 @@
 """Forecasts against their definitions, recomputed from all arrivals at every question."""
 
-from math import inf
 from random import Random
 
 from builders import SMALL
@@ -10,7 +9,7 @@ from predictors.history import HistoryRunTimes
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import SlidingMaximum
 from sia import Job
-from sia.limits import MAX_GROUP, TICK
+from sia.limits import MAX_GROUP, TICK, UNKNOWN_RUN_TIME
 
 ROUNDS = 100
 WINDOWS = SMALL.windows
@@ -188,7 +187,7 @@ def guess(ended, job):
         if len(runs) >= 5:
             last = sorted(runs[-50:])
             return last[int(0.9 * len(last))]
-    return inf
+    return UNKNOWN_RUN_TIME
 
 
 def test_history_guesses_a_high_percentile_of_similar_jobs():
@@ -206,7 +205,7 @@ def test_history_guesses_a_high_percentile_of_similar_jobs():
 def test_history_knows_nothing_of_the_first_jobs_and_then_prefers_the_same_name():
     history = HistoryRunTimes()
     train, other = (Job(name, "a", 0.0, 1, "ann", name) for name in ("train", "other"))
-    assert history.run_time(train) == inf
+    assert history.run_time(train) == UNKNOWN_RUN_TIME
     for job, seconds in [(train, 10.0)] * 5 + [(other, 99.0)] * 5:
         history.finished(job, seconds)
     assert history.run_time(train) == 10.0

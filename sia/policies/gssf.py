@@ -43,7 +43,9 @@ class GlobalSsf(Policy):
 
     def check(self) -> None:
         """Every waiting job stands in its group's queue once."""
-        assert sum(map(len, self._queues.values())) == self.state.waiting
+        for group, queue in self._queues.items():
+            waiting = [job for pool in group.pools for job in pool.pending.values()]
+            assert list(queue) == sorted(map(_rank, waiting)), group.name
 
 
 def _rank(job: JobState) -> tuple[float, int, str]:

@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sia.state import GroupState, PoolState
 
 
 class Lineup:
     """Pools with a head that may start, and which of them is next.
 
-    A pass in which nothing fits costs O(1): the narrowest head is remembered.
+    A pass in which nothing fits costs O(different widths), however many pools are lined up.
     """
 
     def __init__(self, group: GroupState) -> None:
         """Start with no pool lined up."""
         self._group = group
-        self._widths: dict[PoolState, int] = {}
-        self._narrowest = 0  # of all widths; 0 when it has to be looked up again
+        self._heads: dict[PoolState, int] = {}  # the width of each head
+        self._widths: dict[int, int] = {}  # heads of each width
 
     def put(self, pool: PoolState, width: int) -> None:
-        """Line a pool up with this head, in place of any earlier one. O(1)."""
-        if self._widths.get(pool) == self._narrowest:
-            self._narrowest = 0
-        elif width < self._narrowest:
-            self._narrowest = width
-        self._widths[pool] = width
+        """Line a pool up with a head of this width, in place of any earlier one. O(1)."""
+        if self._heads.get(pool) == width:
+            return
+        self.drop(pool)
+        self._heads[pool] = width
+        self._widths[width] = self._widths.get(width, 0) + 1
 
     def drop(self, pool: PoolState) -> None:
         """Take a pool out, if it is in. O(1)."""
-        if self._widths.pop(pool, None) == self._narrowest:
-            self._narrowest = 0
+        width = self._heads.pop(pool, None)
+        if width is not None:
+            self._widths[width] -= 1
+            if not self._widths[width]:
+                del self._widths[width]
 
     def first(self) -> PoolState | None:
         """The least ratio, ties by name, of the pools whose head fits in what is idle.
 
-        O(1) if none fits, O(pools lined up) if one does.
+        O(pools lined up) if there is one.
         """
-        widths = self._widths
-        if not widths:
-            return None
-        if not self._narrowest:
-            self._narrowest = min(widths.values())
-        if self._narrowest > self._group.idle:
-            return None
         idle = self._group.idle
-        fitting = [pool for pool, width in widths.items() if width <= idle]
+        if not self._widths or min(self._widths) > idle:
+            return None
+        fitting = [pool for pool, width in self._heads.items() if width <= idle]
         return min(fitting, key=lambda p: (p.ratio, p.name)) if len(fitting) > 1 else fitting[0]
 
-    def check(self) -> None:
-        """The remembered width is right, or not remembered."""
-        assert self._narrowest in (0, min(self._widths.values(), default=0)), self._group.name
+    def check(self, expected: dict[PoolState, int]) -> None:
+        """Assert that these heads, and no others, are lined up."""
+        assert self._heads == expected, self._group.name
+        assert self._widths == Counter(expected.values()), self._group.name

@@ -38,6 +38,7 @@ class MaxMin(Policy):
             lineup.drop(pool)
 
     def check(self) -> None:
-        """The lineups agree with themselves."""
-        for lineup in self._lineups.values():
-            lineup.check()
+        """Every head of pools that have not changed since the last pass is lined up."""
+        for group, lineup in self._lineups.items():
+            if not any(pool in self.state.dirty for pool in group.pools):
+                lineup.check({p: p.head.width for p in group.pools if p.pending})

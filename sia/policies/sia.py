@@ -21,6 +21,10 @@ Queue = dict[int, OrderedDict[int, JobState]]
 """Waiting jobs of one duration bin: by width, then in order of arrival."""
 
 
+ROUNDING = 1e-9
+"""GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
+
+
 class _Group:
     """What is reserved in a sharing group for each window, and which widths wait in each bin."""
 
@@ -125,7 +129,7 @@ class Sia(Policy):
         for window, load in enumerate(pool.load):
             need = pool.pending_width + load
             if slack != 1.0:
-                need = ceil(need * slack)
+                need = ceil(need * slack - ROUNDING)
             if need > unused_quota or window in self._keeps[pool]:
                 need = unused_quota
             if need != held[window]:
@@ -154,7 +158,10 @@ class Sia(Policy):
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""
         for group, own in self._groups.items():
-            own.lineup.check()
+            if not any(pool in self.state.dirty for pool in group.pools):
+                heads = {p: p.head.width for p in group.pools if p.pending}
+                unused = {p: p.quota - p.dedicated for p in group.pools}
+                own.lineup.check({p: w for p, w in heads.items() if w <= unused[p]})
             for window in range(len(self._windows)):
                 held = sum(self._held[pool][window] for pool in group.pools)
                 assert held == own.reserved[window], (group.name, window)

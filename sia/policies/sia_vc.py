@@ -12,6 +12,7 @@ from math import inf, nextafter
 
 from sortedcontainers import SortedList
 
+from sia.limits import NEVER
 from sia.model import FutureJob
 from sia.plan import Plan
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
@@ -78,7 +79,7 @@ class SiaVc(Policy):
             if self._waiting[group]:
                 yield from self._sweep(group, now)
             due = (self._future[job_id].virtual_start for job_id in self._waiting[group])
-            wake = min(wake, min((start for start in due if start > now), default=wake))
+            wake = min(wake, min((start for start in due if now < start < NEVER), default=wake))
         if wake < float("inf"):
             yield wake
 
