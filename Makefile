@@ -10,15 +10,16 @@ ARGS ?=
 
 run: setup
 ifeq ($(TRACE),)
-	$(BIN)/sia trace synth --preset base --seed 1 --out $(OUT)/workload
-	$(BIN)/sia replay --trace $(OUT)/workload/trace.csv --pools $(OUT)/workload/pools.csv --out $(OUT) $(ARGS)
+	$(if $(POOLS),$(error TRACE is missing: make run TRACE=log.csv POOLS=pools.csv))
+	$(BIN)/sia trace synth --preset base --seed 1 --out "$(OUT)/workload"
+	$(BIN)/sia replay --trace "$(OUT)/workload/trace.csv" --pools "$(OUT)/workload/pools.csv" --out "$(OUT)" $(ARGS)
 else
 	$(if $(POOLS),,$(error POOLS is missing: make run TRACE=log.csv POOLS=pools.csv))
-	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --out $(OUT) $(ARGS)
+	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --out "$(OUT)" $(ARGS)
 endif
 
 test: setup
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: lint test
 
@@ -29,7 +30,8 @@ lint: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/growth.py
 
 setup: .venv/ready
 

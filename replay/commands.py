@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -154,8 +156,10 @@ def replay(
         no_lending=_no_lending(no_lending, table, windows),
     )
     settings = Settings(policies, forecast, durations, options, warmup, seed, recent)
+    if not isfinite(slack):
+        raise UserError(f"--slack {slack}: write a number from 0 to 1000, like 1.2")
     _note_warmup(trace, warmup)
-    with whole_folder(out) as folder:
+    with whole_folder(out, [log, pools], [*names(), "report.html"]) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))
@@ -166,7 +170,7 @@ def replay(
 
 def _run(
     trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Replay, and write everything into `folder`."""
     with progress_bars() as progress:
         baseline, schedules = replay_all(trace, table, settings, progress)
@@ -183,7 +187,7 @@ def _run(
     return summary
 
 
-def _show(trace: Trace, settings: Settings, summary: dict[str, object]) -> None:
+def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {count:,} jobs {reason}")
     for note in trace.notes:
@@ -195,9 +199,12 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, object]) -> None:
     ]
     if known:
         click.echo(
-            f"note: {' and '.join(known)} were known in advance, which is the most forecasts can "
-            "give; compare --forecast sliding-max --durations history"
+            f"note: {' and '.join(known)} were known in advance, as they never are; compare "
+            "--forecast sliding-max --durations history"
         )
+    for name, measures in summary["policies"].items():
+        if measures["never_started"]:
+            click.echo(f"note: under {name} {measures['never_started']:,} jobs never started")
     show_policies(summary)
     show_pools(summary)
 
@@ -206,11 +213,13 @@ def _note_warmup(trace: Trace, warmup: float) -> None:
     """Say where a warm-up does not do what it was meant to; times are those of the trace."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     if warmup > last:
-        trace.notes.append(f"nothing is measured: the last job came {last:g} s, before --warmup")
+        trace.notes.append(
+            f"nothing is measured: --warmup ends after the last job came, at {last:,.0f} s"
+        )
     elif 0 < warmup <= first:
         trace.notes.append(
-            f"--warmup {warmup:g} s has no effect: it counts from second 0 of the trace, and the "
-            f"first job came at {first:g} s"
+            f"--warmup {warmup:,.0f} s has no effect: it counts from second 0, and the "
+            f"first job came at {first:,.0f} s"
         )
 
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,33 +20,45 @@ from replay.errors import UserError
 from replay.run import Schedule
 from replay.trace import PoolTable, Trace
 
+RESULTS = {"jobs.csv", "loans.csv"}
+"""What a policy's folder of results holds: a folder with anything else in it is not replaced."""
+
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into; its entries replace those of the same name in `out` at the end.
+def whole_folder(
+    out: Path, inputs: Sequence[Path] = (), stale: Sequence[str] = ()
+) -> Iterator[Path]:
+    """A folder to write into, whose entries stand in `out` at the end, all or none.
 
-    Nothing is left behind when the block fails. Raises UserError where `out` cannot be written.
+    They replace earlier results of the same names, and `stale` earlier results go; nothing else is
+    touched. Nothing is left behind when the block fails. Raises UserError where `out` cannot be
+    written, where a result would replace one of the `inputs`, or what is no result.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; give --out the name of a folder")
+    if str(out) == "." or (out.exists() and not out.is_dir()):
+        raise UserError(f"{out}: give --out the name of a folder for the results alone")
+    made = None
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+        if out.exists():
+            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=out))
+        else:
+            made = next(p for p in (*reversed(out.parents), out) if not p.exists())
+            out.mkdir(parents=True)
+            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=out))
     except OSError as error:
         raise UserError(
             f"{out}: cannot be written ({error.strerror}); give --out a folder that can"
         ) from None
+    done = False
     try:
         new, old = aside / "new", aside / "old"
         new.mkdir()
         old.mkdir()
         yield new
-        out.mkdir(exist_ok=True)
+        gone = [out / name for name in stale if (out / name).exists() and _is_result(out / name)]
         for entry in sorted(new.iterdir()):
-            place = out / entry.name
-            if place.exists():
-                place.rename(old / entry.name)
-            entry.rename(place)
+            _refuse_to_replace(out / entry.name, entry, inputs)
+        _swap(out, new, old, gone)
+        done = True
     except OSError as error:
         where = error.filename or out
         raise UserError(
@@ -53,6 +66,46 @@ def whole_folder(out: Path) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if made is not None and not done:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _refuse_to_replace(place: Path, entry: Path, inputs: Sequence[Path]) -> None:
+    """Raise UserError where `entry` must not stand at `place`."""
+    if not place.exists():
+        return
+    for given in inputs:
+        if given.exists() and (place.samefile(given) or place.resolve() in given.resolve().parents):
+            raise UserError(f"{given}: would be replaced by a result; give another --out")
+    if place.is_dir() != entry.is_dir() or not _is_result(place):
+        raise UserError(f"{place}: is no earlier result and would be replaced; give another --out")
+
+
+def _is_result(place: Path) -> bool:
+    return place.is_file() or {path.name for path in place.iterdir()} <= RESULTS
+
+
+def _swap(out: Path, new: Path, old: Path, gone: Sequence[Path]) -> None:
+    """Put what is in `new` into `out`, and what stood there into `old`; undone where it fails."""
+    moves = [(place, old / place.name) for place in gone]
+    for entry in sorted(new.iterdir()):
+        place = out / entry.name
+        if place.exists() and place not in gone:
+            moves.append((place, old / entry.name))
+        moves.append((entry, place))
+    signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # they are heard when all is in place
+    undo: list[tuple[Path, Path]] = []
+    try:
+        for here, there in moves:
+            here.rename(there)
+            undo.append((there, here))
+    except OSError:
+        for there, here in reversed(undo):
+            there.rename(here)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -98,12 +151,11 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     """Write `jobs.csv`, and `loans.csv` where GPUs were shared."""
     folder.mkdir()
     rows = []
-    for (job, duration), start, spare in zip(
-        trace.arrivals, schedule.starts, schedule.spare, strict=True
+    for (job, _), start, end, spare in zip(
+        trace.arrivals, schedule.starts, schedule.ends, schedule.spare, strict=True
     ):
         if start is not None:
             stream = "spare" if spare else "dedicated"
-            end = start + duration
             rows.append((job.id, job.pool, job.submit, job.width, start, end, stream, ""))
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
@@ -160,12 +212,12 @@ def write_pools(path: Path, table: PoolTable) -> None:
     header += ["group", "share"] if named else []
     blank = ("",) * len(table.columns)
     rows = []
+    steps = table.quotas()
     for pool in table.pools:
-        steps = [(0.0, pool.quota)]
-        steps += [(c.time, c.quota) for c in table.changes if c.pool == pool.name]
-        for begin, quota in steps:
+        for time, quota in steps[pool.name]:
+            begin = max(0.0, time)
             row: list[Any] = [pool.name, quota]
             row += [begin] if varies else []
             row += [pool.group, "yes" if pool.share else "no"] if named else []
-            rows.append([*row, *table.extras.get(pool.name, blank)])
+            rows.append([*row, *table.extras.get((pool.name, begin), blank)])
     write_rows(path, [*header, *table.columns], rows)

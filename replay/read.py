@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from replay.errors import UserError
-from replay.limits import MAX_LINE, MAX_TIME
+from replay.limits import MAX_LINE, MAX_TIME, MIN_DURATION
 from replay.trace import KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
-from sia.limits import MAX_QUOTA
+from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Pool
 from sia.playout import Arrival
 
@@ -73,10 +73,27 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
     except UnicodeDecodeError:
         raise UserError(
-            f"{path}: this is not text; give a CSV file (.gz too) or a Parquet file"
+            f"{path}: row {_odd_row(path)}: this is not text in UTF-8; save "
+            "the CSV file as UTF-8, or give a Parquet file"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _odd_row(path: Path) -> int:
+    """The first line of a file that is not UTF-8."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == GZIP_MAGIC
+        file.seek(0)
+        lines: BinaryIO = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
+        number = 0
+        try:
+            for line in lines:
+                number += 1
+                line.decode()
+        except (UnicodeDecodeError, EOFError, OSError, zlib.error):
+            pass
+    return number
 
 
 @contextmanager
@@ -168,8 +185,8 @@ def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> di
     missing = [name for name in required if name not in header]
     if missing:
         raise UserError(
-            f"{path}: row 1: column {', '.join(missing)} is missing; "
-            f"the header must name {','.join(required)}"
+            f"{path}: row 1: column {', '.join(missing)} is missing; the header must name "
+            f"{','.join(required)}, separated by commas, in small letters"
         )
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
@@ -186,7 +203,7 @@ def number(
     """A finite number of at least 0, or above it. Raises BadCellError; `negative` is a mend."""
     text = cells[at]
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError:
         raise BadCellError(
             column, f"{shown(text)} is no number", "write seconds", f"{column} is no number"
@@ -205,8 +222,9 @@ def number(
             negative if zero else "write seconds above 0",
             f"{column} is negative",
         )
-    if value == 0 and not zero:
-        raise BadCellError(column, "it is 0", "write seconds above 0", f"{column} is zero")
+    if value < MIN_DURATION and not zero:
+        mend = f"write seconds above 0, at least {MIN_DURATION:g}"
+        raise BadCellError(column, f"it is {shown(text)}", mend, f"{column} is zero")
     return value
 
 
@@ -215,7 +233,7 @@ def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
     text = cells[at]
     mend = f"write a whole number from {least} to {MAX_QUOTA}"
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError:
         raise BadCellError(
             column, f"{shown(text)} is no number", mend, f"{column} is no number"
@@ -225,6 +243,13 @@ def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
             column, f"it is {shown(text)}", mend, f"{column} is no whole number from {least} up"
         )
     return int(value)
+
+
+def _plain(text: str) -> str:
+    """The text of a number; Python would also read 1_0 as 10. Raises ValueError."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
 
 
 def shown(text: str) -> str:
@@ -286,16 +311,14 @@ class _JobParser:
         job_id, _, submit, width, duration = self._required
         try:
             if len(cells) == self._cells:
-                begin, gpus, seconds = (
-                    float(cells[submit]),
-                    int(cells[width]),
-                    float(cells[duration]),
-                )
+                begin, gpus = float(cells[submit]), int(cells[width])
+                seconds = float(cells[duration])
                 if (
                     0 <= begin < MAX_TIME
                     and 0 < gpus <= MAX_QUOTA
-                    and 0 < seconds < MAX_TIME
+                    and MIN_DURATION <= seconds < MAX_TIME
                     and cells[job_id]
+                    and "_" not in cells[submit] + cells[width] + cells[duration]
                 ):
                     return self._arrival(cells, begin, gpus, seconds)
         except ValueError:
@@ -331,7 +354,7 @@ def read_pools(path: Path) -> PoolTable:
     """Read a pools file: pool,quota[,from][,group][,share][,…]. Raises UserError."""
     steps: dict[str, list[tuple[float, int]]] = {}
     pools: dict[str, Pool] = {}
-    extras: dict[str, tuple[str, ...]] = {}
+    extras: dict[tuple[str, float], tuple[str, ...]] = {}
     with open_table(path) as table:
         at = columns_of(path, table.header, ("pool", "quota"))
         kept = tuple(
@@ -361,7 +384,7 @@ def read_pools(path: Path) -> PoolTable:
                 ) from None
             pools[pool.name] = pool
             steps.setdefault(pool.name, []).append((begin or 0.0, pool.quota))
-            extras[pool.name] = tuple(row.cells[at[name]] for name in kept)
+            extras[pool.name, begin or 0.0] = tuple(row.cells[at[name]] for name in kept)
     if not pools:
         raise UserError(f"{path}: no pool in it; give one row a pool: pool,quota")
     changes = []
@@ -371,6 +394,15 @@ def read_pools(path: Path) -> PoolTable:
         pools[name] = Pool(name, first[1], pools[name].group, pools[name].share)
         changes += [PoolChanged(time, name, quota) for time, quota in rows if time > 0]
     changes.sort(key=lambda change: (change.time, change.pool))
+    most: Counter[tuple[bool, str]] = Counter()
+    for name, rows in steps.items():
+        own = pools[name]
+        most[own.share, own.group if own.share else name] += max(quota for _, quota in rows)
+    if max(most.values()) > MAX_GROUP:
+        raise UserError(
+            f"{path}: column quota: a sharing group owns more than {MAX_GROUP} GPUs; "
+            "split it by column group"
+        )
     return PoolTable(list(pools.values()), changes, kept, extras)
 
 

@@ -100,16 +100,15 @@ class Replayed:
         self.width = _floats([job.width for job in jobs])
         self.duration = _floats([arrival.duration for arrival in trace.arrivals])
         self.pool = np.asarray([place[job.pool] for job in jobs], dtype=np.int64)
-        base = _floats(baseline.starts)
+        base = _floats(baseline.ends)
         self.outcomes = {s.policy: self._outcome(s, base) for s in schedules}
         self.looks = figures.looks(self.outcomes, BASELINE)
         self.sharing = [name for name in self.outcomes if _shares(self.outcomes[name].schedule)]
 
     def _outcome(self, schedule: Schedule, base: Floats) -> Outcome:
         starts = _floats(schedule.starts)
-        # The very sums of `summary.jct_pairs`: another order would round otherwise.
-        jct = starts + self.duration - self.submit
-        baseline_jct = base + self.duration - self.submit
+        jct = _floats(schedule.ends) - self.submit
+        baseline_jct = base - self.submit
         measured = (self.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
         slowed = measured & (jct - baseline_jct > SLOWED)
         lost = int(np.count_nonzero(np.isnan(starts) & ~np.isnan(base)))
@@ -135,10 +134,11 @@ class Replayed:
         if not len(self.submit):
             return 0.0, 1.0
         begin, last = float(self.submit[0]), span(self.trace, self.settings)[1]
-        if last > begin:
+        shortest = max(1.0, begin * 1e-9)  # in which the floats still tell bins apart
+        if last - begin >= shortest:
             return begin, last
         ends = [np.nanmax(o.starts + self.duration, initial=begin) for o in self.outcomes.values()]
-        return begin, max(begin + 1.0, *map(float, ends))
+        return begin, max(begin + shortest, *map(float, ends))
 
 
 def write_report(
@@ -463,7 +463,7 @@ def _times(replayed: Replayed) -> dict[str, Any]:
         "policy": policy,
         "pictures": pictures,
         "all": len(replayed.pools),
-        "bin": around((end - begin) / len(figures.bins(begin, end))),
+        "bin": around((end - begin) / (len(figures.bins(begin, end)) - 1)),
         "warmup": begin < warmup < end,
     }
 

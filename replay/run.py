@@ -60,6 +60,7 @@ class Schedule:
 
     policy: str
     starts: list[float | None]
+    ends: list[float | None]
     spare: list[bool]
     loans: list[Loan] = field(default_factory=list)
     peak_gpus: int = 0
@@ -152,7 +153,7 @@ class _Recorder:
         self._arrivals = trace.arrivals
         self._positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
         self._running = 0  # GPUs
-        self.schedule = Schedule(policy, [None] * jobs, [False] * jobs)
+        self.schedule = Schedule(policy, [None] * jobs, [None] * jobs, [False] * jobs)
         self.ended = 0
         self._open: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
 
@@ -163,7 +164,9 @@ class _Recorder:
         for event in events:
             if type(event) is JobFinished:
                 self.ended += 1
-                self._running -= arrivals[positions[event.job_id]].job.width
+                position = positions[event.job_id]
+                self._running -= arrivals[position].job.width
+                schedule.ends[position] = now
                 if event.job_id in self._open:
                     for donor in [*self._open[event.job_id]]:
                         self._close(event.job_id, donor, now)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import fsum
+
+import msgspec
 
 from replay.errors import UserError
 from replay.trace import PoolTable, Trace
-from sia.model import Job, Pool
+from sia.model import Pool
 from sia.playout import Arrival
 
 
@@ -31,7 +32,7 @@ def slice_trace(
     unknown = [name for name in pools if name not in known]
     if unknown:
         raise UserError(
-            f"--pools: there is no pool {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            f"--pick: there is no pool {unknown[0]!r}; there are {', '.join(sorted(known))}"
         )
     wanted = set(pools)
     arrivals = []
@@ -42,19 +43,21 @@ def slice_trace(
         elif not begin <= job.submit < end:
             dropped["submitted outside of the piece"] += 1
         else:
-            moved = Job(job.id, job.pool, job.submit - begin, job.width, job.user, job.name)
+            moved = msgspec.structs.replace(job, submit=job.submit - begin)
             arrivals.append(Arrival(moved, duration))
     if not arrivals:
-        raise UserError(f"no job of {', '.join(pools)} was submitted from {begin:g} s to {end:g} s")
+        raise UserError(
+            f"no job of {', '.join(pools)} was submitted from {begin:,.0f} s to {end:,.0f} s; "
+            "choose another --from, --length or --pick"
+        )
     extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
-    notes = [f"second 0 of this piece is second {begin:g} of the whole"]
+    notes = [f"second 0 of this piece is second {begin:,.0f} of the whole"]
     piece = Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
     kept = [pool for pool in table.pools if pool.name in wanted]
     if loads is not None:
-        work = {
-            name: fsum(a.job.width * a.duration for a in arrivals if a.job.pool == name)
-            for name in pools
-        }
+        work = dict.fromkeys(pools, 0.0)
+        for arrival in arrivals:
+            work[arrival.job.pool] += arrival.job.width * arrival.duration
         kept = [
             Pool(
                 p.name,
@@ -75,5 +78,9 @@ def slice_trace(
         for change in table.changes
         if change.pool in wanted and begin < change.time < end
     ]
-    extras_of_pools = {name: row for name, row in table.extras.items() if name in wanted}
+    extras_of_pools = {
+        (name, max(0.0, time - begin)): row
+        for (name, time), row in sorted(table.extras.items())  # of those before, the last holds
+        if name in wanted and time < end
+    }
     return piece, PoolTable(kept, changes, table.columns, extras_of_pools)

@@ -55,7 +55,8 @@ def _policy(
     everything = range(len(trace.arrivals))
     pairs = jct_pairs(trace, settings, baseline, schedule)
     begin, end = span(trace, settings)
-    owned = owned_seconds(table, begin, end)
+    owned_by = owned_seconds(table, begin, end)
+    owned = fsum(owned_by.values())
     largest = {name: max(q for _, q in steps) for name, steps in table.quotas().items()}
     lent: dict[str, list[float]] = {name: [] for name in by_pool}
     borrowed: dict[str, list[float]] = {name: [] for name in by_pool}
@@ -66,11 +67,7 @@ def _policy(
             lent[loan.donor].append(hours)
             borrowed[pool_of[loan.job_id]].append(hours)
     unfinished = schedule.starts.count(None)
-    ends = [
-        start + arrival.duration
-        for arrival, start in zip(trace.arrivals, schedule.starts, strict=True)
-        if start is not None
-    ]
+    ends = [end for end in schedule.ends if end is not None]
     return {
         "jobs": len(trace.arrivals) - unfinished,
         "skipped": sum(trace.dropped.values()),
@@ -78,7 +75,7 @@ def _policy(
         **_measures(pairs),
         "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
-        "makespan_s": max(ends, default=begin) - begin,
+        "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,
         "utilisation_pct": _share(used_seconds(trace, schedule, everything, begin, end), owned),
         "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
         "pools": {
@@ -94,7 +91,7 @@ def _policy(
                         for i in jobs
                         if begin <= trace.arrivals[i].job.submit <= end
                     ),
-                    owned_seconds(table, begin, end, name),
+                    owned_by[name],
                 ),
                 "gpu_hours_lent": fsum(lent[name]),
                 "gpu_hours_borrowed": fsum(borrowed[name]),
@@ -119,15 +116,16 @@ def span(trace: Trace, settings: Settings) -> tuple[float, float]:
     return min(last, max(settings.warmup, trace.arrivals[0].job.submit)), last
 
 
-def owned_seconds(table: PoolTable, begin: float, end: float, name: str | None = None) -> float:
-    """GPU-seconds that a pool, or all of them, own between two times."""
-    total = []
+def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float]:
+    """GPU-seconds that each pool owns between two times."""
+    owned = {}
     for pool, steps in table.quotas().items():
-        if name in (None, pool):
-            stops = [time for time, _ in steps[1:]] + [end]
-            for (start, quota), stop in zip(steps, stops, strict=True):
-                total.append(quota * max(0.0, min(stop, end) - max(start, begin)))
-    return fsum(total)
+        stops = [time for time, _ in steps[1:]] + [end]
+        owned[pool] = fsum(
+            quota * max(0.0, min(stop, end) - max(start, begin))
+            for (start, quota), stop in zip(steps, stops, strict=True)
+        )
+    return owned
 
 
 def used_seconds(
@@ -136,10 +134,10 @@ def used_seconds(
     """GPU-seconds that these jobs, by position, run between two times."""
     used = []
     for i in jobs:
-        start = schedule.starts[i]
-        if start is not None:
-            job, duration = trace.arrivals[i]
-            used.append(job.width * max(0.0, min(start + duration, end) - max(start, begin)))
+        start, stop = schedule.starts[i], schedule.ends[i]
+        if start is not None and stop is not None:
+            width = trace.arrivals[i].job.width
+            used.append(width * max(0.0, min(stop, end) - max(start, begin)))
     return fsum(used)
 
 
@@ -148,14 +146,12 @@ def jct_pairs(
 ) -> list[tuple[float, float] | None]:
     """(JCT, baseline JCT) of each job, in seconds; None for those that are not measured."""
     pairs: list[tuple[float, float] | None] = []
-    for (job, duration), start, base in zip(
-        trace.arrivals, schedule.starts, baseline.starts, strict=True
-    ):
+    for (job, _), end, base in zip(trace.arrivals, schedule.ends, baseline.ends, strict=True):
         submit = job.submit
-        if submit < settings.warmup or start is None or base is None:
+        if submit < settings.warmup or end is None or base is None:
             pairs.append(None)
         else:
-            pairs.append((start + duration - submit, base + duration - submit))
+            pairs.append((end - submit, base - submit))
     return pairs
 
 

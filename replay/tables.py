@@ -11,7 +11,8 @@ import click
 
 from replay.limits import ROWS_SHOWN
 from replay.run import Progress as Tell
-from replay.text import decimal, duration, percent, printable
+from replay.text import decimal, duration, percent
+from sia.terminal import printable
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

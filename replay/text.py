@@ -62,8 +62,3 @@ def percent(value: float | None) -> str:
     if value is None:
         return NONE
     return f"{value:.2f}" if value == 0 or value >= 0.01 else f"{value:.1g}"
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: what would steer it, as names in a log may, is spelled out."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

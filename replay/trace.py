@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from sia.events import PoolChanged
 from sia.model import Pool
@@ -36,7 +38,8 @@ class PoolTable:
     pools: list[Pool]
     changes: list[PoolChanged] = field(default_factory=list)
     columns: tuple[str, ...] = ()
-    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extras: Mapping[tuple[str, float], tuple[str, ...]] = field(default_factory=dict)
+    """The further columns of each row, as text, by pool and the second from which it holds."""
 
     def quotas(self) -> dict[str, list[tuple[float, int]]]:
         """(from, quota) of each pool, ascending; the first holds from the beginning."""
@@ -47,7 +50,7 @@ class PoolTable:
 
 
 def playable(trace: Trace, table: PoolTable) -> Trace:
-    """The jobs that their pool could ever run, the others counted by reason. O(jobs)."""
+    """The jobs that their pool could ever run, the others counted by reason."""
     largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
@@ -76,4 +79,4 @@ def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]
 
 
 def _at(steps: Sequence[tuple[float, int]], time: float) -> int:
-    return next(value for begin, value in reversed(steps) if begin <= time)
+    return steps[bisect_right(steps, time, key=itemgetter(0)) - 1][1]

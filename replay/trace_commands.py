@@ -20,6 +20,8 @@ from replay.synth import PRESETS, synthesize
 from replay.tables import show_table
 from replay.text import Seconds, decimal, duration
 from replay.trace import PoolTable, Trace
+from sia.model import Job
+from sia.playout import Arrival
 
 SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
 
@@ -73,7 +75,7 @@ def convert(
         table = None if pools is None else read_pools(pools)
     else:
         found, table = FORMATS[form](log, pools)
-    _write(out, SUFFIX[target], found, table)
+    _write(out, SUFFIX[target], found, table, log, pools)
     click.echo(f"{len(found.arrivals):,} jobs: {out / SUFFIX[target]}")
     for reason, count in sorted(found.dropped.items()):
         click.echo(f"dropped: {count:,} jobs {reason}")
@@ -126,7 +128,7 @@ def slice_(
     piece, small = slice_trace(
         found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
     )
-    _write(out, "trace.csv", piece, small)
+    _write(out, "trace.csv", piece, small, log, pools)
     click.echo(f"{len(piece.arrivals):,} jobs in {len(small.pools)} pools: {out / 'trace.csv'}")
     for note in (*found.notes, *piece.notes):
         click.echo(f"note: {note}")
@@ -144,7 +146,7 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
         return
-    click.echo(f"{facts['jobs']:,} jobs from {facts['first_s']:g} s to {facts['last_s']:g} s "
+    click.echo(f"{facts['jobs']:,} jobs from {facts['first_s']:,.0f} s to {facts['last_s']:,.0f} s "
                f"({duration(facts['last_s'] - facts['first_s'])})")  # fmt: skip
     for reason, count in facts["dropped"].items():
         click.echo(f"dropped: {count:,} jobs {reason}")
@@ -171,6 +173,9 @@ def describe(found: Trace, table: PoolTable | None) -> dict[str, Any]:
     """Facts about a trace and each of its pools, as plain values."""
     jobs = [arrival.job for arrival in found.arrivals]
     span = jobs[-1].submit - jobs[0].submit
+    by_pool: dict[str, list[Arrival]] = {}
+    for arrival in found.arrivals:
+        by_pool.setdefault(arrival.job.pool, []).append(arrival)
     quotas = {} if table is None else {n: max(q for _, q in s) for n, s in table.quotas().items()}
     return {
         "jobs": len(jobs),
@@ -179,14 +184,13 @@ def describe(found: Trace, table: PoolTable | None) -> dict[str, Any]:
         "dropped": dict(sorted(found.dropped.items())),
         "notes": found.notes,
         "pools": {
-            name: _pool_facts(found, name, quotas.get(name), span)
-            for name in sorted({job.pool for job in jobs} | quotas.keys())
+            name: _pool_facts(by_pool.get(name, []), quotas.get(name), span)
+            for name in sorted(by_pool.keys() | quotas.keys())
         },
     }
 
 
-def _pool_facts(found: Trace, name: str, quota: int | None, span: float) -> dict[str, Any]:
-    arrivals = [arrival for arrival in found.arrivals if arrival.job.pool == name]
+def _pool_facts(arrivals: list[Arrival], quota: int | None, span: float) -> dict[str, Any]:
     lengths = sorted(arrival.duration for arrival in arrivals)
     widths = Counter(arrival.job.width for arrival in arrivals)
     work = fsum(arrival.job.width * arrival.duration for arrival in arrivals)
@@ -198,14 +202,13 @@ def _pool_facts(found: Trace, name: str, quota: int | None, span: float) -> dict
         "widths_pct": {
             str(width): 100 * count / len(arrivals) for width, count in sorted(widths.items())
         },
-        "burst_gpus": _burst(found, name),
+        "burst_gpus": _burst([arrival.job for arrival in arrivals]),
         "load_pct": 100 * work / (quota * span) if quota and span else None,
     }
 
 
-def _burst(found: Trace, name: str, window: float = 300.0) -> int:
-    """The most GPUs that jobs of one pool asked for within a window (seconds)."""
-    jobs = [arrival.job for arrival in found.arrivals if arrival.job.pool == name]
+def _burst(jobs: list[Job], window: float = 300.0) -> int:
+    """The most GPUs that jobs asked for within a window (seconds)."""
     most = total = first = 0
     for job in jobs:
         total += job.width
@@ -227,8 +230,10 @@ def _bounds(text: str) -> tuple[float, float]:
     return bounds
 
 
-def _write(out: Path, name: str, found: Trace, table: PoolTable | None) -> None:
-    with whole_folder(out) as folder:
+def _write(
+    out: Path, name: str, found: Trace, table: PoolTable | None, *inputs: Path | None
+) -> None:
+    with whole_folder(out, [path for path in inputs if path is not None]) as folder:
         write_trace(folder / name, found)
         if table is not None:
             write_pools(folder / "pools.csv", table)

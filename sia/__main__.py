@@ -11,6 +11,7 @@ import click
 
 from sia import __version__
 from sia.plugins import plugins
+from sia.terminal import printable
 
 MISUSE = 2
 """Exit code for what the user asked or gave that cannot be."""
@@ -58,13 +59,16 @@ def main() -> None:
         )
         message = " ".join(error.format_message().split())
         hint = f" (see {where} --help)" if isinstance(error, click.UsageError) else ""
-        click.echo(f"sia: {message}{hint}", err=True)
+        click.echo(f"sia: {printable(message)}{hint}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("sia: interrupted; nothing was written", err=True)
+        click.echo("sia: interrupted; no partial results were left", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        click.echo(f"sia: cannot write the output ({error.strerror}); mend it and repeat", err=True)
         sys.exit(1)
     gc.freeze()  # nor look at it once more while ending
     sys.exit(code if isinstance(code, int) else 0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.errors import UserError
-from replay.limits import MAX_LINE
+from replay.limits import MAX_LINE, MIN_DURATION
 from replay.output import write_pools, write_trace
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace, playable
@@ -187,7 +187,7 @@ def test_equal_submissions_keep_their_order_in_the_file(tmp_path):
 # What is written is read again
 
 SECONDS = st.floats(0, 1e15, exclude_max=True)
-RUNS = st.floats(0, 1e15, exclude_min=True, exclude_max=True)
+RUNS = st.floats(MIN_DURATION, 1e15, exclude_max=True)
 CELLS = st.text(
     st.one_of(
         st.sampled_from("\r\n\t ,;|\"'\\#"),
@@ -261,6 +261,9 @@ BAD_ROWS = {
     "submit overflows": ("b,p,1e999,1,1", "submit", "write seconds", "submit is not finite"),
     "duration is a word": ("b,p,1,1,long", "duration", "write seconds", "duration is no number"),
     "duration is zero": ("b,p,1,1,0", "duration", "above 0", "duration is zero"),
+    "duration is below a microsecond": ("b,p,1,1,1e-7", "duration", "1e-06", "duration is zero"),
+    "submit has an underscore": ("b,p,1_0,1,1", "submit", "write seconds", "submit is no number"),
+    "width has an underscore": ("b,p,1,1_0,1", "width", "whole number", "width is no number"),
     "duration is -0.0": ("b,p,1,1,-0.0", "duration", "above 0", "duration is zero"),
     "duration is negative": ("b,p,1,1,-5", "duration", "above 0", "duration is negative"),
     "duration is NaN": ("b,p,1,1,NaN", "duration", "write seconds", "duration is not finite"),
@@ -547,7 +550,7 @@ def test_pools_stand_in_the_order_of_their_file(tmp_path):
 def test_further_columns_of_pools_are_kept_as_text(tmp_path):
     table = pools_of(tmp_path, "nodes,pool,quota,gpus_per_node\n2,a,16,08\n")
     assert table.columns == ("nodes", "gpus_per_node")
-    assert table.extras == {"a": ("2", "08")}
+    assert table.extras == {("a", 0.0): ("2", "08")}
 
 
 @pytest.mark.parametrize(
@@ -631,7 +634,8 @@ def pool_tables(draw):
     times = st.floats(0, 1e9, exclude_min=True)
     moments = draw(st.sets(st.tuples(times, st.sampled_from(names)), max_size=6))
     changes = [PoolChanged(time, name, draw(quotas)) for time, name in sorted(moments)]
-    return PoolTable(pools, changes, ("nodes",), {name: (draw(CELLS),) for name in names})
+    rows = [*((name, 0.0) for name in names), *((name, time) for time, name in sorted(moments))]
+    return PoolTable(pools, changes, ("nodes",), {row: (draw(CELLS),) for row in rows})
 
 
 @settings(deadline=None)

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from replay.output import write_pools, write_schedule, write_trace
+from replay.errors import UserError
+from replay.output import whole_folder, write_pools, write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_all
 from replay.slice import slice_trace
@@ -358,6 +359,7 @@ MISUSE = {
     "a pool that is not there": (["--no-lending", "vision"], "vision"),
     "a window that is not there": (["--no-lending", "q0:7m"], "7m"),
     "a priority without a number": (["--spare-priority", "q0=high"], "POOL=N"),
+    "a slack that is no number": (["--slack", "nan"], "--slack"),
     "an unknown option": (["--frobnicate"], "--frobnicate"),
     "a missing trace": (["--trace", "nowhere.csv"], "nowhere.csv"),
     "a missing pools file": (["--pools", "nowhere.csv"], "nowhere.csv"),
@@ -400,7 +402,7 @@ def test_an_interrupted_replay_leaves_nothing(number, traces, tmp_path):
     running.send_signal(number)
     _, said = running.communicate()
     assert running.returncode == 130
-    assert said.splitlines()[-1] == "sia: interrupted; nothing was written"
+    assert said.splitlines()[-1] == "sia: interrupted; no partial results were left"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -412,13 +414,82 @@ def test_no_job_that_can_run_is_an_error(small):
     assert not (small / "out").exists()
 
 
-def test_results_replace_earlier_ones_and_leave_other_files_alone(small):
-    assert replay(small, "--policy", "fcfs").returncode == 0
+def test_results_replace_all_earlier_ones_and_leave_other_files_alone(small):
+    assert replay(small, "--policy", "fcfs,mmfs").returncode == 0
     (small / "out" / "notes.txt").write_text("mine")
+    (small / "out" / "report.html").write_text("of an earlier replay")
     assert replay(small, "--policy", "fcfs,sia").returncode == 0
     found = sorted(path.name for path in (small / "out").iterdir())
     assert found == ["fcfs", "notes.txt", "sia", "summary.json"]
-    assert not [path for path in small.iterdir() if "partial" in path.name]
+
+
+def test_nothing_that_is_no_result_is_replaced(small):
+    (small / "out" / "sia").mkdir(parents=True)
+    (small / "out" / "sia" / "core.py").write_text("precious")
+    done = replay(small, "--policy", "fcfs,sia")
+    assert done.returncode == 2
+    assert "no earlier result" in done.stderr
+    assert [path.name for path in (small / "out").rglob("*")] == ["sia", "core.py"]
+
+
+def test_no_input_is_replaced(small):
+    before = digests(small)
+    cut = sia(
+        "trace", "slice", "--trace", small / "trace.csv", "--pools", small / "pools.csv",
+        "--length", "1h", "--out", small,
+    )  # fmt: skip
+    assert cut.returncode == 2
+    assert "would be replaced" in cut.stderr
+    assert digests(small) == before
+
+
+def test_a_swap_that_fails_is_undone(small, monkeypatch):
+    out = small / "out"
+    for name in ("a", "b"):
+        (out / name).mkdir(parents=True)
+        (out / name / "jobs.csv").write_text("old")
+    rename = Path.rename
+
+    def fail_at_the_last(self, target):
+        if self.parent.name == "new" and self.name == "b":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_at_the_last)
+
+    def write():
+        with whole_folder(out) as folder:
+            for name in ("a", "b"):
+                (folder / name).mkdir()
+                (folder / name / "jobs.csv").write_text("new")
+
+    with pytest.raises(UserError, match="No space left"):
+        write()
+    assert {path.read_text() for path in out.rglob("jobs.csv")} == {"old"}
+    assert sorted(path.name for path in out.iterdir()) == ["a", "b"]
+
+
+def test_a_full_stdout_is_one_line(small):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sia", "trace", "info", "--trace", small / "trace.csv"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("submits", [(1e14, 1e14 + 0.02), (0.0, 1e-320), (1.7e9, 1.7e9 + 1e-5)])
+def test_odd_but_legal_times_are_drawn(submits, tmp_path):
+    rows = [f"j{i},a,{submit!r},1,60" for i, submit in enumerate(submits)]
+    (tmp_path / "trace.csv").write_text("\n".join(["job_id,pool,submit,width,duration", *rows]))
+    (tmp_path / "pools.csv").write_text("pool,quota\na,1\n")
+    done = sia(
+        "replay", "--trace", tmp_path / "trace.csv", "--pools", tmp_path / "pools.csv",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
 
 
 def test_the_operators_choices_reach_the_summary_and_the_schedule(small):
@@ -454,7 +525,11 @@ def test_trace_commands_work_on_what_they_make(small):
     assert len(facts["pools"]) == 2
     assert facts["jobs"] == sum(pool["jobs"] for pool in facts["pools"].values())
     converted = sia(
-        "trace", "convert", out / "trace.csv", out / "pools.csv", "--to", "parquet", "--out", out
-    )
+        "trace", "convert", out / "trace.csv", out / "pools.csv", "--to", "parquet",
+        "--out", small / "parquet",
+    )  # fmt: skip
     assert converted.returncode == 0, converted.stderr
-    assert read_trace(out / "trace.parquet").arrivals == read_trace(out / "trace.csv").arrivals
+    assert (
+        read_trace(small / "parquet" / "trace.parquet").arrivals
+        == read_trace(out / "trace.csv").arrivals
+    )

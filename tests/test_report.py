@@ -39,8 +39,9 @@ class Story:
         pool = self.table.pools[i % len(self.table.pools)].name
         self.trace.arrivals.append(Arrival(Job(f"j{i}", pool, submit, width), duration))
         for policy, start in starts.items():
-            schedule = self.schedules.setdefault(policy.replace("_", "-"), Schedule("", [], []))
+            schedule = self.schedules.setdefault(policy.replace("_", "-"), Schedule("", [], [], []))
             schedule.starts.append(start)
+            schedule.ends.append(None if start is None else start + duration)
             schedule.spare.append(False)
         return self
 
@@ -211,7 +212,7 @@ def test_jobs_that_never_start(tmp_path: Path):
 
 def test_no_job_at_all(tmp_path: Path):
     story = Story(Pool("a", 4))
-    story.schedules["fcfs"] = Schedule("", [], [])
+    story.schedules["fcfs"] = Schedule("", [], [], [])
     assert "No job was measured" in story.report(tmp_path)
 
 

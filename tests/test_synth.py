@@ -343,7 +343,7 @@ MONTH = Trace(
 CLUSTER = PoolTable(
     [Pool("c", 8, "v100"), Pool("a", 4), Pool("b", 16, "v100", share=False)],
     columns=("nodes",),
-    extras={"a": ("1",), "b": ("2",), "c": ("1",)},
+    extras={("a", 0.0): ("1",), ("b", 0.0): ("2",), ("c", 0.0): ("1",)},
 )
 
 
@@ -368,7 +368,7 @@ def test_what_is_not_in_a_piece_is_counted_by_reason():
 def test_a_piece_keeps_its_pools_as_they_are():
     _, table = slice_trace(MONTH, CLUSTER, begin=100, end=200, pools=["b", "c"])
     assert table.pools == [Pool("c", 8, "v100"), Pool("b", 16, "v100", share=False)]
-    assert table.extras == {"b": ("2",), "c": ("1",)}
+    assert table.extras == {("b", 0.0): ("2",), ("c", 0.0): ("1",)}
     assert table.columns == ("nodes",)
 
 
@@ -403,7 +403,7 @@ def test_no_other_whole_quota_is_nearer_to_the_load(rows, load):
 
 
 def test_an_unknown_pool_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UserError, match=r"^--pools: there is no pool 'd'; known are a, b, c$"):
+    with pytest.raises(UserError, match=r"^--pick: there is no pool 'd'; there are a, b, c$"):
         slice_trace(MONTH, CLUSTER, begin=0, end=200, pools=["a", "d"])
 
 

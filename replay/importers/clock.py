@@ -1,7 +1,8 @@
-"""Publishers' local times, as seconds."""
+"""What importers share: publishers' local times as seconds, and how to count."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 
 DAY = 86400.0
@@ -16,7 +17,10 @@ def seconds(text: str | None) -> float | None:
     """
     if text is None or text.strip() in EMPTY:
         return None
-    return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp()
+    local = datetime.fromisoformat(text.strip())
+    if local.tzinfo is not None:
+        raise ValueError(f"{text} has an offset")
+    return local.replace(tzinfo=UTC).timestamp()
 
 
 def midnight(time: float) -> float:
@@ -27,3 +31,8 @@ def midnight(time: float) -> float:
 def day(time: float) -> str:
     """The date of an epoch second, for notes."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
+
+
+def counts(dropped: Counter[str]) -> str:
+    """What was dropped and why, for an error."""
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "it has no rows"

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from replay.errors import UserError
-from replay.importers.clock import EMPTY, day, midnight, seconds
+from replay.importers.clock import EMPTY, counts, day, midnight, seconds
 from replay.read import BadCellError, columns_of, number, open_table, shown, whole
 from replay.trace import PoolTable, Trace
 from sia.events import PoolChanged
@@ -44,11 +46,13 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
                 ids.add(found[1].id)
                 jobs.append(found)
     if not jobs:
-        raise UserError(f"{log}: no GPU job that ran is in it ({_counts(dropped)})")
+        raise UserError(
+            f"{log}: no GPU job that ran is in it ({counts(dropped)}); give another log"
+        )
     jobs.sort(key=lambda job: job[0])
     origin = midnight(jobs[0][0])
     arrivals = [
-        Arrival(Job(j.id, j.pool, submit - origin, j.width, j.user), duration)
+        Arrival(msgspec.structs.replace(j, submit=submit - origin), duration)
         for submit, j, duration, _ in jobs
     ]
     extras = {job.id: (state,) for _, job, _, state in jobs}
@@ -135,7 +139,3 @@ def _day(
     if date is None or date <= before:
         raise BadCellError("date", "days must ascend", "sort the rows by date", "")
     return date, {name: whole(cells, name, at[name], least=0) for name in clusters}
-
-
-def _counts(dropped: Counter[str]) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "it has no rows"

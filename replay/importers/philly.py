@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from replay.errors import UserError
-from replay.importers.clock import day, midnight, seconds
+from replay.importers.clock import counts, day, midnight, seconds
 from replay.limits import MAX_JSON
 from replay.read import reading, shown
 from replay.trace import PoolTable, Trace
@@ -73,11 +73,11 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
             jobs.append(found)
             retried += len(entry.attempts or ()) > 1
     if not jobs:
-        raise UserError(f"{log}: no job that ran is in it ({dict(dropped)})")
+        raise UserError(f"{log}: no job that ran is in it ({counts(dropped)}); give another log")
     jobs.sort(key=lambda job: job[0])
     origin = midnight(jobs[0][0])
     arrivals = [
-        Arrival(Job(j.id, j.pool, submit - origin, j.width, j.user), duration)
+        Arrival(msgspec.structs.replace(j, submit=submit - origin), duration)
         for submit, j, duration, _ in jobs
     ]
     notes = [f"second 0 is {day(origin)} 00:00:00, local time of the cluster"]
