@@ -169,7 +169,7 @@ def render(replayed: Replayed) -> str:
         facts=_facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
-        upper_bound=_upper_bound(replayed),
+        foreseen=_foreseen(replayed),
         headlines=[_headline(replayed, name) for name in replayed.sharing],
         styles={name: _style(look) for name, look in replayed.looks.items()},
         policies=list(replayed.outcomes),
@@ -275,7 +275,7 @@ def _facts(replayed: Replayed) -> list[tuple[str, str]]:
     return facts
 
 
-def _upper_bound(replayed: Replayed) -> dict[str, Any] | None:
+def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
     """Which foreknowledge was perfect, and which of the policies made use of it."""
     settings = replayed.settings
     loads, run_times = settings.forecast == "perfect", settings.durations == "perfect"

@@ -139,10 +139,10 @@ def test_headlines_say_what_sharing_gave_and_cost(tmp_path: Path):
     assert "rows were not in order & have been sorted" in page.text
 
 
-def test_perfect_forecasts_are_called_an_upper_bound(tmp_path: Path):
-    assert "upper bound" in lender().report(tmp_path)
+def test_the_report_says_where_the_future_was_known(tmp_path: Path):
+    assert "as it never is" in lender().report(tmp_path)
     guessed = lender().report(tmp_path, forecast="sliding-max", durations="history")
-    assert "upper bound" not in guessed
+    assert "as it never is" not in guessed
 
 
 def test_slowed_jobs_are_named(tmp_path: Path):
