@@ -18,7 +18,7 @@ from typing import Any
 from common import in_turn, keep, philly, spread
 
 CASES = ((20_000, 4_000), (5_000, 960))
-RUNS = 5
+RUNS = 3
 
 
 def write_inputs(folder: Path, jobs: int, gpus: int) -> None:
@@ -33,13 +33,14 @@ def write_inputs(folder: Path, jobs: int, gpus: int) -> None:
             swf.write(f"{i} {s} -1 {d} {w} -1 -1 {w} {d} -1 1 1 1 1 1 1 -1 -1\n")
             csv.write(f"{i},all,{s},{w},{d}\n")
     (folder / "pools.csv").write_text(f"pool,quota\nall,{gpus}\n")
-    system = {
-        "groups": {"node": {"core": gpus}},
-        "resources": {"node": 1},
-        "equivalence": {"processor": {"core": 1}},
-        "start_time": 0,
-    }
-    (folder / "system.json").write_text(json.dumps(system))
+    for name, per_node in (("one", gpus), ("eights", 8)):
+        system = {
+            "groups": {"node": {"core": per_node}},
+            "resources": {"node": gpus // per_node},
+            "equivalence": {"processor": {"core": 1}},
+            "start_time": 0,
+        }
+        (folder / f"{name}.json").write_text(json.dumps(system))
 
 
 def seconds(command: list[str]) -> float:
@@ -58,15 +59,27 @@ def main() -> None:
             write_inputs(folder, jobs, gpus)
             (folder / "peer").mkdir()
             script = str(Path(__file__).with_name("accasim_fifo.py"))
-            theirs = [peer, script, *(str(folder / n) for n in ("log.swf", "system.json", "peer"))]
+            theirs = [
+                [peer, script, *(str(folder / n) for n in ("log.swf", system, "peer"))]
+                for system in ("one.json", "eights.json")
+            ]
             ours = [str(Path(sys.executable).with_name("sia")), "replay", "--policy", "fcfs"]
             ours += ["--trace", str(folder / "log.csv"), "--pools", str(folder / "pools.csv")]
             ours += ["--no-report", "--out", str(folder / "out")]
-            own, other = in_turn(RUNS, lambda o=ours: seconds(o), lambda t=theirs: seconds(t))  # type: ignore[misc]
-        results[f"{jobs} jobs on {gpus} GPUs"] = {
+            own, one, eights = in_turn(
+                RUNS,
+                lambda: seconds(ours),  # noqa: B023  called before the loop goes on
+                lambda: seconds(theirs[0]),  # noqa: B023
+                lambda: seconds(theirs[1]),  # noqa: B023
+            )
+        results[f"{jobs:,} jobs on {gpus:,} GPUs"] = {
             "sia_s": spread(own),
-            "accasim_s": spread(other),
-            "times_as_fast": spread([b / a for a, b in zip(own, other, strict=True)]),
+            "accasim on one node, s": spread(one),
+            "accasim on nodes of 8, s": spread(eights),
+            "times as fast as on one node": spread([b / a for a, b in zip(own, one, strict=True)]),
+            "times as fast as on nodes of 8": spread(
+                [b / a for a, b in zip(own, eights, strict=True)]
+            ),
         }
     keep("peer", results)
 

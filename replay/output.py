@@ -7,7 +7,6 @@ import gzip
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -38,12 +37,11 @@ def whole_folder(
         raise UserError(f"{out}: give --out the name of a folder for the results alone")
     made = None
     try:
-        if out.exists():
-            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=out))
-        else:
+        if not out.exists():
             made = next(p for p in (*reversed(out.parents), out) if not p.exists())
             out.mkdir(parents=True)
-            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=out))
+        aside = out / f".partial-{os.getpid()}"
+        aside.mkdir()
     except OSError as error:
         raise UserError(
             f"{out}: cannot be written ({error.strerror}); give --out a folder that can"
@@ -183,14 +181,13 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
         raise UserError(
             f"{path}: writing Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
         ) from None
-    handle, text = tempfile.mkstemp(suffix=".csv", dir=path.parent)
-    os.close(handle)
+    text = path.with_suffix(".partial.csv")
     try:
-        write_rows(Path(text), header, rows)
+        write_rows(text, header, rows)
         types = {"submit": "DOUBLE", "width": "BIGINT", "duration": "DOUBLE"}
         columns = {name: types.get(name, "VARCHAR") for name in header}
         table = duckdb.connect().read_csv(
-            text,
+            str(text),
             header=True,
             columns=columns,
             auto_detect=False,
@@ -200,7 +197,7 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
         )
         table.write_parquet(str(path))
     finally:
-        Path(text).unlink()
+        text.unlink(missing_ok=True)
 
 
 def write_pools(path: Path, table: PoolTable) -> None:

@@ -53,6 +53,8 @@ def _policy(
     for i, arrival in enumerate(trace.arrivals):
         by_pool[arrival.job.pool].append(i)
     everything = range(len(trace.arrivals))
+    widths = [arrival.job.width for arrival in trace.arrivals]
+    durations = [arrival.duration for arrival in trace.arrivals]
     pairs = jct_pairs(trace, settings, baseline, schedule)
     begin, end = span(trace, settings)
     owned_by = owned_seconds(table, begin, end)
@@ -83,11 +85,11 @@ def _policy(
                 "quota": largest[name],
                 "jobs": len(jobs),
                 **_measures(pairs[i] for i in jobs),
-                "median_width": _median(trace.arrivals[i].job.width for i in jobs),
-                "median_duration_s": _median(trace.arrivals[i].duration for i in jobs),
+                "median_width": _median(widths[i] for i in jobs),
+                "median_duration_s": _median(durations[i] for i in jobs),
                 "load_pct": _share(
                     fsum(
-                        trace.arrivals[i].job.width * trace.arrivals[i].duration
+                        widths[i] * durations[i]
                         for i in jobs
                         if begin <= trace.arrivals[i].job.submit <= end
                     ),

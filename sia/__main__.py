@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import gc
+
+GARBAGE = 200_000
+"""Allocations between two searches for garbage. What a replay allocates lives to its end and forms
+no cycles: at Python's 700 a tenth of its time went into looking at it again and again."""
+
+gc.set_threshold(GARBAGE)  # before the imports, which allocate too
+
+# ruff: noqa: E402
 import os
 import signal
 import sys
@@ -15,10 +23,6 @@ from sia.terminal import printable
 
 MISUSE = 2
 """Exit code for what the user asked or gave that cannot be."""
-
-GARBAGE = 200_000
-"""Allocations between two searches for garbage. What a replay allocates lives to its end and forms
-no cycles: at Python's 700 a tenth of its time went into looking at it again and again."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM, as shells have it for the first."""
@@ -46,7 +50,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
-    gc.set_threshold(GARBAGE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         code = cli.main(prog_name="sia", standalone_mode=False)

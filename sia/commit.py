@@ -190,9 +190,8 @@ class Committer:
         unused = (max(0, unused)) - pool.lent
         pool.group.idle += unused - pool.unused
         pool.unused = unused
-        donors = self._donors.get(pool.group)
-        if donors is not None:
-            donors.changed(pool)
+        if self._donors and pool.group in self._donors:
+            self._donors[pool.group].changed(pool)
 
     def _borrow(self, job: JobState) -> None:
         """Lend a job its width: its own pool's unused GPUs first, then those who have most."""

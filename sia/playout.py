@@ -65,7 +65,7 @@ def play(
                 world.run(decision.job_id, now)
             elif type(decision) is WakeAt:
                 world.wake = decision.time
-        if len(events) == len(decisions) == 1 and world.over and type(events[0]) is TimePassed:
+        if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
             idle_wakes += 1
             if idle_wakes > MAX_IDLE_WAKES:
                 return
