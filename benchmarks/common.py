@@ -18,6 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 TRACES = Path(os.environ.get("SIA_TRACES", ROOT.parent / "shared" / "traces"))
 RESULTS = Path(__file__).resolve().parent / "results"
 
+CASES = {
+    "fcfs": ("fcfs", "none", "perfect"),
+    "ssf": ("ssf", "none", "perfect"),
+    "gssf": ("gssf", "none", "perfect"),
+    "mmfs": ("mmfs", "none", "perfect"),
+    "sia, perfect": ("sia", "perfect", "perfect"),
+    "sia, sliding-max + history": ("sia", "sliding-max", "history"),
+}
+"""Policy, forecast and durations of each line of the results."""
+
 
 def philly() -> tuple[Trace, PoolTable]:
     """The whole Philly log and its pools."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from common import in_turn, keep, philly, spread
+from common import CASES, in_turn, keep, philly, spread
 
 from replay.run import Settings, loads_of, replay_one, run_times_of
 from replay.trace import PoolTable, Trace
@@ -17,14 +17,6 @@ from sia.model import Job, Pool
 from sia.playout import Arrival, play
 from sia.policies import load
 
-CASES = {
-    "fcfs": ("fcfs", "none", "perfect"),
-    "ssf": ("ssf", "none", "perfect"),
-    "gssf": ("gssf", "none", "perfect"),
-    "mmfs": ("mmfs", "none", "perfect"),
-    "sia, perfect": ("sia", "perfect", "perfect"),
-    "sia, sliding-max + history": ("sia", "sliding-max", "history"),
-}
 RUNS = 3
 LONG = 10
 """Times that the log is repeated: 109,348 jobs make 1,093,480."""

@@ -9,21 +9,12 @@ import sys
 import time
 from typing import Any
 
-from common import ROOT, TRACES, in_turn, keep, philly, spread
+from common import CASES, ROOT, TRACES, in_turn, keep, philly, spread
 
 from replay.read import read_trace
 from replay.run import BASELINE, Settings, replay_one
 from replay.trace import Trace
 
-CASES = {
-    "fcfs": ("fcfs", "none", "perfect"),
-    "ssf": ("ssf", "none", "perfect"),
-    "gssf": ("gssf", "none", "perfect"),
-    "mmfs": ("mmfs", "none", "perfect"),
-    "sia, perfect": ("sia", "perfect", "perfect"),
-    "sia, sliding-max + history": ("sia", "sliding-max", "history"),
-    "sia-vc": ("sia-vc", "perfect", "perfect"),
-}
 RUNS = 5
 
 
@@ -58,7 +49,7 @@ def main() -> None:
         return replay_one(trace, table, policy, settings, baseline).seconds
 
     results: dict[str, Any] = {"input": f"Philly, {jobs} jobs, {len(quotas)} pools"}
-    for name, case in CASES.items():
+    for name, case in {**CASES, "sia-vc": ("sia-vc", "perfect", "perfect")}.items():
         runs = 1 if name == "sia-vc" else RUNS
         own, bare = in_turn(runs, lambda c=case: timed(*c), lambda: bare_loop(trace, quotas))  # type: ignore[misc]
         results[name] = {
