@@ -80,8 +80,8 @@ def cost_of_arrivals(trace: Trace, table: PoolTable, case: Sequence[str]) -> flo
     settings = Settings([policy], forecast, durations)
     rule = load(policy)()
     core = Core(table.pools, rule, settings.options)
-    run_times = run_times_of(trace, settings) if rule.needs.run_times else None
-    loads = loads_of(trace, table, settings) if rule.needs.loads else None
+    run_times = run_times_of(durations, trace, settings) if rule.needs.run_times else None
+    loads = loads_of(forecast, trace, table, settings) if rule.needs.loads else None
     last = trace.arrivals[-1].job.submit
     began = 0.0
     gc.collect()

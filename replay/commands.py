@@ -173,17 +173,17 @@ def _run(
 ) -> dict[str, Any]:
     """Replay, and write everything into `folder`."""
     with progress_bars() as progress:
-        baseline, schedules = replay_all(trace, table, settings, progress)
-    for schedule in schedules:
-        write_schedule(folder / schedule.policy, trace, schedule)
-    summary = summarize(trace, table, settings, baseline, schedules)
+        results = replay_all(trace, table, settings, progress)
+    for result in results:
+        write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
+    summary = summarize(table, settings, results)
     write_json(folder / "summary.json", summary)
     if report:
         from replay.report import write_report  # noqa: PLC0415  matplotlib takes its time
 
         click.echo("drawing the report", err=True)
         report_path = folder / "report.html"
-        write_report(report_path, trace, table, settings, summary, baseline, schedules)
+        write_report(report_path, table, settings, summary, results)
     return summary
 
 

@@ -19,7 +19,7 @@ from replay.errors import UserError
 from replay.run import Schedule
 from replay.trace import PoolTable, Trace
 
-RESULTS = {"jobs.csv", "loans.csv"}
+RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
 """What a policy's folder of results holds: a folder with anything else in it is not replaced."""
 
 
@@ -146,7 +146,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
-    """Write `jobs.csv`, and `loans.csv` where GPUs were shared."""
+    """Write `jobs.csv`, `loans.csv`, and `segments.csv` where jobs are preempted or resized."""
     folder.mkdir()
     rows = []
     for (job, _), start, end, spare in zip(
@@ -158,6 +158,9 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), schedule.loans)
+    if schedule.segments is not None:
+        segments = [(s.job_id, s.start, s.end, s.width, "") for s in schedule.segments]
+        write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 
 def write_trace(path: Path, trace: Trace) -> None:

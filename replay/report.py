@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from replay import figures
 from replay.figures import TIMES, Floats, Look, SlowedBars, Steps, TimeLine
 from replay.limits import POOLS_DRAWN
-from replay.run import BASELINE, Schedule, Settings
+from replay.run import BASELINE, Result, Schedule, Settings
 from replay.summary import span
 from replay.text import NONE, decimal, duration, percent
 from replay.trace import PoolTable, Trace
@@ -65,11 +65,23 @@ class Slowed(NamedTuple):
     minutes: str
 
 
-class Outcome(NamedTuple):
-    """One schedule against the baseline, by position in the trace; JCTs only where `measured`."""
+class Log(NamedTuple):
+    """The jobs of a trace, by position; `pool` is their pool's place in the table."""
 
+    submit: Floats
+    width: Floats
+    duration: Floats
+    pool: NDArray[np.int64]
+
+
+class Outcome(NamedTuple):
+    """One schedule against the baseline, by position in its log; JCTs only where `measured`."""
+
+    trace: Trace
+    log: Log
     schedule: Schedule
     starts: Floats
+    ends: Floats
     jct: Floats
     baseline_jct: Floats
     measured: NDArray[np.bool_]
@@ -83,47 +95,53 @@ class Replayed:
 
     def __init__(
         self,
-        trace: Trace,
         table: PoolTable,
         settings: Settings,
         summary: Mapping[str, Any],
-        baseline: Schedule,
-        schedules: Sequence[Schedule],
+        results: Sequence[Result],
     ) -> None:
         """O(jobs · policies)."""
-        self.trace, self.table, self.settings = trace, table, settings
+        self.trace, self.table, self.settings = results[0].trace, table, settings
         self.version = str(summary["version"])
         self.measures: Mapping[str, Mapping[str, Any]] = summary["policies"]
-        jobs = [arrival.job for arrival in trace.arrivals]
-        place = {pool.name: i for i, pool in enumerate(table.pools)}
-        self.submit = _floats([job.submit for job in jobs])
-        self.width = _floats([job.width for job in jobs])
-        self.duration = _floats([arrival.duration for arrival in trace.arrivals])
-        self.pool = np.asarray([place[job.pool] for job in jobs], dtype=np.int64)
-        base = _floats(baseline.ends)
-        self.outcomes = {s.policy: self._outcome(s, base) for s in schedules}
+        self.log = self._log(self.trace)
+        self.outcomes = {result.schedule.policy: self._outcome(result) for result in results}
         self.looks = figures.looks(self.outcomes, BASELINE)
         self.sharing = [name for name in self.outcomes if _shares(self.outcomes[name].schedule)]
 
-    def _outcome(self, schedule: Schedule, base: Floats) -> Outcome:
-        starts = _floats(schedule.starts)
-        jct = _floats(schedule.ends) - self.submit
-        baseline_jct = base - self.submit
-        measured = (self.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
+    def _log(self, trace: Trace) -> Log:
+        jobs = [arrival.job for arrival in trace.arrivals]
+        place = {pool.name: i for i, pool in enumerate(self.table.pools)}
+        return Log(
+            submit=_floats([job.submit for job in jobs]),
+            width=_floats([job.width for job in jobs]),
+            duration=_floats([arrival.duration for arrival in trace.arrivals]),
+            pool=np.asarray([place[job.pool] for job in jobs], dtype=np.int64),
+        )
+
+    def _outcome(self, result: Result) -> Outcome:
+        trace, baseline, schedule = result
+        log = self.log if trace is self.trace else self._log(trace)
+        base = _floats(baseline.ends)
+        starts, ends = _floats(schedule.starts), _floats(schedule.ends)
+        jct, baseline_jct = ends - log.submit, base - log.submit
+        measured = (log.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
         slowed = measured & (jct - baseline_jct > SLOWED)
         lost = int(np.count_nonzero(np.isnan(starts) & ~np.isnan(base)))
-        return Outcome(schedule, starts, jct, baseline_jct, measured, slowed, lost)
+        return Outcome(
+            trace, log, schedule, starts, ends, jct, baseline_jct, measured, slowed, lost
+        )
 
     @cached_property
     def pools(self) -> list[int]:
         """Pools by the GPU-time that their jobs ask for, most first."""
-        asked = self.by_pool(self.width * self.duration)
+        asked = self.by_pool(self.log, self.log.width * self.log.duration)
         names = [pool.name for pool in self.table.pools]
         return sorted(range(len(names)), key=lambda i: (-asked[i], names[i]))
 
-    def by_pool(self, weights: Floats | NDArray[np.bool_]) -> Floats:
+    def by_pool(self, log: Log, weights: Floats | NDArray[np.bool_]) -> Floats:
         """The sum over each pool's jobs."""
-        return np.bincount(self.pool, weights, len(self.table.pools)).astype(np.float64)
+        return np.bincount(log.pool, weights, len(self.table.pools)).astype(np.float64)
 
     def pool_name(self, place: int) -> str:
         """The name of the pool at that place of the table."""
@@ -131,27 +149,25 @@ class Replayed:
 
     def range(self) -> tuple[float, float]:
         """The time lines' first and last second; where all come at once, until the last end."""
-        if not len(self.submit):
+        if not len(self.log.submit):
             return 0.0, 1.0
-        begin, last = float(self.submit[0]), span(self.trace, self.settings)[1]
+        begin, last = float(self.log.submit[0]), span(self.trace, self.settings)[1]
         shortest = max(1.0, begin * 1e-9)  # in which the floats still tell bins apart
         if last - begin >= shortest:
             return begin, last
-        ends = [np.nanmax(o.starts + self.duration, initial=begin) for o in self.outcomes.values()]
+        ends = [np.nanmax(o.ends, initial=begin) for o in self.outcomes.values()]
         return begin, max(begin + shortest, *map(float, ends))
 
 
 def write_report(
     path: Path,
-    trace: Trace,
     table: PoolTable,
     settings: Settings,
     summary: dict[str, Any],
-    baseline: Schedule,
-    schedules: Sequence[Schedule],
+    results: Sequence[Result],
 ) -> None:
     """Write the report of a replay to `path`. Same input, same bytes."""
-    replayed = Replayed(trace, table, settings, summary, baseline, schedules)
+    replayed = Replayed(table, settings, summary, results)
     path.write_text(render(replayed), encoding="utf-8", errors="replace", newline="\n")
 
 
@@ -189,14 +205,14 @@ def _floats(values: Sequence[float | None]) -> Floats:
 
 def _shares(schedule: Schedule) -> bool:
     try:
-        return load(schedule.policy).shares
+        return load(schedule.policy.partition("@")[0]).shares
     except KeyError:  # a schedule from elsewhere
         return bool(schedule.loans)
 
 
-def _needs(policy: str) -> Needs:
+def _needs(label: str) -> Needs:
     try:
-        return load(policy).needs
+        return load(label.partition("@")[0]).needs
     except KeyError:  # whatever it is, it was offered both
         return Needs(run_times=True, loads=True)
 
@@ -249,13 +265,13 @@ def _facts(replayed: Replayed) -> list[tuple[str, str]]:
     if replayed.table.changes:
         gpus += f", each pool at its largest ({len(replayed.table.changes):,} changes of size)"
     begin, end = replayed.range()
-    before = int(np.count_nonzero(replayed.submit < settings.warmup))
+    before = int(np.count_nonzero(replayed.log.submit < settings.warmup))
     warmup = (
         f"{around(settings.warmup - begin)} from the first submission: {_jobs(before)} not measured"
     )
     recent = f", {settings.recent} windows back" if settings.forecast == "sliding-max" else ""
     facts = [
-        ("Jobs", f"{len(replayed.submit):,}, submitted over {duration(end - begin)}"),
+        ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),
         ("GPUs", gpus),
         ("Load forecast", FORESIGHT.get(settings.forecast, settings.forecast) + recent),
@@ -359,13 +375,13 @@ def _slowed(replayed: Replayed) -> dict[str, Any]:
         return answer
     late = {name: _later(outcomes[name])[outcomes[name].slowed] for name in some}
     measured = {name: int(np.count_nonzero(outcomes[name].measured)) for name in some}
-    counts = {name: replayed.by_pool(outcomes[name].slowed) for name in some}
+    counts = {n: replayed.by_pool(outcomes[n].log, outcomes[n].slowed) for n in some}
     hit = sum(counts.values(), np.zeros(len(replayed.table.pools)))
     pools = [place for place in replayed.pools if hit[place]]
     shown = sorted(pools, key=lambda place: -hit[place])[:POOLS_DRAWN]
     bars = []
     for name in some:
-        of_all = replayed.by_pool(outcomes[name].measured)
+        of_all = replayed.by_pool(outcomes[name].log, outcomes[name].measured)
         chosen = [int(counts[name][place]) for place in shown]
         shares = [100 * n / max(1, of_all[place]) for n, place in zip(chosen, shown, strict=True)]
         bars.append(SlowedBars(name, chosen, [float(share) for share in shares]))
@@ -408,14 +424,15 @@ def _worst(replayed: Replayed, policies: Sequence[str]) -> list[Slowed]:
         ranked += [(-float(late[i]), name, int(i)) for i in worst if late[i]]
     rows = []
     for minus, name, i in sorted(ranked, key=lambda row: row[0])[:WORST_SHOWN]:
-        outcome, job = replayed.outcomes[name], replayed.trace.arrivals[i].job
+        outcome = replayed.outcomes[name]
+        job = outcome.trace.arrivals[i].job
         rows.append(
             Slowed(
                 name,
                 job.id,
                 job.pool,
                 f"{job.width:,}",
-                f"day {(job.submit - replayed.submit[0]) / 86400:,.2f}",
+                f"day {(job.submit - replayed.log.submit[0]) / 86400:,.2f}",
                 duration(float(outcome.baseline_jct[i])),
                 duration(float(outcome.jct[i])),
                 minutes(-minus / 60),
@@ -485,13 +502,16 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
     outcome, edges = replayed.outcomes[policy], figures.bins(*replayed.range())
     loans, quotas = outcome.schedule.loans, replayed.table.quotas()
     place = {pool.name: i for i, pool in enumerate(replayed.table.pools)}
-    home = {a.job.id: pool for a, pool in zip(replayed.trace.arrivals, replayed.pool, strict=True)}
+    log, arrivals = outcome.log, outcome.trace.arrivals
+    home = {a.job.id: pool for a, pool in zip(arrivals, log.pool, strict=True)}
     donor = np.asarray([place[loan.donor] for loan in loans], dtype=np.int64)
     user = np.asarray([home[loan.job_id] for loan in loans], dtype=np.int64)
     terms = _floats([x for loan in loans for x in loan[2:]]).reshape(-1, 3)
-    spare = np.asarray(outcome.schedule.spare, dtype=np.bool_)
-    runs = ~np.isnan(outcome.starts)
-    began = np.where(runs, outcome.starts, np.inf)
+    runs = [*outcome.schedule.runs(outcome.trace)]
+    who = np.asarray([run.position for run in runs], dtype=np.int64)
+    times = _floats([x for run in runs for x in run[1:4]]).reshape(-1, 3)
+    dedicated = np.asarray([not run.spare for run in runs], dtype=np.bool_)
+    stays = np.where(np.isnan(outcome.ends), np.inf, outcome.ends)
 
     def lending(chosen: NDArray[np.bool_]) -> Steps:
         gpus, start, end = terms[chosen].T
@@ -501,18 +521,24 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
     for at in places:
         steps = quotas[replayed.pool_name(at)]
         sizes = _floats([quota for _, quota in steps])
-        mine = replayed.pool == at
-        own = mine & runs & ~spare
-        ends = began[own] + replayed.duration[own]
+        mine, runs_here = log.pool == at, log.pool[who] == at
+        start, end, gpus = times[runs_here & dedicated].T
+        from_, until, _ = times[runs_here].T
+        asked, stopped = log.width[mine], -log.width[who[runs_here]]
         lines.append(
             figures.time_line(
                 edges,
                 owned=Steps(_floats([time for time, _ in steps]), np.diff(sizes, prepend=0.0)),
-                dedicated=figures.during(began[own], ends, replayed.width[own]),
+                dedicated=figures.during(start, end, gpus),
                 own_spare=lending((donor == at) & (user == at)),
                 lent=lending((donor == at) & (user != at)),
                 borrowed=lending((donor != at) & (user == at)),
-                waiting=figures.during(replayed.submit[mine], began[mine], replayed.width[mine]),
+                # There, less running: a job that is preempted waits again.
+                waiting=figures.during(
+                    np.concatenate([log.submit[mine], from_]),
+                    np.concatenate([stays[mine], until]),
+                    np.concatenate([asked, stopped]),
+                ),
             )
         )
     return lines

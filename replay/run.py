@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from sia.forecasts import Loads, RunTimes
 from sia.limits import NEVER
 from sia.model import FutureJob, Options, Stream
 from sia.playout import Instant, play
-from sia.policies import load
+from sia.policies import load, names
 
 FORECASTS = ("perfect", "sliding-max", "random", "none")
 DURATIONS = ("perfect", "random", "history")
@@ -31,8 +31,20 @@ PROGRESS_EVERY = 4096
 """Instants between two calls: often enough to look alive, too seldom to cost anything."""
 
 
+class Choice(NamedTuple):
+    """A policy, and what it is to foresee arrivals and run times by."""
+
+    policy: str
+    forecast: str
+    durations: str
+
+
 class Settings(NamedTuple):
-    """What a replay is to do; nothing is measured before second `warmup` of the trace."""
+    """What a replay is to do; nothing is measured before second `warmup` of the trace.
+
+    `policies` are labels: the name of a policy, which then foresees by `forecast` and `durations`,
+    or a name with others, like `sia@sliding-max+history`.
+    """
 
     policies: Sequence[str]
     forecast: str = "perfect"
@@ -41,6 +53,20 @@ class Settings(NamedTuple):
     warmup: float = 0.0
     seed: int = 0
     recent: int = RECENT
+    closed_loop: bool = False
+
+    def choice(self, label: str) -> Choice:
+        """What a label stands for. Raises KeyError for what there is not."""
+        policy, at, senses = label.partition("@")
+        forecast, plus, durations = senses.partition("+")
+        chosen = Choice(policy, forecast or self.forecast, durations or self.durations)
+        known = {"policy": names(), "forecast": FORECASTS, "durations": DURATIONS}
+        for what, name in zip(known, chosen, strict=True):
+            if name not in known[what]:
+                raise KeyError(f"there is no {what} {name!r}; there are {', '.join(known[what])}")
+        if bool(at) != bool(senses) or bool(plus) != bool(durations):
+            raise KeyError(f"{label!r}: write POLICY@FORECAST+DURATIONS")
+        return chosen
 
 
 class Loan(NamedTuple):
@@ -53,98 +79,147 @@ class Loan(NamedTuple):
     end: float
 
 
+class Segment(NamedTuple):
+    """A time in which a job that is preempted or resized ran without a change."""
+
+    job_id: str
+    start: float
+    end: float
+    width: int
+    spare: bool
+
+
+class Run(NamedTuple):
+    """A time in which the job at that position of the trace ran without a change."""
+
+    position: int
+    start: float
+    end: float
+    width: int
+    spare: bool
+
+
 @dataclass
 class Schedule:
-    """What became of every job under one policy: by position in the trace, seconds."""
+    """What became of every job under one policy: by position in the trace, seconds.
+
+    A job that is preempted or resized runs in segments, from the first one's start to the last
+    one's end; `segments` is None under policies that run every job to completion.
+    """
 
     policy: str
     starts: list[float | None]
     ends: list[float | None]
     spare: list[bool]
     loans: list[Loan] = field(default_factory=list)
+    segments: list[Segment] | None = None
     peak_gpus: int = 0
     instants: int = 0
     seconds: float = 0.0
     """From the first event to the last decision, on the wall."""
 
+    def runs(self, trace: Trace) -> Iterator[Run]:
+        """Who runs when and how wide; jobs that never end are left out."""
+        if self.segments is not None:
+            positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+            for job_id, start, end, width, spare in self.segments:
+                yield Run(positions[job_id], start, end, width, spare)
+            return
+        for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
+            if begun is not None and ended is not None:
+                yield Run(i, begun, ended, trace.arrivals[i].job.width, self.spare[i])
+
+
+class Result(NamedTuple):
+    """A schedule, the log that it is of, and what FCFS makes of the same log."""
+
+    trace: Trace
+    baseline: Schedule
+    schedule: Schedule
+
 
 def replay_all(
     trace: Trace, table: PoolTable, settings: Settings, progress: Progress | None = None
-) -> tuple[Schedule, list[Schedule]]:
-    """The baseline, and the schedules of the policies asked for, in their order."""
+) -> list[Result]:
+    """The policies asked for, in their order, each against the baseline.
+
+    In a closed loop each policy brings about a log of its own, with a baseline of its own.
+    """
     baseline = replay_one(trace, table, BASELINE, settings, None, progress)
-    schedules = [
-        baseline
-        if name == BASELINE
-        else replay_one(trace, table, name, settings, baseline, progress)
-        for name in settings.policies
-    ]
-    return baseline, schedules
+    results = []
+    for label in settings.policies:
+        if label == BASELINE:
+            results.append(Result(trace, baseline, baseline))
+        else:
+            schedule = replay_one(trace, table, label, settings, baseline, progress)
+            results.append(Result(trace, baseline, schedule))
+    return results
 
 
 def replay_one(
     trace: Trace,
     table: PoolTable,
-    policy: str,
+    label: str,
     settings: Settings,
     baseline: Schedule | None,
     progress: Progress | None = None,
 ) -> Schedule:
     """Replay one policy. `baseline` is asked for by policies that must know the future."""
-    rule = load(policy)()
+    choice = settings.choice(label)
+    rule = load(choice.policy)()
     core = Core(table.pools, rule, settings.options)
     arrivals = trace.arrivals
-    recorder = _Recorder(policy, trace)
+    recorder = _Recorder(label, trace)
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if rule.needs.future and arrivals:
-        assert baseline is not None, f"{policy} needs the baseline"
+        assert baseline is not None, f"{label} needs the baseline"
         jobs = [
             FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
             for arrival, start in zip(arrivals, baseline.starts, strict=True)
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
-    run_times = run_times_of(trace, settings) if rule.needs.run_times else None
-    loads = loads_of(trace, table, settings) if rule.needs.loads else None
+    run_times = run_times_of(choice.durations, trace, settings) if rule.needs.run_times else None
+    loads = loads_of(choice.forecast, trace, table, settings) if rule.needs.loads else None
     began = perf_counter()
     for instant in play(core, arrivals, run_times=run_times, loads=loads, facts=facts):
         recorder.take(instant)
         if progress is not None and not recorder.schedule.instants % PROGRESS_EVERY:
-            progress(policy, recorder.ended, len(arrivals))
+            progress(label, recorder.ended, len(arrivals))
     recorder.schedule.seconds = perf_counter() - began
     if progress is not None:
-        progress(policy, len(arrivals), len(arrivals))
+        progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
 
 
-def run_times_of(trace: Trace, settings: Settings) -> RunTimes:
+def run_times_of(durations: str, trace: Trace, settings: Settings) -> RunTimes:
     """The run-time predictor of that name. Raises KeyError."""
-    if settings.durations == "random":
+    if durations == "random":
         from predictors.chance import RandomRunTimes  # noqa: PLC0415  loads OpenSSL for its hash
 
         return RandomRunTimes(settings.options.windows, settings.seed)
-    if settings.durations == "history":
+    if durations == "history":
         return HistoryRunTimes()
-    if settings.durations != "perfect":
-        raise KeyError(settings.durations)
+    if durations != "perfect":
+        raise KeyError(durations)
     return PerfectRunTimes({arrival.job.id: arrival.duration for arrival in trace.arrivals})
 
 
-def loads_of(trace: Trace, table: PoolTable, settings: Settings) -> Loads | None:
+def loads_of(forecast: str, trace: Trace, table: PoolTable, settings: Settings) -> Loads | None:
     """The load forecast of that name; None foresees nothing. Raises KeyError."""
     windows = settings.options.windows
     pools = [pool.name for pool in table.pools]
     start = trace.arrivals[0].job.submit if trace.arrivals else 0.0
-    if settings.forecast == "none":
+    if forecast == "none":
         return None
-    if settings.forecast == "sliding-max":
+    if forecast == "sliding-max":
         return SlidingMaximum(pools, windows, start, settings.recent)
-    if settings.forecast == "random":
+    if forecast == "random":
         from predictors.chance import RandomLoads  # noqa: PLC0415  as above
 
         return RandomLoads(pools, windows, start, settings.seed, settings.recent)
-    if settings.forecast != "perfect":
-        raise KeyError(settings.forecast)
+    if forecast != "perfect":
+        raise KeyError(forecast)
     return PerfectLoads([arrival.job for arrival in trace.arrivals], windows)
 
 

@@ -8,20 +8,15 @@ from typing import Any
 
 import msgspec
 
-from replay.run import Schedule, Settings
+from replay.run import Result, Schedule, Settings
 from replay.trace import PoolTable, Trace
 from sia import __version__
 from sia.metrics import measure
 
 
-def summarize(
-    trace: Trace,
-    table: PoolTable,
-    settings: Settings,
-    baseline: Schedule,
-    schedules: Sequence[Schedule],
-) -> dict[str, Any]:
+def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
     """All measures of all policies, as plain values; no wall-clock time among them."""
+    trace = results[0].trace
     return {
         "version": __version__,
         "seed": settings.seed,
@@ -42,20 +37,18 @@ def summarize(
             "notes": trace.notes,
             "pools": len(table.pools),
         },
-        "policies": {s.policy: _policy(trace, table, settings, baseline, s) for s in schedules},
+        "policies": {r.schedule.policy: _policy(table, settings, r) for r in results},
     }
 
 
-def _policy(
-    trace: Trace, table: PoolTable, settings: Settings, baseline: Schedule, schedule: Schedule
-) -> dict[str, Any]:
+def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, Any]:
+    trace, _, schedule = result
     by_pool: dict[str, list[int]] = {pool.name: [] for pool in sorted(table.pools, key=_name)}
     for i, arrival in enumerate(trace.arrivals):
         by_pool[arrival.job.pool].append(i)
-    everything = range(len(trace.arrivals))
     widths = [arrival.job.width for arrival in trace.arrivals]
     durations = [arrival.duration for arrival in trace.arrivals]
-    pairs = jct_pairs(trace, settings, baseline, schedule)
+    pairs = jct_pairs(result, settings)
     begin, end = span(trace, settings)
     owned_by = owned_seconds(table, begin, end)
     owned = fsum(owned_by.values())
@@ -78,7 +71,7 @@ def _policy(
         "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,
-        "utilisation_pct": _share(used_seconds(trace, schedule, everything, begin, end), owned),
+        "utilisation_pct": _share(used_seconds(trace, schedule, begin, end), owned),
         "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
         "pools": {
             name: {
@@ -130,25 +123,19 @@ def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float
     return owned
 
 
-def used_seconds(
-    trace: Trace, schedule: Schedule, jobs: Iterable[int], begin: float, end: float
-) -> float:
-    """GPU-seconds that these jobs, by position, run between two times."""
-    used = []
-    for i in jobs:
-        start, stop = schedule.starts[i], schedule.ends[i]
-        if start is not None and stop is not None:
-            width = trace.arrivals[i].job.width
-            used.append(width * max(0.0, min(stop, end) - max(start, begin)))
-    return fsum(used)
+def used_seconds(trace: Trace, schedule: Schedule, begin: float, end: float) -> float:
+    """GPU-seconds that run between two times."""
+    return fsum(
+        run.width * max(0.0, min(run.end, end) - max(run.start, begin))
+        for run in schedule.runs(trace)
+    )
 
 
-def jct_pairs(
-    trace: Trace, settings: Settings, baseline: Schedule, schedule: Schedule
-) -> list[tuple[float, float] | None]:
+def jct_pairs(result: Result, settings: Settings) -> list[tuple[float, float] | None]:
     """(JCT, baseline JCT) of each job, in seconds; None for those that are not measured."""
     pairs: list[tuple[float, float] | None] = []
-    for (job, _), end, base in zip(trace.arrivals, schedule.ends, baseline.ends, strict=True):
+    ends = zip(result.schedule.ends, result.baseline.ends, strict=True)
+    for (job, _), (end, base) in zip(result.trace.arrivals, ends, strict=True):
         submit = job.submit
         if submit < settings.warmup or end is None or base is None:
             pairs.append(None)

@@ -41,10 +41,10 @@ def sia(*arguments, hash_seed="0"):
 def replayed(folder, trace, table, policies=POLICIES, **settings):
     """Replay, write the results, and return the summary of each policy."""
     chosen = Settings(policies, **settings)
-    baseline, schedules = replay_all(trace, table, chosen)
-    for schedule in schedules:
-        write_schedule(folder / schedule.policy, trace, schedule)
-    return summarize(trace, table, chosen, baseline, schedules)["policies"]
+    results = replay_all(trace, table, chosen)
+    for result in results:
+        write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
+    return summarize(table, chosen, results)["policies"]
 
 
 def assert_accepted(checker, trace, pools, folder, summary, warmup=0.0):
@@ -159,8 +159,8 @@ def pieces(traces):
     for number, queues in PIECES:
         trace, table = philly_piece(traces, number, queues)
         settings = Settings(["mmfs", "sia"], warmup=2 * DAY)
-        baseline, schedules = replay_all(trace, table, settings)
-        found[number, queues] = summarize(trace, table, settings, baseline, schedules)["policies"]
+        results = replay_all(trace, table, settings)
+        found[number, queues] = summarize(table, settings, results)["policies"]
     return found
 
 
@@ -185,8 +185,7 @@ def test_sia_speeds_jobs_up_as_much_as_max_min_on_most_pieces(pieces):
 def test_sia_vc_slows_nobody_on_philly(number, queues, traces):
     trace, table = philly_piece(traces, number, queues)
     settings = Settings(["sia-vc"], warmup=2 * DAY)
-    baseline, schedules = replay_all(trace, table, settings)
-    found = summarize(trace, table, settings, baseline, schedules)["policies"]["sia-vc"]
+    found = summarize(table, settings, replay_all(trace, table, settings))["policies"]["sia-vc"]
     assert found["slowed"] == 0
     assert found["speedup_mean"] > 1
 

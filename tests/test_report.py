@@ -14,7 +14,7 @@ from replay import figures
 from replay.figures import TIMES
 from replay.limits import POINTS_DRAWN, POOLS_DRAWN
 from replay.report import Replayed, around, hours, speed, time_lines, write_report
-from replay.run import Loan, Schedule, Settings
+from replay.run import Loan, Result, Schedule, Settings
 from replay.summary import summarize
 from replay.text import NONE
 from replay.trace import PoolTable, Trace
@@ -56,10 +56,10 @@ class Story:
     def parts(self, **settings):
         for name, schedule in self.schedules.items():
             schedule.policy = name
-        baseline, chosen = self.schedules["fcfs"], list(self.schedules.values())
+        baseline = self.schedules["fcfs"]
+        results = [Result(self.trace, baseline, chosen) for chosen in self.schedules.values()]
         asked = Settings(list(self.schedules), **settings)
-        summary = summarize(self.trace, self.table, asked, baseline, chosen)
-        return self.trace, self.table, asked, summary, baseline, chosen
+        return self.table, asked, summarize(self.table, asked, results), results
 
     def report(self, folder: Path, **settings) -> str:
         path = folder / "report.html"
@@ -168,7 +168,7 @@ def test_slowed_jobs_are_those_of_the_summary():
         story.job(i, 1, rng.uniform(0.1, 9), fcfs=fcfs, ssf=None if i % 50 == 3 else other)
     parts = story.parts(warmup=20.0)
     replayed = Replayed(*parts)
-    outcome, measures = replayed.outcomes["ssf"], parts[3]["policies"]["ssf"]
+    outcome, measures = replayed.outcomes["ssf"], parts[2]["policies"]["ssf"]
     assert np.count_nonzero(outcome.slowed) == measures["slowed"] > 0
     assert np.count_nonzero(outcome.measured) == measures["measured"] == 177
     assert outcome.lost == measures["never_started"] == 4
