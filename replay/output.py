@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import msgspec
 
 from replay.errors import UserError
-from replay.run import Schedule
+from replay.schedule import Schedule
 from replay.trace import PoolTable, Trace
 
 RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from replay import figures
 from replay.figures import TIMES, Floats, Look, SlowedBars, Steps, TimeLine
 from replay.limits import POOLS_DRAWN
-from replay.run import BASELINE, Result, Schedule, Settings
+from replay.run import BASELINE, Settings
+from replay.schedule import Result, Schedule
 from replay.summary import span
 from replay.text import NONE, decimal, duration, percent
 from replay.trace import PoolTable, Trace

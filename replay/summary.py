@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from replay.run import Result, Schedule, Settings
+from replay.run import Settings
+from replay.schedule import Result, Schedule
 from replay.trace import PoolTable, Trace
 from sia import __version__
 from sia.metrics import measure

@@ -1,4 +1,4 @@
-"""The only writer of `State`: it applies events, and starts what a policy proposes if it fits.
+"""The only writer of `State`: it applies events, and does what a policy proposes if it fits.
 
 A policy's proposal is re-checked here against the newest state, whatever the policy believes.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-from sia.decisions import Decision, MoveLoan, StartJob
+from sia.decisions import Decision, MoveLoan, PreemptJob, ResizeJob, StartJob
 from sia.donors import Donors
 from sia.events import (
     Event,
@@ -22,8 +22,8 @@ from sia.events import (
     TimePassed,
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
-from sia.model import Stream
-from sia.policies import Policy, Start
+from sia.model import Job, Stream
+from sia.policies import Policy, Preempt, Resize, Start
 from sia.state import GroupState, JobState, PoolState, State
 
 
@@ -35,6 +35,14 @@ class RefusedError(Exception):
         super().__init__(f"job {job_id}: {why}")
         self.job_id = job_id
         self.why = why
+
+
+def _check_elastic(job: Job) -> None:
+    if not 0 <= job.min_width <= job.width <= (job.max_width or job.width) <= MAX_QUOTA:
+        raise ValueError(f"job {job.id}: widths must ascend: min_width, width, max_width")
+    gpus = [point[0] for point in job.demand]
+    if gpus != sorted(set(gpus)) or any(g < 1 or not 0 < s < inf for g, s in job.demand):
+        raise ValueError(f"job {job.id}: a demand is GPUs, ascending, and seconds above 0")
 
 
 class Committer:
@@ -72,31 +80,112 @@ class Committer:
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        O(1), plus O(log pools) for each donor of a start that borrows or calls loans home.
+        O(1), plus O(log pools) for each donor of a start that borrows or calls loans home, and
+        O(log preempted) for a job that was preempted.
         """
-        job, stream, reason = proposal
+        job, stream, reason, wanted = proposal
         pool = job.pool
-        width = job.width
-        if job.stream is not None or pool.pending.get(job.sequence) is not job:
+        width = wanted or job.width
+        if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not wait")
         if width > pool.idle:
             raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
+        if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
+            raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        self._leave_queue(job)
+        loans = self._take(job, width, stream, decisions)
+        decisions.append(StartJob(job.job.id, stream, reason, loans, wanted))
+        if job.attempt or wanted:
+            self._begin(job, now)
+        else:
+            job.attempt, job.start = 1, now
+        self._policy.left(job)
+
+    def preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> None:
+        """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
+
+        O(log preempted), plus O(log pools) for each of its donors.
+        """
+        job, reason = proposal
+        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not run")
+        job.done = job.work(now)
+        self._give_back(job)
+        job.stream = None
+        job.width = job.job.width
+        job.speed = 1.0
+        job.pool.stopped[job.sequence] = job
+        job.pool.pending_width += job.width
+        self._state.waiting += 1
+        self._state.dirty[job.pool] = None
+        decisions.append(PreemptJob(job.job.id, reason))
+        self._policy.submitted(job)
+
+    def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
+        """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
+
+        Costs as `start`.
+        """
+        job, width, stream, reason = proposal
+        pool = job.pool
+        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not run")
+        if not 1 <= width <= (job.job.max_width or job.job.width):
+            raise RefusedError(job.job.id, f"it cannot run on {width} GPUs")
+        if width - job.width > pool.idle:
+            more = width - job.width
+            raise RefusedError(job.job.id, f"it needs {more} more GPUs, {pool.idle} are idle")
+        dedicated = pool.dedicated - (job.width if job.stream is Stream.DEDICATED else 0)
+        if stream is Stream.DEDICATED and dedicated + width > pool.quota:
+            raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        job.done = job.work(now)
+        self._give_back(job)
+        loans = self._take(job, width, stream, decisions)
+        decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
+        self._begin(job, now)
+        self._state.dirty[pool] = None
+
+    def _begin(self, job: JobState, now: float) -> None:
+        """Open a segment on the GPUs that the job has been given."""
+        job.start = now
+        if job.attempt:
+            job.overhead = self._state.options.resume_cost
+        job.attempt += 1
+        if job.width != job.job.width:
+            job.speed = job.job.speed(job.width)
+        elif job.speed != 1.0:
+            job.speed = 1.0
+
+    def _take(
+        self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
+    ) -> tuple[tuple[str, int], ...]:
+        """Give a job GPUs that are there; the loans of a spare one."""
+        pool = job.pool
+        job.width = width
+        job.stream = stream
         if stream is Stream.DEDICATED:
-            if pool.dedicated + width > pool.quota:
-                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
             if width > pool.unused:
                 self._call_home(pool, width - pool.unused, decisions)
             pool.dedicated += width
             self._recount(pool)
-            decisions.append(StartJob(job.job.id, stream, reason))
-        else:
-            self._borrow(job)
-            pool.spare += width
-            loans = tuple((donor.name, gpus) for donor, gpus in job.loans.items())
-            decisions.append(StartJob(job.job.id, stream, reason, loans))
-        job.stream = stream
-        job.start = now
-        self._leave_queue(job)
+            return ()
+        self._borrow(job)
+        pool.spare += width
+        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+
+    def _give_back(self, job: JobState) -> None:
+        """Take a job's GPUs from it."""
+        pool = job.pool
+        if job.stream is Stream.DEDICATED:
+            pool.dedicated -= job.width
+            self._recount(pool)
+            return
+        pool.spare -= job.width
+        for donor, gpus in job.loans.items():
+            donor.lent -= gpus
+            del donor.lent_to[job.job.id]
+            self._recount(donor)
+        job.loans.clear()
 
     def _submitted(self, event: JobSubmitted) -> None:
         state = self._state
@@ -108,6 +197,8 @@ class Committer:
             raise ValueError(f"job {job.id} is here already")
         if not 1 <= job.width <= MAX_QUOTA:
             raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
+        if job.min_width or job.max_width or job.demand:
+            _check_elastic(job)
         if not 0 <= event.run_time < inf:
             raise ValueError(f"job {job.id}: a run time is finite, not {event.run_time}")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
@@ -124,17 +215,8 @@ class Committer:
         if job is None or job.stream is None:
             raise ValueError(f"job {event.job_id} ended without running")
         del self._state.jobs[event.job_id]
-        pool = job.pool
-        if job.stream is Stream.DEDICATED:
-            pool.dedicated -= job.width
-            self._recount(pool)
-        else:
-            pool.spare -= job.width
-            for donor, gpus in job.loans.items():
-                donor.lent -= gpus
-                del donor.lent_to[event.job_id]
-                self._recount(donor)
-        self._state.dirty[pool] = None
+        self._give_back(job)
+        self._state.dirty[job.pool] = None
         self._policy.finished(job)
 
     def _cancelled(self, event: JobCancelled) -> None:
@@ -143,6 +225,7 @@ class Committer:
             raise ValueError(f"job {event.job_id} was cancelled without waiting")
         del self._state.jobs[event.job_id]
         self._leave_queue(job)
+        self._policy.left(job)
         self._state.dirty[job.pool] = None
 
     def _pool_changed(self, event: PoolChanged) -> None:
@@ -179,10 +262,9 @@ class Committer:
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
-        del pool.pending[job.sequence]
+        del (pool.stopped if job.attempt else pool.pending)[job.sequence]
         pool.pending_width -= job.width
         self._state.waiting -= 1
-        self._policy.left(job)
 
     def _recount(self, pool: PoolState) -> None:
         """Bring a pool's unused GPUs, and the sums they are part of, up to date."""

@@ -9,7 +9,7 @@ from sia.commit import Committer, RefusedError
 from sia.decisions import Decision, Refused, WakeAt
 from sia.events import RANK, Event
 from sia.model import Options, Pool
-from sia.policies import Policy
+from sia.policies import Policy, Preempt, Start
 from sia.state import State
 
 
@@ -44,8 +44,12 @@ class Core:
             for proposal in self.policy.propose(now):
                 if type(proposal) is float:
                     self._ask(proposal, decisions)
+                elif type(proposal) is Start:
+                    self._committer.start(proposal, now, decisions)
+                elif type(proposal) is Preempt:
+                    self._committer.preempt(proposal, now, decisions)
                 else:
-                    self._committer.start(proposal, now, decisions)  # type: ignore[arg-type]
+                    self._committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
         except RefusedError as refused:
             decisions.append(Refused(refused.job_id, refused.why))
             # The policy was cut short: have it look at everything again, soon.

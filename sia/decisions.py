@@ -8,9 +8,34 @@ from sia.model import Stream
 
 
 class StartJob(Struct, frozen=True, gc=False, tag=True):
-    """Start this job now. A spare start names its donors: (pool, GPUs), its own pool included."""
+    """Start this job now, or let it go on after a preemption.
+
+    A spare start names its donors: (pool, GPUs), its own pool included.
+    """
 
     job_id: str
+    stream: Stream
+    reason: str
+    loans: tuple[tuple[str, int], ...] = ()
+    width: int = 0
+    """GPUs, where they are not the job's own number."""
+
+
+class PreemptJob(Struct, frozen=True, gc=False, tag=True):
+    """Stop this running job, keep its work, and put it back into its queue.
+
+    Its GPUs are given out by the decisions after this one: whoever carries them out waits for it.
+    """
+
+    job_id: str
+    reason: str
+
+
+class ResizeJob(Struct, frozen=True, gc=False, tag=True):
+    """Go on with this running job on so many GPUs; stream and loans are as in `StartJob`."""
+
+    job_id: str
+    width: int
     stream: Stream
     reason: str
     loans: tuple[tuple[str, int], ...] = ()
@@ -38,4 +63,4 @@ class Refused(Struct, frozen=True, gc=False, tag=True):
     why: str
 
 
-Decision = StartJob | MoveLoan | WakeAt | Refused
+Decision = StartJob | PreemptJob | ResizeJob | MoveLoan | WakeAt | Refused

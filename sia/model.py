@@ -22,7 +22,8 @@ class Stream(Enum):
 class Job(Struct, frozen=True, gc=False):
     """What is known of a job when it is submitted. How long it will run is not.
 
-    `submit` is in seconds, `width` in GPUs that start and end together (a gang).
+    `submit` is in seconds, `width` in GPUs that start and end together (a gang). Where its
+    width may change while it runs, `min_width` and `max_width` say how far; 0 says nothing.
     """
 
     id: str
@@ -31,6 +32,32 @@ class Job(Struct, frozen=True, gc=False):
     width: int
     user: str = ""
     name: str = ""
+    min_width: int = 0
+    max_width: int = 0
+    demand: tuple[tuple[int, float], ...] = ()
+    """(GPUs, seconds): how long it runs on how many, ascending; empty is linear (PCS, §3)."""
+
+    def speed(self, gpus: int) -> float:
+        """How fast it runs on so many GPUs, of its speed on `width`.
+
+        In proportion, or by its demand: linear between its points, flat outside of them.
+        """
+        if not self.demand:
+            return gpus / self.width
+        return _rate(self.demand, gpus) / _rate(self.demand, self.width)
+
+
+def _rate(demand: tuple[tuple[int, float], ...], gpus: int) -> float:
+    """Work a second: 1 / seconds, interpolated."""
+    before = demand[0]
+    if gpus <= before[0]:
+        return 1.0 / before[1]
+    for point in demand[1:]:
+        if gpus <= point[0]:
+            part = (gpus - before[0]) / (point[0] - before[0])
+            return (1.0 - part) / before[1] + part / point[1]
+        before = point
+    return 1.0 / before[1]
 
 
 class Pool(Struct, frozen=True):
@@ -70,6 +97,8 @@ class Options(Struct, frozen=True):
     """Factor on what SIA reserves for a pool; 1 is the paper's, more holds back more."""
     spare_priority: dict[str, int] = {}
     """Pools with a higher number are offered spare GPUs first; 0 where not named."""
+    resume_cost: float = 0.0
+    """Seconds that a job does no work when it goes on after a preemption or a change of width."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds): for that window the pool reserves all of its unused
     quota; it goes on borrowing."""

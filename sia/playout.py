@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
 from sia.core import Core
-from sia.decisions import Decision, StartJob, WakeAt
+from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob, WakeAt
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -21,6 +21,7 @@ from sia.events import (
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_IDLE_WAKES
 from sia.model import Job
+from sia.state import State
 
 
 class Arrival(NamedTuple):
@@ -28,6 +29,10 @@ class Arrival(NamedTuple):
 
     job: Job
     duration: float
+
+
+Followers = Callable[[float, str], Sequence[Arrival]]
+"""Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
 
 
 class Instant(NamedTuple):
@@ -46,14 +51,16 @@ def play(
     loads: Loads | None = None,
     facts: Sequence[PoolChanged | FutureRevealed] = (),
     running: Sequence[tuple[float, str]] = (),
+    followers: Followers | None = None,
 ) -> Iterator[Instant]:
     """Play until every job has ended or nothing can happen any more; one step an instant.
 
     `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
     that the core already runs. Without `run_times` jobs come with the estimate 0, without `loads`
-    nothing is foreseen. Jobs that can never start stay in the core's queues.
+    nothing is foreseen, without `followers` no job depends on another's end (an open loop). Jobs
+    that can never start stay in the core's queues.
     """
-    world = _World(arrivals, run_times, loads, facts, running)
+    world = _World(core.state, arrivals, run_times, loads, facts, running, followers)
     next_time, happen, step = world.next_time, world.happen, core.step
     idle_wakes = 0
     while (now := next_time()) < inf:
@@ -61,10 +68,16 @@ def play(
         decisions = step(now, events)
         yield Instant(now, events, decisions)
         for decision in decisions:
-            if type(decision) is StartJob:
-                world.run(decision.job_id, now)
-            elif type(decision) is WakeAt:
-                world.wake = decision.time
+            kind = type(decision)
+            if kind is StartJob:
+                world.run(decision.job_id)  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                world.wake = decision.time  # type: ignore[union-attr]
+            elif kind is PreemptJob:
+                world.stopped = True
+            elif kind is ResizeJob:
+                world.stopped = True
+                world.run(decision.job_id)  # type: ignore[union-attr]
         if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
             idle_wakes += 1
             if idle_wakes > MAX_IDLE_WAKES:
@@ -78,23 +91,32 @@ class _World:
 
     def __init__(
         self,
+        state: State,
         arrivals: Sequence[Arrival],
         run_times: RunTimes | None,
         loads: Loads | None,
         facts: Sequence[PoolChanged | FutureRevealed],
         running: Sequence[tuple[float, str]],
+        followers: Followers | None,
     ) -> None:
         self.wake = inf
+        self.stopped = False  # an attempt was, before its end: ends have to be looked at twice
+        self._jobs = state.jobs
         self._arrivals, self._facts = arrivals, facts
-        self._run_times, self._loads = run_times, loads
+        self._run_times, self._loads, self._followers = run_times, loads, followers
         self._submits = [*(arrival.job.submit for arrival in arrivals), inf]
         self._fact_times = [*(fact.time for fact in facts), inf]
         self._next_arrival = self._next_fact = 0
-        self._positions = {arrival.job.id: i for i, arrival in enumerate(arrivals)}
-        self._earlier = [job_id for _, job_id in running]
-        # End, order of the start, position in arrivals; negative for those that ran already.
-        self._ends = [(end, i, i) for i, (end, _) in enumerate(running, -len(running))]
+        self._durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+        self._following: list[tuple[float, int, Arrival]] = []  # submission, order
+        self._follow_ups = 0
+        # End, order of the start, job, attempt: the end of an earlier attempt is void.
+        self._ends: list[tuple[float, int, str, int]] = []
         self._starts = 0
+        for i, (end, job_id) in enumerate(running, -len(running)):
+            job = self._jobs[job_id]
+            self._durations[job_id] = job.work(end)
+            self._ends.append((end, i, job_id, job.attempt))
         heapify(self._ends)
 
     @property
@@ -102,6 +124,7 @@ class _World:
         """Nothing runs, and nothing more will happen."""
         return (
             not self._ends
+            and not self._following
             and self._next_arrival == len(self._arrivals)
             and self._next_fact == len(self._facts)
         )
@@ -109,39 +132,63 @@ class _World:
     def next_time(self) -> float:
         """When the next thing happens; infinite if nothing does."""
         now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
-        return self._ends[0][0] if self._ends and self._ends[0][0] < now else now
+        if self._following and self._following[0][0] < now:
+            now = self._following[0][0]
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            if not self.stopped or self._holds(ends[0]):
+                return ends[0][0]
+            heappop(ends)
+        return now
 
-    def run(self, job_id: str, now: float) -> None:
-        """Have a job that was started end when its duration is over."""
-        position = self._positions[job_id]
-        self._starts += 1
-        heappush(self._ends, (now + self._arrivals[position].duration, self._starts, position))
+    def _holds(self, end: tuple[float, int, str, int]) -> bool:
+        """Whether the attempt that was to end then still runs."""
+        job = self._jobs.get(end[2])
+        return job is not None and job.attempt == end[3] and job.stream is not None
+
+    def run(self, job_id: str) -> None:
+        """Have a job that was started or resized end when its work is done."""
+        job = self._jobs[job_id]
+        if job.stream is not None:  # it may have been preempted in the same pass
+            self._starts += 1
+            end = job.end(self._durations[job_id])
+            heappush(self._ends, (end, self._starts, job_id, job.attempt))
 
     def happen(self, now: float) -> list[Event]:
         """All that happens at this moment, ends first; predictors hear of it and are asked."""
         events: list[Event] = []
-        ends, arrivals, run_times, loads = self._ends, self._arrivals, self._run_times, self._loads
-        while ends and ends[0][0] == now:
-            position = heappop(ends)[2]
-            if position < 0:
-                events.append(JobFinished(now, self._earlier[position]))
-                continue
-            events.append(JobFinished(now, arrivals[position].job.id))
-            if run_times is not None:
-                run_times.finished(*arrivals[position])
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            end = heappop(ends)
+            if not self.stopped or self._holds(end):
+                self._finish(now, end[2], events)
         while self._fact_times[self._next_fact] == now:
             events.append(self._facts[self._next_fact])
             self._next_fact += 1
         while self._submits[self._next_arrival] == now:
-            job = arrivals[self._next_arrival].job
+            self._submit(now, self._arrivals[self._next_arrival].job, events)
             self._next_arrival += 1
-            estimate = 0.0 if run_times is None else run_times.run_time(job)
-            if loads is not None:
-                loads.submitted(now, job)
-            events.append(JobSubmitted(now, job, estimate))
-        if loads is not None and (updates := loads.changes(now)):
+        while self._following and self._following[0][0] == now:
+            self._submit(now, heappop(self._following)[2].job, events)
+        if self._loads is not None and (updates := self._loads.changes(now)):
             events.append(ForecastUpdated(now, updates))
         if self.wake == now:
             events.append(TimePassed(now))
             self.wake = inf
         return events
+
+    def _finish(self, now: float, job_id: str, events: list[Event]) -> None:
+        events.append(JobFinished(now, job_id))
+        if self._run_times is not None:
+            self._run_times.finished(self._jobs[job_id].job, self._durations[job_id])
+        if self._followers is not None:
+            for arrival in self._followers(now, job_id):
+                self._follow_ups += 1
+                self._durations[arrival.job.id] = arrival.duration
+                heappush(self._following, (arrival.job.submit, self._follow_ups, arrival))
+
+    def _submit(self, now: float, job: Job, events: list[Event]) -> None:
+        estimate = 0.0 if self._run_times is None else self._run_times.run_time(job)
+        if self._loads is not None:
+            self._loads.submitted(now, job)
+        events.append(JobSubmitted(now, job, estimate))

@@ -9,29 +9,65 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from sortedcontainers import SortedDict
+
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Options, Pool, Stream
 
 
 class JobState:
-    """A job that waits (`stream` is None) or runs."""
+    """A job that waits (`stream` is None) or runs.
 
-    __slots__ = ("job", "loans", "pool", "run_time", "sequence", "start", "stream", "width")
+    Work is counted in seconds of a run at the job's own width.
+    """
+
+    __slots__ = (
+        "attempt",
+        "done",
+        "job",
+        "loans",
+        "overhead",
+        "pool",
+        "run_time",
+        "sequence",
+        "speed",
+        "start",
+        "stream",
+        "width",
+    )
 
     def __init__(self, job: Job, pool: PoolState, run_time: float, sequence: int) -> None:
         """Take `run_time` as an estimate in seconds; `sequence` is the order of arrival."""
         self.job = job
         self.pool = pool
-        self.width = job.width
+        self.width = job.width  # GPUs that it runs on; its own number while it waits
         self.run_time = run_time
         self.sequence = sequence
         self.stream: Stream | None = None
-        self.start = 0.0
+        self.start = 0.0  # of the segment that runs, or ran last
         self.loans: dict[PoolState, int] = {}
+        self.attempt = 0  # segments so far
+        self.done = 0.0  # work of the segments before the one that runs
+        self.overhead = 0.0  # seconds at the start of this segment in which no work is done
+        self.speed = 1.0  # work a second
+
+    def work(self, now: float) -> float:
+        """Work done until now, in seconds at its own width."""
+        if self.stream is None:
+            return self.done
+        return self.done + max(0.0, now - self.start - self.overhead) * self.speed
+
+    def end(self, run_time: float) -> float:
+        """When its segment ends, if it has so much work in all and nothing comes between."""
+        return self.start + (self.overhead + max(0.0, run_time - self.done) / self.speed)
 
 
 class PoolState:
-    """A pool: its queue, what runs of it, what it lends. All counts are GPUs."""
+    """A pool: its queue, what runs of it, what it lends. All counts are GPUs.
+
+    Jobs that were preempted wait beside those that never ran: a queue that only grows at its end
+    costs half as much.
+    """
 
     __slots__ = (
         "dedicated",
@@ -44,6 +80,7 @@ class PoolState:
         "pending_width",
         "quota",
         "spare",
+        "stopped",
         "unused",
     )
 
@@ -58,13 +95,24 @@ class PoolState:
         self.lent_to: dict[str, JobState] = {}
         self.unused = pool.quota
         self.pending: OrderedDict[int, JobState] = OrderedDict()  # by order of arrival
-        self.pending_width = 0
+        self.stopped: SortedDict[int, JobState] = SortedDict()  # preempted, by order of arrival
+        self.pending_width = 0  # of both
         self.load = [0] * windows  # TotalNewLoad of each window
 
     @property
-    def head(self) -> JobState:
-        """The job that has waited longest; something must wait."""
-        return next(iter(self.pending.values()))
+    def head(self) -> JobState | None:
+        """Of the jobs that wait, the one that came first."""
+        first = next(iter(self.pending.values()), None)
+        if self.stopped:
+            stopped: JobState = self.stopped.peekitem(0)[1]
+            if first is None or stopped.sequence < first.sequence:
+                return stopped
+        return first
+
+    def waiting(self) -> list[JobState]:
+        """All that wait, in order of arrival. O(n)."""
+        both = [*self.pending.values(), *self.stopped.values()]
+        return sorted(both, key=lambda job: job.sequence) if self.stopped else both
 
     @property
     def ratio(self) -> float:
@@ -80,9 +128,14 @@ class PoolState:
         """Assert that queue, allocations and loans fit together."""
         assert 0 <= self.quota <= MAX_QUOTA, self.name
         assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
-        assert self.pending_width == sum(w.width for w in self.pending.values()), self.name
-        assert all(w.stream is None and w.pool is self for w in self.pending.values()), self.name
+        waiting = self.waiting()
+        assert self.pending_width == sum(w.width for w in waiting), self.name
+        assert all(w.stream is None and w.pool is self for w in waiting), self.name
+        assert all(w.width == w.job.width for w in waiting), self.name
         assert list(self.pending) == sorted(self.pending), self.name
+        assert all(self.pending[i].sequence == i for i in self.pending), self.name
+        assert all(self.stopped[i].sequence == i for i in self.stopped), self.name
+        assert all(w.attempt for w in self.stopped.values()), self.name
         assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
         assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
 
@@ -152,12 +205,13 @@ class State:
             pool.check()
         for group in self.groups:
             group.check()
-        waiting = [w for p in self.pools.values() for w in p.pending.values()]
+        waiting = [w for p in self.pools.values() for w in p.waiting()]
         assert len(waiting) == self.waiting, "waiting jobs"
         assert all(self.jobs.get(w.job.id) is w for w in waiting), "a waiting job is not known"
         dedicated = dict.fromkeys(self.pools.values(), 0)
         spare = dict.fromkeys(self.pools.values(), 0)
         for state in self.jobs.values():
+            assert state.done >= 0.0 < state.speed, state.job.id
             if state.stream is Stream.DEDICATED:
                 dedicated[state.pool] += state.width
                 assert not state.loans, state.job.id
@@ -167,7 +221,12 @@ class State:
                 assert all(p.group is state.pool.group for p in state.loans), state.job.id
                 assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
             else:
-                assert state.pool.pending.get(state.sequence) is state, state.job.id
+                queue = (
+                    state.pool.pending
+                    if state.sequence in state.pool.pending
+                    else state.pool.stopped
+                )
+                assert queue.get(state.sequence) is state, state.job.id
         for pool in self.pools.values():
             assert pool.dedicated == dedicated[pool], pool.name
             assert pool.spare == spare[pool], pool.name

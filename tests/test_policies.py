@@ -108,11 +108,8 @@ class ShortestFirst(GlobalSsf):
 class ShortestFirstInPool(Ssf):
     """The same in each pool."""
 
-    def submitted(self, job):
-        self._queues[job.pool].add((job.run_time, job.sequence))
-
-    def left(self, job):
-        self._queues[job.pool].remove((job.run_time, job.sequence))
+    def rank(self, job):
+        return job.run_time, job.sequence, job.job.id
 
 
 class FirstNameFirst(MaxMin):

@@ -14,7 +14,8 @@ from replay import figures
 from replay.figures import TIMES
 from replay.limits import POINTS_DRAWN, POOLS_DRAWN
 from replay.report import Replayed, around, hours, speed, time_lines, write_report
-from replay.run import Loan, Result, Schedule, Settings
+from replay.run import Settings
+from replay.schedule import Loan, Result, Schedule
 from replay.summary import summarize
 from replay.text import NONE
 from replay.trace import PoolTable, Trace

@@ -1,7 +1,7 @@
 """The policies, one file each, and what they have in common.
 
-A policy proposes; `sia.commit` re-checks and starts. It hears of each job that joins or leaves a
-queue, reads the state, and yields proposals; after each yield the state shows the start.
+A policy proposes; `sia.commit` re-checks and does it. It hears of each job that joins or leaves a
+queue, reads the state, and yields proposals; after each yield the state shows the change.
 """
 
 from __future__ import annotations
@@ -15,23 +15,42 @@ from sia.state import JobState, PoolState, State
 
 
 class Needs(NamedTuple):
-    """What a policy must be given to decide."""
+    """What a policy must be given to decide, and be able to do."""
 
     run_times: bool = False
     loads: bool = False
     future: bool = False
+    preemption: bool = False
+    """That jobs may be stopped, go on later, or change their width: they run in segments."""
 
 
 class Start(NamedTuple):
-    """The proposal to start a waiting job now."""
+    """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0."""
 
     job: JobState
     stream: Stream
     reason: str
+    width: int = 0
 
 
-Proposal = Start | float
-"""A start, or a time (seconds) at which to be asked again even if nothing happens."""
+class Preempt(NamedTuple):
+    """The proposal to stop a running job, which then waits again with the work it has done."""
+
+    job: JobState
+    reason: str
+
+
+class Resize(NamedTuple):
+    """The proposal to go on with a running job on another number of GPUs."""
+
+    job: JobState
+    width: int
+    stream: Stream
+    reason: str
+
+
+Proposal = Start | Preempt | Resize | float
+"""A change, or a time (seconds) at which to be asked again even if nothing happens."""
 
 
 class Policy:
@@ -51,13 +70,13 @@ class Policy:
         state.dirty.update(dict.fromkeys(state.pools.values()))  # all is news to this policy
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its pool's queue."""
+        """A job joined its pool's queue: it is new, or was preempted."""
 
     def left(self, job: JobState) -> None:
         """A job left its queue: it was started or cancelled."""
 
     def finished(self, job: JobState) -> None:
-        """A running job ended."""
+        """A running job ended; its `stream` is still the one that it ran in."""
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
         """The future is known from now on."""

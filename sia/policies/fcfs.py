@@ -14,5 +14,5 @@ class Fcfs(Policy):
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start heads of the pools that changed. O(1) a start."""
         for pool in self.state.dirty:
-            while pool.pending and pool.dedicated + (head := pool.head).width <= pool.quota:
+            while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")

@@ -44,9 +44,9 @@ class GlobalSsf(Policy):
     def check(self) -> None:
         """Every waiting job stands in its group's queue once."""
         for group, queue in self._queues.items():
-            waiting = [job for pool in group.pools for job in pool.pending.values()]
+            waiting = [job for pool in group.pools for job in pool.waiting()]
             assert list(queue) == sorted(map(_rank, waiting)), group.name
 
 
 def _rank(job: JobState) -> tuple[float, int, str]:
-    return job.run_time * job.width, job.sequence, job.job.id
+    return job.run_time * job.job.width, job.sequence, job.job.id

@@ -26,19 +26,21 @@ class MaxMin(Policy):
         for group in self.state.dirty_groups():
             lineup = self._lineups[group]
             while (first := lineup.first()) is not None:
-                job = first.head
-                yield Start(job, stream_of(first, job.width), "least allocation of its group")
+                head = first.head
+                assert head is not None, "a pool without a head is not lined up"
+                yield Start(head, stream_of(first, head.width), "least allocation of its group")
                 self._line_up(first)
 
     def _line_up(self, pool: PoolState) -> None:
         lineup = self._lineups[pool.group]
-        if pool.pending:
-            lineup.put(pool, pool.head.width)
-        else:
+        head = pool.head
+        if head is None:
             lineup.drop(pool)
+        else:
+            lineup.put(pool, head.width)
 
     def check(self) -> None:
         """Every head of pools that have not changed since the last pass is lined up."""
         for group, lineup in self._lineups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
-                lineup.check({p: p.head.width for p in group.pools if p.pending})
+                lineup.check({p: head.width for p in group.pools if (head := p.head)})

@@ -99,7 +99,9 @@ class Sia(Policy):
         for group in groups:
             own = self._groups[group]
             while (first := own.lineup.first()) is not None:
-                yield Start(first.head, Stream.DEDICATED, "head of its pool, within quota")
+                head = first.head
+                assert head is not None, "a pool without a head is not lined up"
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(first)
             narrowest = 0  # of all jobs that would be gone within the window
             for window, widths in enumerate(own.widths):
@@ -119,8 +121,9 @@ class Sia(Policy):
         """ReserveResourcesForFuture, for every window, and whether the head may start."""
         own = self._groups[pool.group]
         unused_quota = pool.quota - pool.dedicated
-        if pool.pending and (width := pool.head.width) <= unused_quota:
-            own.lineup.put(pool, width)
+        head = pool.head
+        if head is not None and head.width <= unused_quota:
+            own.lineup.put(pool, head.width)
         else:
             own.lineup.drop(pool)
         unused_quota = max(0, unused_quota)
@@ -159,7 +162,7 @@ class Sia(Policy):
         """Queues, counts and sums agree with the state."""
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
-                heads = {p: p.head.width for p in group.pools if p.pending}
+                heads = {p: head.width for p in group.pools if (head := p.head)}
                 unused = {p: p.quota - p.dedicated for p in group.pools}
                 own.lineup.check({p: w for p, w in heads.items() if w <= unused[p]})
             for window in range(len(self._windows)):

@@ -18,25 +18,29 @@ class Ssf(Policy):
 
     def attach(self, state: State) -> None:
         """Keep each pool's queue in order of service; ties go to who came first."""
-        self._queues: dict[PoolState, SortedList[tuple[float, int]]] = {
+        self._queues: dict[PoolState, SortedList[tuple[float, int, str]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
         super().attach(state)
 
+    def rank(self, job: JobState) -> tuple[float, int, str]:
+        """Who is before whom in a queue."""
+        return job.run_time * job.job.width, job.sequence, job.job.id
+
     def submitted(self, job: JobState) -> None:
         """O(log n) in the pool's queue."""
-        self._queues[job.pool].add((job.run_time * job.width, job.sequence))
+        self._queues[job.pool].add(self.rank(job))
 
     def left(self, job: JobState) -> None:
         """O(log n) in the pool's queue."""
-        self._queues[job.pool].remove((job.run_time * job.width, job.sequence))
+        self._queues[job.pool].remove(self.rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start the least service of the pools that changed."""
         for pool in self.state.dirty:
             queue = self._queues[pool]
             while queue:
-                job = pool.pending[queue[0][1]]
+                job = self.state.jobs[queue[0][2]]
                 if pool.dedicated + job.width > pool.quota:
                     break
                 yield Start(job, Stream.DEDICATED, "least service of its pool, within quota")
@@ -44,4 +48,4 @@ class Ssf(Policy):
     def check(self) -> None:
         """Every waiting job stands in its queue once."""
         for pool, queue in self._queues.items():
-            assert sorted(sequence for _, sequence in queue) == list(pool.pending), pool.name
+            assert list(queue) == sorted(map(self.rank, pool.waiting())), pool.name

@@ -1,0 +1,190 @@
+"""What became of the jobs: a schedule, and how it is written down while the core runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from replay.trace import Trace
+from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.events import JobFinished
+from sia.model import Stream
+from sia.playout import Instant
+
+
+class Loan(NamedTuple):
+    """GPUs of `donor` that a spare job used for a while; `donor` may be the job's own pool."""
+
+    job_id: str
+    donor: str
+    gpus: int
+    start: float
+    end: float
+
+
+class Segment(NamedTuple):
+    """A time in which a job that is preempted or resized ran without a change."""
+
+    job_id: str
+    start: float
+    end: float
+    width: int
+    spare: bool
+
+
+class Run(NamedTuple):
+    """A time in which the job at that position of the trace ran without a change."""
+
+    position: int
+    start: float
+    end: float
+    width: int
+    spare: bool
+
+
+@dataclass
+class Schedule:
+    """What became of every job under one policy: by position in the trace, seconds.
+
+    A job that is preempted or resized runs in segments, from the first one's start to the last
+    one's end; `segments` is None under policies that run every job to completion.
+    """
+
+    policy: str
+    starts: list[float | None]
+    ends: list[float | None]
+    spare: list[bool]
+    loans: list[Loan] = field(default_factory=list)
+    segments: list[Segment] | None = None
+    peak_gpus: int = 0
+    instants: int = 0
+    seconds: float = 0.0
+    """From the first event to the last decision, on the wall."""
+
+    def runs(self, trace: Trace) -> Iterator[Run]:
+        """Who runs when and how wide; jobs that never end are left out."""
+        if self.segments is not None:
+            positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+            for job_id, start, end, width, spare in self.segments:
+                yield Run(positions[job_id], start, end, width, spare)
+            return
+        for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
+            if begun is not None and ended is not None:
+                yield Run(i, begun, ended, trace.arrivals[i].job.width, self.spare[i])
+
+
+class Recorder:
+    """Writes down who runs when, and opens and closes loans and segments."""
+
+    def __init__(self, label: str, trace: Trace, *, segments: bool) -> None:
+        """Expect the jobs of `trace`; with `segments`, jobs that are preempted or resized."""
+        jobs = len(trace.arrivals)
+        self._arrivals = trace.arrivals
+        self._positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+        self._widths = [arrival.job.width for arrival in trace.arrivals]
+        self._running = 0  # GPUs
+        self.schedule = Schedule(label, [None] * jobs, [None] * jobs, [False] * jobs)
+        if segments:
+            self.schedule.segments = []
+        self.ended = 0
+        self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
+        self._segments: dict[str, tuple[float, int, bool]] = {}  # job: since, GPUs, spare
+
+    def take(self, instant: Instant) -> None:
+        """Write down what happened at one moment."""
+        now, events, decisions = instant
+        schedule, positions = self.schedule, self._positions
+        schedule.instants += 1
+        for event in events:
+            if type(event) is JobFinished:
+                self.ended += 1
+                position = positions[event.job_id]
+                self._running -= self._widths[position]
+                schedule.ends[position] = now
+                if event.job_id in self._lent:
+                    self._close_loans(event.job_id, now)
+                if event.job_id in self._segments:
+                    self._close_segment(event.job_id, now)
+        if decisions:
+            self._carry_out(decisions, now)
+        if self._running > schedule.peak_gpus:  # noqa: PLR1730  three times as fast as max()
+            schedule.peak_gpus = self._running
+
+    def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            if type(decision) is StartJob:
+                self._start(decision, now)
+            elif type(decision) is PreemptJob:
+                self._stop(decision.job_id, now)
+            elif type(decision) is ResizeJob:
+                self._stop(decision.job_id, now)
+                self._go_on(decision, now)
+            elif type(decision) is MoveLoan:
+                self._move(decision, now)
+            elif type(decision) is Refused:
+                label = self.schedule.policy
+                raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
+
+    def _start(self, start: StartJob, now: float) -> None:
+        schedule, position = self.schedule, self._positions[start.job_id]
+        if schedule.segments is not None:
+            if schedule.starts[position] is None:
+                schedule.starts[position] = now
+            self._go_on(start, now)
+            return
+        self._running += self._widths[position]
+        schedule.starts[position] = now
+        if start.stream is Stream.SPARE:
+            schedule.spare[position] = True
+            self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
+
+    def _go_on(self, start: StartJob | ResizeJob, now: float) -> None:
+        """Open a segment; a job that ever borrows counts as spare."""
+        position, spare = self._positions[start.job_id], start.stream is Stream.SPARE
+        width = start.width or self._arrivals[position].job.width
+        self._widths[position] = width
+        self._running += width
+        self._segments[start.job_id] = (now, width, spare)
+        if spare:
+            self.schedule.spare[position] = True
+            self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
+
+    def _stop(self, job_id: str, now: float) -> None:
+        self._running -= self._segments[job_id][1]
+        self._close_segment(job_id, now)
+        if job_id in self._lent:
+            self._close_loans(job_id, now)
+
+    def _close_segment(self, job_id: str, now: float) -> None:
+        since, width, spare = self._segments.pop(job_id)
+        assert self.schedule.segments is not None, "a segment of a policy that has none"
+        if now > since:
+            self.schedule.segments.append(Segment(job_id, since, now, width, spare))
+
+    def _move(self, move: MoveLoan, now: float) -> None:
+        donors = self._lent[move.job_id]
+        left = self._close(move.job_id, move.previous, now) - move.gpus
+        if left:
+            donors[move.previous] = (left, now)
+        more = self._close(move.job_id, move.donor, now) if move.donor in donors else 0
+        donors[move.donor] = (more + move.gpus, now)
+
+    def _close_loans(self, job_id: str, now: float) -> None:
+        for donor in [*self._lent[job_id]]:
+            self._close(job_id, donor, now)
+        del self._lent[job_id]
+
+    def _close(self, job_id: str, donor: str, now: float) -> int:
+        gpus, since = self._lent[job_id].pop(donor)
+        if now > since:
+            self.schedule.loans.append(Loan(job_id, donor, gpus, since, now))
+        return gpus
+
+
+class Result(NamedTuple):
+    """A schedule, the log that it is of, and what FCFS makes of the same log."""
+
+    trace: Trace
+    baseline: Schedule
+    schedule: Schedule
