@@ -148,7 +148,7 @@ class Committer:
     def _begin(self, job: JobState, now: float) -> None:
         """Open a segment on the GPUs that the job has been given."""
         job.start = now
-        if job.attempt:
+        if job.done:  # else there is nothing to go on with
             job.overhead = self._state.options.resume_cost
         job.attempt += 1
         if job.width != job.job.width:

@@ -32,3 +32,11 @@ lends to it, and finite, so that events are JSON."""
 
 NEVER = 1e18
 """Seconds, the virtual start of a job that the baseline never starts; finite as well."""
+
+LAS_THRESHOLDS = (3600.0, 36000.0)
+"""GPU-seconds: three queues, for jobs of up to one GPU-hour, up to ten, and the rest. On Philly
+seven jobs in ten never leave the first queue, and one in nine reaches the last."""
+
+LAS_PROMOTE = 8.0
+"""Waits of less than eight times its run do not promote a job: a lower number turns queues into
+turns."""

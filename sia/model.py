@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from sia.limits import TICK, WINDOWS
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, TICK, WINDOWS
 
 
 class Stream(Enum):
@@ -99,6 +99,10 @@ class Options(Struct, frozen=True):
     """Pools with a higher number are offered spare GPUs first; 0 where not named."""
     resume_cost: float = 0.0
     """Seconds that a job does no work when it goes on after a preemption or a change of width."""
+    las_thresholds: tuple[float, ...] = LAS_THRESHOLDS
+    """GPU-seconds after which a job leaves each but the last of LAS's queues, ascending."""
+    las_promote: float = LAS_PROMOTE
+    """A job that waits so many times as long as it has run goes back to LAS's first queue."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds): for that window the pool reserves all of its unused
     quota; it goes on borrowing."""

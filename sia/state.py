@@ -109,6 +109,11 @@ class PoolState:
                 return stopped
         return first
 
+    def waits(self, sequence: int) -> JobState:
+        """The waiting job of that sequence number. O(1)."""
+        job = self.pending.get(sequence)
+        return self.stopped[sequence] if job is None else job
+
     def waiting(self) -> list[JobState]:
         """All that wait, in order of arrival. O(n)."""
         both = [*self.pending.values(), *self.stopped.values()]

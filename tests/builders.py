@@ -8,8 +8,8 @@ from typing import NamedTuple
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import SlidingMaximum
 from sia import Core, Job, Options, Pool
-from sia.decisions import Decision, MoveLoan, Refused, StartJob
-from sia.events import FutureRevealed, PoolChanged
+from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.events import FutureRevealed, JobFinished, PoolChanged
 from sia.forecasts import Loads
 from sia.model import FutureJob
 from sia.playout import Arrival, play
@@ -185,3 +185,44 @@ def _random_jobs(rng: Random, pool: Pool) -> list[Arrival]:
         job(f"{pool.name}{i}").gpus(width).pool(pool.name).at(rng.choice(bursts)).runs(duration)
         for i, (width, duration) in enumerate(zip(widths, durations, strict=True))
     ]
+
+
+def play_segments(
+    policy: type[Policy],
+    owned: Sequence[Pool],
+    arrivals: Sequence[Arrival],
+    *,
+    options: Options = SMALL,
+    quotas: Sequence[PoolChanged] = (),
+    checked: bool = False,
+) -> dict[str, list[tuple[float, float, int]]]:
+    """Play a story with true run times: from when until when each job ran on how many GPUs."""
+    core = Core(owned, policy(), options)
+    durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+    widths = {arrival.job.id: arrival.job.width for arrival in arrivals}
+    segments: dict[str, list[tuple[float, float, int]]] = {}
+    running: dict[str, tuple[float, int]] = {}
+
+    def stop(job_id: str, now: float) -> None:
+        start, width = running.pop(job_id)
+        if now > start:
+            segments.setdefault(job_id, []).append((start, now, width))
+
+    for now, events, decisions in play(
+        core, arrivals, run_times=PerfectRunTimes(durations), facts=quotas
+    ):
+        for event in events:
+            if isinstance(event, JobFinished):
+                stop(event.job_id, now)
+        for decision in decisions:
+            assert not isinstance(decision, Refused), decision
+            if isinstance(decision, PreemptJob | ResizeJob):
+                stop(decision.job_id, now)
+            if isinstance(decision, StartJob | ResizeJob):
+                assert decision.job_id not in running, f"{decision.job_id} runs already"
+                running[decision.job_id] = now, decision.width or widths[decision.job_id]
+        if checked:
+            core.check()
+    core.check()
+    assert not running
+    return segments

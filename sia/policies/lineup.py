@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from sia.state import GroupState, PoolState
+
+
+def _ratio(pool: PoolState) -> tuple[float, str]:
+    return pool.ratio, pool.name
 
 
 class Lineup:
@@ -35,8 +41,8 @@ class Lineup:
             if not self._widths[width]:
                 del self._widths[width]
 
-    def first(self) -> PoolState | None:
-        """The least ratio, ties by name, of the pools whose head fits in what is idle.
+    def first(self, by: Callable[[PoolState], Any] = _ratio) -> PoolState | None:
+        """The least `by`, a ratio with ties by name, of the pools whose head fits in what is idle.
 
         O(pools lined up) if there is one.
         """
@@ -44,7 +50,7 @@ class Lineup:
         if not self._widths or min(self._widths) > idle:
             return None
         fitting = [pool for pool, width in self._heads.items() if width <= idle]
-        return min(fitting, key=lambda p: (p.ratio, p.name)) if len(fitting) > 1 else fitting[0]
+        return min(fitting, key=by) if len(fitting) > 1 else fitting[0]
 
     def check(self, expected: dict[PoolState, int]) -> None:
         """Assert that these heads, and no others, are lined up."""

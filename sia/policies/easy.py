@@ -1,0 +1,102 @@
+"""EASY backfill in each pool, no sharing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from sortedcontainers import SortedList
+
+from sia.earliest import Earliest
+from sia.model import Stream
+from sia.policies import Needs, Policy, Proposal, Start
+from sia.state import JobState, PoolState, State
+
+
+class Easy(Policy):
+    """First come, first served; others go ahead if the head, by the estimates, starts no later.
+
+    The head is promised the instant at which enough will have ended. A later job may start if it
+    will be gone by then, or if it runs on GPUs that the head leaves over.
+    """
+
+    needs = Needs(run_times=True)
+
+    def attach(self, state: State) -> None:
+        """Keep each pool's queue by width, and what runs of it by when it should end."""
+        self._queues: dict[PoolState, dict[int, Earliest]] = {p: {} for p in state.pools.values()}
+        self._running: dict[PoolState, SortedList[tuple[float, int, int]]] = {
+            pool: SortedList() for pool in state.pools.values()
+        }
+        super().attach(state)
+        for job in state.jobs.values():
+            if job.stream is not None:
+                self._running[job.pool].add(_end(job))
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n) in the pool's queue."""
+        queue = self._queues[job.pool].setdefault(job.width, Earliest())
+        queue.add(job.sequence, job.run_time)
+
+    def left(self, job: JobState) -> None:
+        """O(log n) in the pool's queue."""
+        queue = self._queues[job.pool][job.width]
+        queue.remove(job.sequence)
+        if not queue:
+            del self._queues[job.pool][job.width]
+        if job.stream is not None:
+            self._running[job.pool].add(_end(job))
+
+    def finished(self, job: JobState) -> None:
+        """O(log n) in what runs of the pool."""
+        self._running[job.pool].remove(_end(job))
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Start heads, then whoever does not delay the next one, in order of arrival."""
+        for pool in self.state.dirty:
+            while (head := pool.head) is not None:
+                free = pool.quota - pool.dedicated
+                if head.width <= free:
+                    yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                    continue
+                job = self._backfill(pool, head, free, now)
+                if job is None:
+                    break
+                yield Start(job, Stream.DEDICATED, "does not delay the head of its pool")
+
+    def _backfill(self, pool: PoolState, head: JobState, free: int, now: float) -> JobState | None:
+        """The first job that may go before the head. O(different widths · log n + head's width)."""
+        fitting = [(width, queue) for width, queue in self._queues[pool].items() if width <= free]
+        if not fitting:
+            return None
+        promised, extra = self._promise(pool, head, free, now)
+        first: int | None = None
+        for width, queue in fitting:
+            sequence = queue.first(inf if width <= extra else promised - now)
+            if sequence is not None and (first is None or sequence < first):
+                first = sequence
+        return None if first is None else pool.waits(first)
+
+    def _promise(self, pool: PoolState, head: JobState, free: int, now: float) -> tuple[float, int]:
+        """When the head can start if all run as estimated, and the GPUs it then leaves over."""
+        promised = inf  # if it never can, it holds nobody up
+        for end, _, width in self._running[pool]:
+            if end > promised:
+                break
+            free += width
+            if free >= head.width and promised == inf:
+                promised = max(end, now)
+        return promised, free - head.width
+
+    def check(self) -> None:
+        """Queues and ends are those of the state."""
+        for pool, queues in self._queues.items():
+            assert sum(map(len, queues.values())) == len(pool.waiting()), pool.name
+            for queue in queues.values():
+                queue.check()
+        running = sum(map(len, self._running.values()))
+        assert running == len(self.state.jobs) - self.state.waiting
+
+
+def _end(job: JobState) -> tuple[float, int, int]:
+    return job.end(job.run_time), job.sequence, job.width

@@ -1,0 +1,243 @@
+"""Elastic max-min: GPUs are dealt evenly between pools and between jobs, anew at every change.
+
+Pools get GPUs one by one, each to the pool with the least allocation / quota whose jobs can use one
+more. Inside a pool jobs are admitted in order of arrival as long as their least widths fit in its
+share; what is left goes one by one to the admitted job with the fewest GPUs that can use one more.
+A job that says nothing runs on 1 GPU up to its width; one whose pool's share no longer has room for
+its least width is preempted. How fast a job runs on its GPUs is its demand (linear by default).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sortedcontainers import SortedDict
+
+from sia.model import Stream
+from sia.policies import Needs, Policy, Preempt, Proposal, Resize, Start, stream_of
+from sia.state import GroupState, JobState, PoolState, State
+
+
+class ElasticMaxMin(Policy):
+    """A pass costs O(pools + admitted jobs that can change their width), in groups that changed."""
+
+    needs = Needs(preemption=True)
+    shares = True
+
+    def attach(self, state: State) -> None:
+        """Take all jobs, running ones included, into their pools' lines."""
+        self._lines = {pool: _Line() for pool in state.pools.values()}
+        for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
+            if job.stream is not None:
+                self._lines[job.pool].join(job)
+        super().attach(state)
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n); one that was preempted is in its line already."""
+        self._lines[job.pool].join(job)
+
+    def left(self, job: JobState) -> None:
+        """O(log n); one that was started stays in its line."""
+        if job.stream is None:
+            self._lines[job.pool].leave(job)
+
+    def finished(self, job: JobState) -> None:
+        """O(log n)."""
+        self._lines[job.pool].leave(job)
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Take GPUs from who has more than its share, then give them to who has less."""
+        for group in self.state.dirty_groups():
+            wanted: list[tuple[JobState, int]] = []
+            for pool, gpus in deal(group, {p: self._lines[p].demand for p in group.pools}).items():
+                line = self._lines[pool]
+                if gpus != line.share or pool in self.state.dirty:
+                    wanted += line.deal(gpus)
+            more = []
+            for job, width in wanted:
+                if not width:
+                    yield Preempt(job, "the share of its pool has shrunk")
+                elif job.stream is not None and width < job.width:
+                    yield self._resize(job, width)
+                else:
+                    more.append((job, width))
+            for job, width in more:
+                if width - (0 if job.stream is None else job.width) > job.pool.idle:
+                    self._lines[job.pool].owe(job)  # a pool that shrank keeps what it gave up
+                    continue
+                if job.stream is not None:
+                    yield self._resize(job, width)
+                else:
+                    stream = stream_of(job.pool, width)
+                    own = 0 if width == job.job.width else width
+                    yield Start(job, stream, "its share of all GPUs", own)
+
+    def _resize(self, job: JobState, width: int) -> Resize:
+        used = job.width if job.stream is Stream.DEDICATED else 0
+        return Resize(job, width, stream_of(job.pool, width - used), "its share of all GPUs")
+
+    def check(self) -> None:
+        """Every job stands in its pool's line."""
+        for pool, line in self._lines.items():
+            line.check([job for job in self.state.jobs.values() if job.pool is pool])
+
+
+def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int]:
+    """GPUs of each pool: the next one always goes to the least allocation / quota, ties by name.
+
+    O(pools · log pools). A pool without quota is served when nobody else wants more.
+    """
+    left = group.quota
+    shares = dict.fromkeys(group.pools, 0)
+    # Who wants least of its quota is satisfied first.
+    owners = [pool for pool in group.pools if pool.quota and demand[pool]]
+    owners.sort(key=lambda pool: demand[pool] / pool.quota)
+    quota = sum(pool.quota for pool in owners)
+    for i, pool in enumerate(owners):
+        if demand[pool] * quota > left * pool.quota:
+            _deal_rest(owners[i:], left, quota, shares)
+            left = 0
+            break
+        shares[pool] = demand[pool]
+        left -= demand[pool]
+        quota -= pool.quota
+    for pool in group.pools:
+        if not pool.quota:
+            shares[pool] = min(left, demand[pool])
+            left -= shares[pool]
+    return shares
+
+
+def _deal_rest(pools: list[PoolState], gpus: int, quota: int, shares: dict[PoolState, int]) -> None:
+    """All of these pools want more than their part of `gpus`, by quota; fractions in turn."""
+    for pool in pools:
+        shares[pool] = gpus * pool.quota // quota
+    left = gpus - sum(shares[pool] for pool in pools)
+    turns = sorted(pools, key=lambda pool: (shares[pool] / pool.quota, pool.name))
+    for pool in turns[:left]:
+        shares[pool] += 1
+
+
+class _Line:
+    """A pool's jobs in order of arrival: first those that are admitted, then the others."""
+
+    def __init__(self) -> None:
+        self.demand = 0  # GPUs that all jobs together could use
+        self.share = 0
+        self._admitted: SortedDict[int, JobState] = SortedDict()
+        self._others: SortedDict[int, JobState] = SortedDict()
+        self._least = 0  # of the admitted
+        self._flexible: SortedDict[int, JobState] = SortedDict()  # admitted, can change width
+        self._rigid = 0  # GPUs of the other admitted
+        self._kinds: Counter[tuple[int, int]] = Counter()  # widths of the flexible
+        self._news: dict[int, JobState] = {}  # admitted or dismissed since widths were last dealt
+
+    def join(self, job: JobState) -> None:
+        if job.sequence in self._admitted or job.sequence in self._others:
+            return
+        self.demand += _most(job)
+        self._others[job.sequence] = job
+
+    def leave(self, job: JobState) -> None:
+        self.demand -= _most(job)
+        if job.sequence in self._admitted:
+            self._dismiss(job)
+        del self._others[job.sequence]
+        self._news.pop(job.sequence, None)
+
+    def owe(self, job: JobState) -> None:
+        self._news[job.sequence] = job
+        self.share = -1  # deal again, whatever happens next
+
+    def deal(self, share: int) -> list[tuple[JobState, int]]:
+        """Who is to run on other widths from now on, and on which; 0 is to wait."""
+        self.share = share
+        while self._admitted and self._least > share:
+            self._dismiss(self._admitted.peekitem(-1)[1])
+        while self._others:
+            job = self._others.peekitem(0)[1]
+            if self._least + _least(job) > share:
+                break
+            self._admit(job)
+        changes = []
+        for job in self._news.values():
+            if job.sequence in self._others:
+                if job.stream is not None:
+                    changes.append((job, 0))
+            elif job.sequence not in self._flexible and job.stream is None:
+                changes.append((job, _least(job)))
+        self._news.clear()
+        return changes + self._dealt(share - self._rigid)
+
+    def _dealt(self, gpus: int) -> list[tuple[JobState, int]]:
+        """The flexible jobs whose width changes: all have `level`, and the first ones one more."""
+        level = self._level(gpus)
+        extra = gpus - sum(n * _clamp(level, kind) for kind, n in self._kinds.items())
+        changes = []
+        for job in self._flexible.values():
+            least, most = _least(job), _most(job)
+            width = _clamp(level, (least, most))
+            if extra and least <= level < most:
+                width += 1
+                extra -= 1
+            if job.stream is None or width != job.width:
+                changes.append((job, width))
+        return changes
+
+    def _level(self, gpus: int) -> int:
+        """The highest width that all flexible jobs can have, within their own limits."""
+        low, high = 0, max((most for _, most in self._kinds), default=0)
+        while low < high:
+            level = (low + high + 1) // 2
+            if sum(n * _clamp(level, kind) for kind, n in self._kinds.items()) <= gpus:
+                low = level
+            else:
+                high = level - 1
+        return low
+
+    def _admit(self, job: JobState) -> None:
+        del self._others[job.sequence]
+        self._admitted[job.sequence] = self._news[job.sequence] = job
+        least, most = _least(job), _most(job)
+        self._least += least
+        if least == most:
+            self._rigid += least
+        else:
+            self._flexible[job.sequence] = job
+            self._kinds[least, most] += 1
+
+    def _dismiss(self, job: JobState) -> None:
+        del self._admitted[job.sequence]
+        self._others[job.sequence] = self._news[job.sequence] = job
+        least, most = _least(job), _most(job)
+        self._least -= least
+        if least == most:
+            self._rigid -= least
+        else:
+            del self._flexible[job.sequence]
+            self._kinds[least, most] -= 1
+            if not self._kinds[least, most]:
+                del self._kinds[least, most]
+
+    def check(self, jobs: list[JobState]) -> None:
+        assert sorted([*self._admitted, *self._others]) == sorted(job.sequence for job in jobs)
+        assert self.demand == sum(map(_most, jobs))
+        admitted = self._admitted.values()
+        assert self._least == sum(map(_least, admitted))
+        assert self._rigid == sum(_least(job) for job in admitted if _least(job) == _most(job))
+        flexible = [job for job in admitted if _least(job) < _most(job)]
+        assert list(self._flexible.values()) == flexible
+        assert self._kinds == Counter((_least(job), _most(job)) for job in flexible)
+
+
+def _least(job: JobState) -> int:
+    return job.job.min_width or 1
+
+
+def _most(job: JobState) -> int:
+    return job.job.max_width or job.job.width
+
+
+def _clamp(level: int, kind: tuple[int, int]) -> int:
+    return min(max(level, kind[0]), kind[1])

@@ -1,0 +1,86 @@
+"""HiveD* without locality: own quota first, then whatever is idle, run to completion (§6.1)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from sia.model import Stream
+from sia.policies import Policy, Proposal, Start
+from sia.policies.lineup import Lineup
+from sia.state import GroupState, JobState, PoolState, State
+
+
+class HiveD(Policy):
+    """Heads start within their pool's quota; what is left idle goes to whoever came first and fits.
+
+    The star: as opportunistic jobs are not preempted here, an owner may find its GPUs taken.
+    """
+
+    shares = True
+
+    def attach(self, state: State) -> None:
+        """Line up heads within quota; keep each group's jobs by width, in order of arrival."""
+        self._lineups = {group: Lineup(group) for group in state.groups}
+        self._queues: dict[GroupState, dict[int, OrderedDict[int, JobState]]] = {
+            group: {} for group in state.groups
+        }
+        super().attach(state)
+
+    def submitted(self, job: JobState) -> None:
+        """O(1)."""
+        queues = self._queues[job.pool.group]
+        queues.setdefault(job.width, OrderedDict())[job.sequence] = job
+
+    def left(self, job: JobState) -> None:
+        """O(1)."""
+        queues = self._queues[job.pool.group]
+        del queues[job.width][job.sequence]
+        if not queues[job.width]:
+            del queues[job.width]
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Heads within quota first, then anybody, in the groups that changed."""
+        for pool in self.state.dirty:
+            self._line_up(pool)
+        for group in self.state.dirty_groups():
+            while (start := self._next(group)) is not None:
+                yield start
+                self._line_up(start.job.pool)
+
+    def _next(self, group: GroupState) -> Start | None:
+        """O(pools lined up) for a head, O(different widths) for anybody else."""
+        first = self._lineups[group].first(by=_arrival)
+        if first is not None:
+            head = first.head
+            assert head is not None, "a pool without a head is not lined up"
+            return Start(head, Stream.DEDICATED, "head of its pool, within quota")
+        fitting = [queue for width, queue in self._queues[group].items() if width <= group.idle]
+        if not fitting:
+            return None
+        job = min((next(iter(queue.values())) for queue in fitting), key=lambda j: j.sequence)
+        return Start(job, Stream.SPARE, "fits in what is idle")
+
+    def _line_up(self, pool: PoolState) -> None:
+        head = pool.head
+        if head is not None and pool.dedicated + head.width <= pool.quota:
+            self._lineups[pool.group].put(pool, head.width)
+        else:
+            self._lineups[pool.group].drop(pool)
+
+    def check(self) -> None:
+        """Every waiting job stands in its queue; every head within quota is lined up."""
+        for group, queues in self._queues.items():
+            queued = sorted(s for queue in queues.values() for s in queue)
+            waiting = [job for pool in group.pools for job in pool.waiting()]
+            assert queued == sorted(job.sequence for job in waiting), group.name
+            if not any(pool in self.state.dirty for pool in group.pools):
+                heads = {p: head.width for p in group.pools if (head := p.head)}
+                within = {p: w for p, w in heads.items() if p.dedicated + w <= p.quota}
+                self._lineups[group].check(within)
+
+
+def _arrival(pool: PoolState) -> int:
+    head = pool.head
+    assert head is not None, "a pool without a head is not lined up"
+    return head.sequence

@@ -1,0 +1,123 @@
+"""Tiresias' discretised 2D-LAS: least attained service first, in queues, with preemption.
+
+Service is GPU-seconds of work. A job enters the first queue, and the next one when it has attained
+that queue's threshold; inside a queue, first in, first out. Who waits `las_promote` times as long
+as it has run goes back to the first queue, and its service counts from 0 again. No run time is
+known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from sia.policies import Needs, Proposal
+from sia.policies.ranked import Ranked
+from sia.state import JobState, State
+
+
+@dataclass(slots=True)
+class _Life:
+    """Where a job stands: its queue, since when, and its work (seconds) when it was promoted."""
+
+    queue: int
+    entered: float
+    promoted_with: float
+
+
+class Las(Ranked):
+    """By queue, then by when a job entered it."""
+
+    needs = Needs(preemption=True)
+
+    def attach(self, state: State) -> None:
+        """Begin every job's life anew."""
+        self._thresholds = state.options.las_thresholds
+        self._lives: dict[str, _Life] = {}
+        self._timers: list[tuple[float, int, int, str]] = []  # when, sequence, attempt, job
+        for job in state.jobs.values():
+            self._lives[job.job.id] = _Life(self._queue_of(job, 0.0), job.start, 0.0)
+            if job.stream is not None:
+                self._expect_demotion(job)
+        super().attach(state)
+
+    def waiting_rank(self, job: JobState) -> Any:
+        """Queue, and when it entered it."""
+        life = self._lives[job.job.id]
+        return life.queue, life.entered
+
+    def running_key(self, job: JobState) -> Any:
+        """The same."""
+        return self.waiting_rank(job)
+
+    def running_rank(self, key: Any, width: int, now: float) -> Any:
+        """The same."""
+        return key
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n)."""
+        life = self._lives.get(job.job.id)
+        if life is None:
+            self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
+        elif life.queue:
+            ran = job.done - life.promoted_with
+            due = self.state.now + self.state.options.las_promote * ran
+            heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
+        super().submitted(job)
+
+    def left(self, job: JobState) -> None:
+        """O(log n)."""
+        super().left(job)
+        if job.stream is None:
+            del self._lives[job.job.id]
+        else:
+            self._expect_demotion(job)
+
+    def finished(self, job: JobState) -> None:
+        """O(log n)."""
+        super().finished(job)
+        del self._lives[job.job.id]
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Demote and promote who is due, decide, and ask to be woken for the next one."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            self._due(heappop(timers))
+        yield from super().propose(now)
+        while timers and not self._holds(timers[0]):
+            heappop(timers)
+        if timers and self.state.waiting:
+            yield timers[0][0]
+
+    def _due(self, timer: tuple[float, int, int, str]) -> None:
+        """Move a job to another queue; it entered it when that was due."""
+        if not self._holds(timer):
+            return
+        when, _, _, job_id = timer
+        job, life = self.state.jobs[job_id], self._lives[job_id]
+        life.entered = when
+        if job.stream is None:
+            life.queue, life.promoted_with = 0, job.done
+        else:
+            life.queue += 1
+            self._expect_demotion(job)
+        self.rerank(job)
+
+    def _holds(self, timer: tuple[float, int, int, str]) -> bool:
+        """Whether the job still runs (attempt above 0), or still waits (below), as it did then."""
+        job = self.state.jobs.get(timer[3])
+        return job is not None and timer[2] == (-job.attempt if job.stream is None else job.attempt)
+
+    def _expect_demotion(self, job: JobState) -> None:
+        life = self._lives[job.job.id]
+        if life.queue < len(self._thresholds):
+            threshold = self._thresholds[life.queue] / job.job.width
+            when = job.end(life.promoted_with + threshold)
+            heappush(self._timers, (when, job.sequence, job.attempt, job.job.id))
+
+    def _queue_of(self, job: JobState, promoted_with: float) -> int:
+        service = (job.done - promoted_with) * job.job.width
+        return bisect_right(self._thresholds, service)

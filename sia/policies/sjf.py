@@ -1,0 +1,14 @@
+"""Shortest job first in each pool, no sharing (§6.1, Baselines)."""
+
+from __future__ import annotations
+
+from sia.policies.ssf import Ssf
+from sia.state import JobState
+
+
+class Sjf(Ssf):
+    """The job with least run time, however wide, starts when it fits in quota; it blocks."""
+
+    def rank(self, job: JobState) -> tuple[float, int, str]:
+        """By run time; ties go to who came first."""
+        return job.run_time, job.sequence, job.job.id

@@ -1,0 +1,20 @@
+"""Shortest remaining service first over all pools of a group, with preemption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sia.policies.srtf import Srtf
+from sia.state import JobState
+
+
+class Srsf(Srtf):
+    """By remaining seconds · GPUs."""
+
+    def waiting_rank(self, job: JobState) -> Any:
+        """GPU-seconds, if it started now."""
+        return super().waiting_rank(job) * job.width
+
+    def running_rank(self, key: Any, width: int, now: float) -> Any:
+        """GPU-seconds until it should have ended."""
+        return (key - now) * width
