@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import StringIO
+from io import BytesIO
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,12 @@ Floats = NDArray[np.float64]
 
 WIDTH = 10.0
 """Inches of a picture; the page stretches it to its own width."""
+
+DPI = 150
+"""Of a PNG: 1,500 pixels across, sharp on a page and in slides."""
+
+SVG_METADATA: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+"""Nothing that changes from run to run."""
 
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -373,11 +379,22 @@ def _short(share: float) -> str:
     return f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
 
 
+def render(name: str, height: float, draw: Callable[[Figure], None], form: str = "svg") -> bytes:
+    """A picture as a file of its own, on white: `svg` or `png`; `height` is in inches."""
+    unsaid = SVG_METADATA if form == "svg" else {"Software": None}
+    return _saved(name, height, draw, format=form, metadata=unsaid, dpi=DPI)
+
+
 def _drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
+    saved = _saved(name, height, draw, format="svg", metadata=SVG_METADATA, transparent=True)
+    return _inline(saved.decode())
+
+
+def _saved(name: str, height: float, draw: Callable[[Figure], None], **options: Any) -> bytes:
     from matplotlib import rc_context, rcdefaults, rcParams  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    text = StringIO()
+    file = BytesIO()
     with rc_context(), warnings.catch_warnings():
         # The browser's fonts have the letters that matplotlib's own, used to measure, may lack.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -386,9 +403,8 @@ def _drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
         rcParams["svg.hashsalt"] = f"sia-{name}"
         figure = Figure(figsize=(WIDTH, height))
         draw(figure)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(text, format="svg", metadata=nothing, transparent=True)
-    return _inline(text.getvalue())
+        figure.savefig(file, **options)
+    return file.getvalue()
 
 
 def _inline(svg: str) -> str:
