@@ -25,3 +25,10 @@ add them (at 1e15 its step is an eighth of a second)."""
 
 MIN_DURATION = 1e-6
 """Seconds: below, times no longer show the difference, and speed-ups become infinite."""
+
+MAX_RESAMPLES = 1_000_000
+"""Times that `sia compare` draws the pairs anew: an interval's ends no longer move beyond it, and
+the means of each time are kept (40 bytes)."""
+
+DRAWN_AT_ONCE = 2**19
+"""Pairs drawn anew at once: some MB, however many times they are drawn."""
