@@ -135,7 +135,8 @@ def looks(policies: Iterable[str], baseline: str) -> dict[str, Look]:
     """A look for each policy, by its place; the baseline is grey."""
     others = [name for name in policies if name != baseline]
     chosen = {
-        name: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
+        # After each round through the colours the dashes have moved on by one.
+        name: Look(PALETTE[i % len(PALETTE)], DASHES[(i + i // len(PALETTE)) % len(DASHES)])
         for i, name in enumerate(others)
     }
     return {baseline: Look(GREY), **chosen}
@@ -205,7 +206,7 @@ def draw_speedups(speedups: Mapping[str, Floats], style: Mapping[str, Look]) -> 
     most = max([2.0, *(values[-1] * 1.3 for values in some.values())])
 
     def draw(figure: Figure) -> None:
-        axes = _axes(figure, left=0.075, right=0.98, bottom=0.135, top=0.965)
+        axes = axes_in(figure, left=0.075, right=0.98, bottom=0.135, top=0.965)
         axes.set_xscale("log")
         axes.set_xlim(least, most)
         axes.set_ylim(0, 102)
@@ -217,14 +218,14 @@ def draw_speedups(speedups: Mapping[str, Floats], style: Mapping[str, Look]) -> 
             spots = _spots(values)
             x = np.concatenate([values[:1], values[spots], [most]])
             y = np.concatenate([[0.0], (spots + 1) * (100 / len(values)), [100.0]])
-            _curve(axes, x, y, style[name], i)
-        ticks = _ticks(least, most)
+            curve(axes, x, y, style[name], i)
+        ticks = round_ticks(least, most)
         axes.set_xticks(ticks, [f"{tick:,.10g}{TIMES}" for tick in ticks], minor=False)
         axes.tick_params(axis="x", which="minor", labelbottom=False)
         axes.set_xlabel("speed-up: completion time alone / with the policy (log scale)")
         axes.set_ylabel("% of jobs with at most this speed-up")
 
-    return _drawn("speedups", 4.1, draw)
+    return drawn("speedups", 4.1, draw)
 
 
 def draw_slowdowns(
@@ -238,7 +239,7 @@ def draw_slowdowns(
     top_pct = max(100 * len(values) / measured[name] for name, values in some.items())
 
     def draw(figure: Figure) -> None:
-        axes = _axes(figure, left=0.09, right=0.98, bottom=0.155, top=0.965)
+        axes = axes_in(figure, left=0.09, right=0.98, bottom=0.155, top=0.965)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(least, most)
@@ -248,16 +249,16 @@ def draw_slowdowns(
             share = (len(values) - spots) * (100 / measured[name])
             x = np.concatenate([[least], values[spots], values[-1:]])
             y = np.concatenate([[share[0]], share, [floor_pct / 2]])
-            _curve(axes, x, y, style[name], i, falling=True)
+            curve(axes, x, y, style[name], i, falling=True)
         times = [(x, label) for x, label in DURATION_TICKS if least <= x <= most]
         axes.set_xticks([x for x, _ in times], [label for _, label in times], minor=False)
-        ticks = _ticks(*axes.get_ylim())
+        ticks = round_ticks(*axes.get_ylim())
         axes.set_yticks(ticks, [f"{tick:.10g} %" for tick in ticks], minor=False)
         axes.tick_params(which="minor", labelbottom=False, labelleft=False)
         axes.set_xlabel("later than in the baseline by at least … (log scale)")
         axes.set_ylabel("% of measured jobs (log scale)")
 
-    return _drawn("slowdowns", 3.4, draw)
+    return drawn("slowdowns", 3.4, draw)
 
 
 def draw_slowed_bars(
@@ -283,7 +284,7 @@ def draw_slowed_bars(
             axes.set_ylim(len(pools) - 0.4, -0.6)
             axes.tick_params(axis="y", length=0, labelleft=column == 0)
 
-    return _drawn("slowed", height, draw)
+    return drawn("slowed", height, draw)
 
 
 def _bars(axes: Axes, bar: SlowedBars, colour: str, wide: float) -> None:
@@ -331,7 +332,7 @@ def draw_time_line(line: TimeLine, number: int, warmup: float) -> str:
         for y, words in ((0.71, "GPUs of the pool"), (0.2725, "GPUs waiting\nor borrowed")):
             figure.text(0.02, y, words, rotation=90, ha="center", va="center", color="#333c44")
 
-    return _drawn(f"time{number}", 3.0, draw)
+    return drawn(f"time{number}", 3.0, draw)
 
 
 def plain(text: str, most: int) -> str:
@@ -340,11 +341,12 @@ def plain(text: str, most: int) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def _axes(figure: Figure, *, left: float, right: float, bottom: float, top: float) -> Axes:
+def axes_in(figure: Figure, *, left: float, right: float, bottom: float, top: float) -> Axes:
+    """Axes between these shares of the picture."""
     return figure.add_axes((left, bottom, right - left, top - bottom))
 
 
-def _curve(
+def curve(
     axes: Axes, x: Floats, y: Floats, look: Look, over: int, *, falling: bool = False
 ) -> None:
     """Draw a curve over so many others: thinner, so that all show where they fall together."""
@@ -366,7 +368,7 @@ def _spots(ordered: Floats) -> NDArray[np.int64]:
     return np.unique(np.concatenate([ranks, found]))
 
 
-def _ticks(least: float, most: float) -> list[float]:
+def round_ticks(least: float, most: float) -> list[float]:
     """Round numbers for a logarithmic axis: 1, 10, 100, or 1, 2, 5, 10 where it is short."""
     first, last = floor(log10(least)), floor(log10(most))
     step = max(1, ceil((last - first) / 10))
@@ -379,13 +381,16 @@ def _short(share: float) -> str:
     return f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
 
 
-def render(name: str, height: float, draw: Callable[[Figure], None], form: str = "svg") -> bytes:
+def render(
+    name: str, height: float, draw: Callable[[Figure], None], form: str = "svg", dpi: int = DPI
+) -> bytes:
     """A picture as a file of its own, on white: `svg` or `png`; `height` is in inches."""
     unsaid = SVG_METADATA if form == "svg" else {"Software": None}
-    return _saved(name, height, draw, format=form, metadata=unsaid, dpi=DPI)
+    return _saved(name, height, draw, format=form, metadata=unsaid, dpi=dpi)
 
 
-def _drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
+def drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
+    """A picture as a part of a page: inline SVG; `name` is unique in the page."""
     saved = _saved(name, height, draw, format="svg", metadata=SVG_METADATA, transparent=True)
     return _inline(saved.decode())
 

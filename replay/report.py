@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from replay import figures
 from replay.figures import TIMES, Floats, Look, SlowedBars, Steps, TimeLine
 from replay.limits import POOLS_DRAWN
-from replay.run import BASELINE, Settings
+from replay.run import BASELINE, Settings, known_in_advance
 from replay.schedule import Result, Schedule
 from replay.summary import span
 from replay.text import NONE, decimal, duration, percent
 from replay.trace import PoolTable, Trace
 from sia.limits import SLOWED
-from sia.policies import Needs, load
+from sia.policies import load
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
@@ -108,7 +108,11 @@ class Replayed:
         self.log = self._log(self.trace)
         self.outcomes = {result.schedule.policy: self._outcome(result) for result in results}
         self.looks = figures.looks(self.outcomes, BASELINE)
-        self.sharing = [name for name in self.outcomes if _shares(self.outcomes[name].schedule)]
+        self.sharing = [
+            name
+            for name, outcome in self.outcomes.items()
+            if shares(name, lent=bool(outcome.schedule.loans))
+        ]
 
     def _log(self, trace: Trace) -> Log:
         jobs = [arrival.job for arrival in trace.arrivals]
@@ -175,20 +179,14 @@ def write_report(
 def render(replayed: Replayed) -> str:
     """The report as HTML."""
     trace = replayed.trace
-    environment = Environment(
-        loader=PackageLoader("replay"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html").render(
+    return page(
+        "report.html",
         facts=_facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
         foreseen=_foreseen(replayed),
         headlines=[_headline(replayed, name) for name in replayed.sharing],
-        styles={name: _style(look) for name, look in replayed.looks.items()},
+        styles=styles(replayed.looks),
         policies=list(replayed.outcomes),
         baseline=BASELINE,
         measures=[_measures_row(replayed, name) for name in replayed.outcomes],
@@ -200,26 +198,40 @@ def render(replayed: Replayed) -> str:
     )
 
 
+def page(template: str, **values: Any) -> str:
+    """A page as HTML; what stands in `values` is escaped."""
+    environment = Environment(
+        loader=PackageLoader("replay"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(values)
+
+
 def _floats(values: Sequence[float | None]) -> Floats:
     return np.array(values, dtype=np.float64)  # None becomes NaN
 
 
-def _shares(schedule: Schedule) -> bool:
+def shares(label: str, *, lent: bool) -> bool:
+    """Whether a policy shares; one that is not installed does if it `lent` anything."""
     try:
-        return load(schedule.policy.partition("@")[0]).shares
+        return load(label.partition("@")[0]).shares
     except KeyError:  # a schedule from elsewhere
-        return bool(schedule.loans)
+        return lent
 
 
-def _needs(label: str) -> Needs:
-    try:
-        return load(label.partition("@")[0]).needs
-    except KeyError:  # whatever it is, it was offered both
-        return Needs(run_times=True, loads=True)
+def _future(label: str) -> bool:
+    return load(label.partition("@")[0]).needs.future
 
 
-def _style(look: Look) -> dict[str, str]:
-    return {"colour": look.colour, "dash": " ".join(f"{2 * length:g}" for length in look.dash)}
+def styles(looks: Mapping[str, Look]) -> dict[str, dict[str, str]]:
+    """How the page's keys show each policy."""
+    return {
+        name: {"colour": colour, "dash": " ".join(f"{2 * length:g}" for length in dash)}
+        for name, (colour, dash) in looks.items()
+    }
 
 
 def speed(value: float | None) -> str:
@@ -294,19 +306,17 @@ def _facts(replayed: Replayed) -> list[tuple[str, str]]:
 
 def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
     """Which foreknowledge was perfect, and which of the policies made use of it."""
-    settings = replayed.settings
-    loads, run_times = settings.forecast == "perfect", settings.durations == "perfect"
-    who = [
-        name
-        for name in replayed.outcomes
-        for needs in (_needs(name),)
-        if needs.future or (needs.loads and loads) or (needs.run_times and run_times)
-    ]
+    told = {name: known_in_advance(replayed.settings, name) for name in replayed.outcomes}
+    who = [name for name, known in told.items() if known]
     if not who:
         return None
-    known = [("the load to come", loads), ("how long jobs run", run_times)]
+    known = [
+        ("the load to come", any("arrivals" in words for words in told.values())),
+        ("how long jobs run", any("run times" in words for words in told.values())),
+    ]
     words = " and ".join(words for words, perfect in known if perfect)
-    return {"who": who, "known": words or "every job to come", "avoidable": loads or run_times}
+    avoidable = any(not _future(name) for name in who)
+    return {"who": who, "known": words, "avoidable": avoidable}
 
 
 def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
@@ -361,7 +371,7 @@ def _speedups(replayed: Replayed) -> Markup | None:
     }
     if not any(len(values) for values in speedups.values()):
         return None
-    return _svg(figures.draw_speedups(speedups, replayed.looks))
+    return inlined(figures.draw_speedups(speedups, replayed.looks))
 
 
 def _slowed(replayed: Replayed) -> dict[str, Any]:
@@ -389,8 +399,8 @@ def _slowed(replayed: Replayed) -> dict[str, Any]:
     names = [replayed.pool_name(place) for place in shown]
     by_sharing = [name for name in some if name in replayed.sharing]
     return answer | {
-        "tail": _svg(figures.draw_slowdowns(late, measured, replayed.looks)),
-        "bars": _svg(figures.draw_slowed_bars(names, bars, replayed.looks)),
+        "tail": inlined(figures.draw_slowdowns(late, measured, replayed.looks)),
+        "bars": inlined(figures.draw_slowed_bars(names, bars, replayed.looks)),
         "cut": len(pools) - len(shown),
         "worst": _worst(replayed, by_sharing or some),
         "by_sharing": bool(by_sharing) and by_sharing != some,
@@ -475,7 +485,7 @@ def _times(replayed: Replayed) -> dict[str, Any]:
     warmup = replayed.settings.warmup
     pictures = []
     for i, (place, line) in enumerate(zip(shown, lines, strict=True)):
-        picture = _svg(figures.draw_time_line(line, i, warmup))
+        picture = inlined(figures.draw_time_line(line, i, warmup))
         pictures.append((replayed.pool_name(place), _time_words(line), picture))
     return {
         "policy": policy,
@@ -545,5 +555,6 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
     return lines
 
 
-def _svg(text: str) -> Markup:
+def inlined(text: str) -> Markup:
+    """A picture for a page: not escaped once more."""
     return Markup(text)  # noqa: S704  matplotlib has escaped the names in it
