@@ -32,3 +32,14 @@ the means of each time are kept (40 bytes)."""
 
 DRAWN_AT_ONCE = 2**19
 """Pairs drawn anew at once: some MB, however many times they are drawn."""
+
+MAX_RUNS = 10_000
+"""Runs of an experiment for each number of queues: all are planned in memory before the first."""
+
+WINDOWS_DRAWN = 1_000
+"""Windows an experiment draws for one run before it gives up: a second at most; by then less than
+one window in hundreds would do."""
+
+MAX_HOURS = 100_000
+"""Hours (11 years) of a log in an experiment, which writes utilisation hour by hour; a longer log
+is more likely in milliseconds."""

@@ -13,6 +13,11 @@ from sia.model import Pool
 from sia.playout import Arrival
 
 
+def scaled_quota(work: float, load: float, length: float) -> int:
+    """GPUs on which so much work (GPU-seconds) in `length` seconds is that load; at least 1."""
+    return max(1, round(work / (load * length)))
+
+
 def slice_trace(
     trace: Trace,
     table: PoolTable,
@@ -24,9 +29,9 @@ def slice_trace(
 ) -> tuple[Trace, PoolTable]:
     """Jobs of `pools` submitted in [begin, end), with `begin` as the new second 0.
 
-    With `loads`, each pool's quota is what makes its jobs that load: max(1, round(Σ width ·
-    duration / (load · (end − begin)))); its quota no longer changes then. Jobs wider than that are
-    left in and dropped by the replay, counted. Raises UserError for an unknown or empty pool.
+    With `loads`, each pool's quota is what makes its jobs that load (`scaled_quota` of the sum of
+    width · duration); its quota no longer changes then. Jobs wider than that are left in and
+    dropped by the replay, counted. Raises UserError for an unknown or empty pool.
     """
     known = {pool.name for pool in table.pools}
     unknown = [name for name in pools if name not in known]
@@ -61,7 +66,7 @@ def slice_trace(
         kept = [
             Pool(
                 p.name,
-                max(1, round(work[p.name] / (loads[p.name] * (end - begin)))),
+                scaled_quota(work[p.name], loads[p.name], end - begin),
                 p.group,
                 p.share,
             )

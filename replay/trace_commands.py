@@ -123,7 +123,7 @@ def slice_(
         chosen = sorted(random.sample(chosen, queues))
     scaled = None
     if loads is not None:
-        low, high = _bounds(loads)
+        low, high = load_bounds(loads)
         scaled = {name: random.uniform(low, high) for name in chosen}
     piece, small = slice_trace(
         found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
@@ -219,14 +219,15 @@ def _burst(jobs: list[Job], window: float = 300.0) -> int:
     return most
 
 
-def _bounds(text: str) -> tuple[float, float]:
+def load_bounds(text: str) -> tuple[float, float]:
+    """`0.9` or `0.6-1.1` as the least and the most load. Raises UserError."""
     low, dash, high = text.partition("-")
     try:
         bounds = float(low), float(high if dash else low)
     except ValueError:
         raise UserError(f"--load {text}: write one load, like 0.9, or two, like 0.6-1.1") from None
-    if not 0 < bounds[0] <= bounds[1] <= 100:
-        raise UserError(f"--load {text}: loads are above 0, ascending, at most 100")
+    if not 0.001 <= bounds[0] <= bounds[1] <= 100:
+        raise UserError(f"--load {text}: loads are ascending, from 0.001 to 100")
     return bounds
 
 
