@@ -11,10 +11,10 @@ import glob
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -47,6 +47,11 @@ class Row(NamedTuple):
 
     number: int
     cells: Sequence[str]
+
+
+def bad_row(path: Path, row: Row, bad: BadCellError) -> UserError:
+    """The one line that says where a bad cell stands and how to mend it."""
+    return UserError(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
 
 
 class Table(NamedTuple):
@@ -97,25 +102,52 @@ def _odd_row(path: Path) -> int:
 
 
 @contextmanager
-def open_table(path: Path) -> Iterator[Table]:
-    """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError."""
+def open_table(path: Path, columns: Sequence[str] = ()) -> Iterator[Table]:
+    """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError.
+
+    `columns` name those of a CSV file that comes without a header. It may have one all the same:
+    a first row that holds any of the names is taken as such.
+    """
     with reading(path), path.open("rb") as file:
         magic = file.read(4)
         file.seek(0)
         if magic == PARQUET_MAGIC:
             yield _parquet(path)
         else:
-            yield from _open_csv(path, file, zipped=magic[:2] == GZIP_MAGIC)
+            yield from _open_csv(path, file, columns)
 
 
-def _open_csv(path: Path, file: BinaryIO, *, zipped: bool) -> Iterator[Table]:
-    binary = gzip.GzipFile(fileobj=file) if zipped else file
-    with TextIOWrapper(binary, encoding="utf-8-sig", newline="") as text:
+def _open_csv(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[Table]:
+    with _text(file) as text:
         rows = _csv_rows(path, text)
-        header = next(rows, None)
-        if header is None:
-            raise UserError(f"{path}: the file is empty; its first line must name the columns")
-        yield Table([name.strip() for name in header.cells], rows)
+        first = next(rows, None)
+        if first is None:
+            lacks = "it must have rows" if columns else "its first line must name the columns"
+            raise UserError(f"{path}: the file is empty; {lacks}")
+        header = [name.strip() for name in first.cells]
+        if columns and not set(columns).intersection(header):
+            yield Table(list(columns), chain([first], rows))
+        else:
+            yield Table(header, rows)
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterator[str]]:
+    """Open text, gzipped or not, line by line. Raises UserError.
+
+    What is not UTF-8 is replaced: old logs have comments in any encoding, and a field that is
+    hurt by it is no number any more.
+    """
+    with reading(path), path.open("rb") as file, _text(file, errors="replace") as text:
+        yield _lines(path, text)
+
+
+def _text(file: BinaryIO, errors: str = "strict") -> TextIOWrapper:
+    """A file as text, gzipped or not."""
+    zipped = file.read(2) == GZIP_MAGIC
+    file.seek(0)
+    binary = gzip.GzipFile(fileobj=file) if zipped else file
+    return TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="")
 
 
 def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Row]:
@@ -194,11 +226,36 @@ def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> di
     return {name: i for i, name in enumerate(header)}
 
 
+def complete(cells: Sequence[str], columns: int, first: str) -> None:
+    """A cell for each column, `first` being the name of the first. Raises BadCellError."""
+    if len(cells) != columns:
+        problem = f"the row has {len(cells)} cells, the table {columns} columns"
+        raise BadCellError(
+            first, problem, "fill it up or cut it: a cell for each column", "wrong number of cells"
+        )
+
+
+def take_rows(path: Path, table: Table, take: Callable[[Sequence[str]], object]) -> None:
+    """Hand the cells of each row over. Raises UserError, also for a BadCellError of `take`."""
+    for row in table.rows:
+        try:
+            complete(row.cells, len(table.header), table.header[0])
+            take(row.cells)
+        except BadCellError as bad:
+            raise bad_row(path, row, bad) from None
+
+
 SHIFT = "shift all times so that the first is 0 or later"
 
 
 def number(
-    cells: Sequence[str], column: str, at: int, *, zero: bool, negative: str = SHIFT
+    cells: Sequence[str],
+    column: str,
+    at: int,
+    *,
+    zero: bool,
+    negative: str = SHIFT,
+    unit: str = "seconds",
 ) -> float:
     """A finite number of at least 0, or above it. Raises BadCellError; `negative` is a mend."""
     text = cells[at]
@@ -206,11 +263,11 @@ def number(
         value = float(_plain(text))
     except ValueError:
         raise BadCellError(
-            column, f"{shown(text)} is no number", "write seconds", f"{column} is no number"
+            column, f"{shown(text)} is no number", f"write {unit}", f"{column} is no number"
         ) from None
     if not isfinite(value):
         raise BadCellError(
-            column, f"{shown(text)} is not finite", "write seconds", f"{column} is not finite"
+            column, f"{shown(text)} is not finite", f"write {unit}", f"{column} is not finite"
         )
     if value >= MAX_TIME:
         large = f"{column} is too large"
@@ -219,11 +276,11 @@ def number(
         raise BadCellError(
             column,
             f"{shown(text)} is negative",
-            negative if zero else "write seconds above 0",
+            negative if zero else f"write {unit} above 0",
             f"{column} is negative",
         )
     if value < MIN_DURATION and not zero:
-        mend = f"write seconds above 0, at least {MIN_DURATION:g}"
+        mend = f"write {unit} above 0, at least {MIN_DURATION:g}"
         raise BadCellError(column, f"it is {shown(text)}", mend, f"{column} is zero")
     return value
 
@@ -327,13 +384,7 @@ class _JobParser:
 
     def _carefully(self, cells: Sequence[str]) -> Arrival:
         job_id, _, submit, width, duration = self._required
-        if len(cells) != self._cells:
-            raise BadCellError(
-                "job_id",
-                f"the row has {len(cells)} cells, the header {self._cells}",
-                "give the row a cell for each column",
-                "wrong number of cells",
-            )
+        complete(cells, self._cells, "job_id")
         if not cells[job_id]:
             raise BadCellError("job_id", "it is empty", "give the job an id", "job_id is empty")
         return self._arrival(
@@ -379,9 +430,7 @@ def read_pools(path: Path) -> PoolTable:
                         "",
                     )
             except BadCellError as bad:
-                raise UserError(
-                    f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
-                ) from None
+                raise bad_row(path, row, bad) from None
             pools[pool.name] = pool
             steps.setdefault(pool.name, []).append((begin or 0.0, pool.quota))
             extras[pool.name, begin or 0.0] = tuple(row.cells[at[name]] for name in kept)
@@ -407,10 +456,7 @@ def read_pools(path: Path) -> PoolTable:
 
 
 def _pool(cells: Sequence[str], at: dict[str, int], width: int) -> tuple[Pool, float | None]:
-    if len(cells) != width:
-        raise BadCellError(
-            "pool", f"the row has {len(cells)} cells, the header {width}", "fill it up", ""
-        )
+    complete(cells, width, "pool")
     name = cells[at["pool"]]
     if not name:
         raise BadCellError("pool", "it is empty", "name the pool", "")

@@ -51,7 +51,7 @@ def synth(preset: str, seed: int, days: float, out: Path) -> None:  # fmt: skip
 
 @trace.command()
 @click.argument("log", type=Path)
-@click.argument("pools", type=Path, required=False)
+@click.argument("second", type=Path, required=False)
 @click.option(
     "--format",
     "form",
@@ -66,16 +66,20 @@ def synth(preset: str, seed: int, days: float, out: Path) -> None:  # fmt: skip
     "--out", type=Path, required=True, help="Folder for the trace, and the pools if known."
 )
 def convert(
-    log: Path, pools: Path | None, form: str, target: str, skip_invalid: bool, out: Path
+    log: Path, second: Path | None, form: str, target: str, skip_invalid: bool, out: Path
 ) -> None:  # fmt: skip
-    """Convert a publisher's LOG, with its POOLS file if it has one, into the canonical format."""
+    """Convert a publisher's LOG, with its SECOND file if it has one, into the canonical format.
+
+    The second file is cluster_gpu_number.csv for helios, pai_task_table.csv for alibaba, a pools
+    file for canonical; google, philly and swf have none. For google LOG may be a folder of parts.
+    """
     table: PoolTable | None
     if form == "canonical":
         found = read_trace(log, skip_invalid=skip_invalid)
-        table = None if pools is None else read_pools(pools)
+        table = None if second is None else read_pools(second)
     else:
-        found, table = FORMATS[form](log, pools)
-    _write(out, SUFFIX[target], found, table, log, pools)
+        found, table = FORMATS[form](log, second)
+    _write(out, SUFFIX[target], found, table, log, second)
     click.echo(f"{len(found.arrivals):,} jobs: {out / SUFFIX[target]}")
     for reason, count in sorted(found.dropped.items()):
         click.echo(f"dropped: {count:,} jobs {reason}")

@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from replay.importers import helios, philly
+from replay.importers import alibaba, google, helios, philly, swf
 from replay.trace import PoolTable, Trace
 
 Importer = Callable[[Path, Path | None], tuple[Trace, PoolTable | None]]
 
-FORMATS: dict[str, Importer] = {"helios": helios.read, "philly": philly.read}
+FORMATS: dict[str, Importer] = {
+    "alibaba": alibaba.read,
+    "google": google.read,
+    "helios": helios.read,
+    "philly": philly.read,
+    "swf": swf.read,
+}

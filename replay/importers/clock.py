@@ -1,8 +1,7 @@
-"""What importers share: publishers' local times as seconds, and how to count."""
+"""Publishers' local times as seconds."""
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, datetime
 
 DAY = 86400.0
@@ -31,8 +30,3 @@ def midnight(time: float) -> float:
 def day(time: float) -> str:
     """The date of an epoch second, for notes."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
-
-
-def counts(dropped: Counter[str]) -> str:
-    """What was dropped and why, for an error."""
-    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "it has no rows"

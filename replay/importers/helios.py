@@ -7,90 +7,60 @@ and a column a virtual cluster: its GPUs, 0 where it does not exist. A virtual c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from replay.errors import UserError
-from replay.importers.clock import EMPTY, counts, day, midnight, seconds
-from replay.read import BadCellError, columns_of, number, open_table, shown, whole
+from replay.importers.clock import EMPTY, day, midnight, seconds
+from replay.importers.kept import Kept
+from replay.read import (
+    BadCellError,
+    bad_row,
+    columns_of,
+    complete,
+    number,
+    open_table,
+    shown,
+    take_rows,
+    whole,
+)
 from replay.trace import PoolTable, Trace
 from sia.events import PoolChanged
 from sia.model import Job, Pool
-from sia.playout import Arrival
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "start_time", "duration")
 
 
 def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """GPU jobs that ran, from midnight of the first submission's day on; pools by day if given."""
-    jobs: list[tuple[float, Job, float, str]] = []
-    dropped: Counter[str] = Counter()
-    ids: set[str] = set()
+    kept = Kept(log, "job_id", "state", what="GPU job")
     with open_table(log) as table:
         at = columns_of(log, table.header, COLUMNS)
-        for row in table.rows:
-            try:
-                found = _job(row.cells, at, len(table.header), dropped)
-                if found is not None and found[1].id in ids:
-                    raise BadCellError(
-                        "job_id", f"{shown(found[1].id)} stands twice", "keep one row", ""
-                    )
-            except BadCellError as bad:
-                raise UserError(
-                    f"{log}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
-                ) from None
-            if found is not None:
-                ids.add(found[1].id)
-                jobs.append(found)
-    if not jobs:
-        raise UserError(
-            f"{log}: no GPU job that ran is in it ({counts(dropped)}); give another log"
-        )
-    jobs.sort(key=lambda job: job[0])
-    origin = midnight(jobs[0][0])
-    arrivals = [
-        Arrival(msgspec.structs.replace(j, submit=submit - origin), duration)
-        for submit, j, duration, _ in jobs
-    ]
-    extras = {job.id: (state,) for _, job, _, state in jobs}
-    note = f"second 0 is {day(origin)} 00:00:00, local time of the cluster"
-    trace = Trace(arrivals, ("state",), extras, dropped, [note])
-    return trace, None if pools is None else _pools(pools, origin)
+        take_rows(log, table, lambda cells: _job(cells, at, kept))
+    origin = midnight(kept.first())
+    kept.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
+    return kept.trace(origin), None if pools is None else _pools(pools, origin)
 
 
-def _job(
-    cells: Sequence[str], at: dict[str, int], width: int, dropped: Counter[str]
-) -> tuple[float, Job, float, str] | None:
-    """(submit, job, duration, state), or None with the reason counted."""
-    if len(cells) != width:
-        raise BadCellError(
-            "job_id", f"the row has {len(cells)} cells, the header {width}", "mend it", ""
-        )
+def _job(cells: Sequence[str], at: dict[str, int], kept: Kept) -> None:
+    """Keep the job of a row, or count why not. Raises BadCellError."""
     gpus = whole(cells, "gpu_num", at["gpu_num"], least=0)
     if gpus == 0:
-        dropped["CPU job"] += 1
-        return None
+        kept.dropped["CPU job"] += 1
+        return
     submit = _time(cells, "submit_time", at)
     if submit is None:
         raise BadCellError("submit_time", "it is empty", "write YYYY-MM-DD HH:MM:SS", "")
     if _time(cells, "start_time", at) is None:
-        dropped["never started"] += 1
-        return None
+        kept.dropped["never started"] += 1
+        return
     if cells[at["duration"]].strip() in EMPTY:
-        dropped["without a duration"] += 1
-        return None
+        kept.dropped["without a duration"] += 1
+        return
     mend = "write seconds, 0 or more"
     duration = number(cells, "duration", at["duration"], zero=True, negative=mend)
-    if duration == 0:
-        dropped["ran for 0 seconds"] += 1
-        return None
-    job = Job(cells[at["job_id"]], cells[at["vc"]], 0.0, gpus, cells[at["user"]])
-    if not job.id:
-        raise BadCellError("job_id", "it is empty", "give the job an id", "")
-    return submit, job, duration, cells[at["state"]]
+    job = Job(cells[at["job_id"]], cells[at["vc"]], submit, gpus, cells[at["user"]])
+    kept.add(job, duration, cells[at["state"]])
 
 
 def _time(cells: Sequence[str], column: str, at: dict[str, int]) -> float | None:
@@ -114,9 +84,7 @@ def _pools(path: Path, origin: float) -> PoolTable:
             try:
                 date, quotas = _day(row.cells, at, clusters, before)
             except BadCellError as bad:
-                raise UserError(
-                    f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
-                ) from None
+                raise bad_row(path, row, bad) from None
             before = date
             for name, quota in quotas.items():
                 if date <= origin or name not in first:
@@ -133,8 +101,7 @@ def _day(
     cells: Sequence[str], at: dict[str, int], clusters: Sequence[str], before: float
 ) -> tuple[float, dict[str, int]]:
     """The second on which a row's day begins, and the GPUs of each virtual cluster on it."""
-    if len(cells) != len(at):
-        raise BadCellError("date", f"the row has {len(cells)} cells", "fill it up", "")
+    complete(cells, len(at), "date")
     date = _time(cells, "date", at)
     if date is None or date <= before:
         raise BadCellError("date", "days must ascend", "sort the rows by date", "")

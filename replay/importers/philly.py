@@ -8,19 +8,18 @@ virtual cluster has: pool sizes must come from elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 from replay.errors import UserError
-from replay.importers.clock import counts, day, midnight, seconds
+from replay.importers.clock import day, midnight, seconds
+from replay.importers.kept import Kept
 from replay.limits import MAX_JSON
 from replay.read import reading, shown
 from replay.trace import PoolTable, Trace
 from sia.limits import MAX_QUOTA
 from sia.model import Job
-from sia.playout import Arrival
 
 
 class Server(msgspec.Struct):
@@ -53,8 +52,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     if pools is not None:
         raise UserError(f"{pools}: a Philly log comes without pool sizes; leave this file out")
     entries = _entries(log)
-    jobs: list[tuple[float, Job, float, str]] = []
-    dropped: Counter[str] = Counter()
+    kept = Kept(log, "jobid", "state")
     retried = 0
     ids: set[str] = set()
     for i, entry in enumerate(entries):
@@ -66,25 +64,17 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
             raise UserError(f"{log}: job {i + 1}: jobid is empty; give the job an id")
         ids.add(entry.jobid)
         try:
-            found = _job(entry, dropped)
+            ran = _job(entry, kept)
         except ValueError as error:
             raise UserError(f"{log}: job {i + 1}, {shown(entry.jobid)}: {error}") from None
-        if found is not None:
-            jobs.append(found)
-            retried += len(entry.attempts or ()) > 1
-    if not jobs:
-        raise UserError(f"{log}: no job that ran is in it ({counts(dropped)}); give another log")
-    jobs.sort(key=lambda job: job[0])
-    origin = midnight(jobs[0][0])
-    arrivals = [
-        Arrival(msgspec.structs.replace(j, submit=submit - origin), duration)
-        for submit, j, duration, _ in jobs
-    ]
-    notes = [f"second 0 is {day(origin)} 00:00:00, local time of the cluster"]
+        retried += ran and len(entry.attempts or ()) > 1
+    origin = midnight(kept.first())
+    kept.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
     if retried:
-        notes.append(f"{retried} jobs were retried; their duration is the sum of their attempts")
-    extras = {job.id: (status,) for _, job, _, status in jobs}
-    return Trace(arrivals, ("state",), extras, dropped, notes), None
+        kept.notes.append(
+            f"{retried} jobs were retried; their duration is the sum of their attempts"
+        )
+    return kept.trace(origin), None
 
 
 def _entries(log: Path) -> list[Entry]:
@@ -109,12 +99,12 @@ def _time(column: str, text: str | None) -> float | None:
         ) from None
 
 
-def _job(entry: Entry, dropped: Counter[str]) -> tuple[float, Job, float, str] | None:
-    """(submit, job, duration, status), or None with the reason counted. Raises ValueError."""
+def _job(entry: Entry, kept: Kept) -> bool:
+    """Keep a job if it ran, or count why not. Raises ValueError."""
     submit = _time("submitted_time", entry.submitted_time)
     if submit is None:
-        dropped["without a submission time"] += 1
-        return None
+        kept.dropped["without a submission time"] += 1
+        return False
     width, duration, begun = 0, 0.0, False
     for attempt in entry.attempts or ():
         start, end = _time("start_time", attempt.start_time), _time("end_time", attempt.end_time)
@@ -124,14 +114,12 @@ def _job(entry: Entry, dropped: Counter[str]) -> tuple[float, Job, float, str] |
             width = max(width, gpus)
             duration += max(0.0, end - start)
     if not begun:
-        dropped["never started"] += 1
+        kept.dropped["never started"] += 1
     elif not width:
-        dropped["no attempt with an end and GPUs"] += 1
-    elif not duration:
-        dropped["ran for 0 seconds"] += 1
+        kept.dropped["no attempt with an end and GPUs"] += 1
     elif width > MAX_QUOTA:
         raise ValueError(f"{width} GPUs are more than a pool may have; remove the job")
     else:
-        job = Job(entry.jobid, entry.vc, 0.0, width, entry.user or "")
-        return submit, job, duration, entry.status
-    return None
+        job = Job(entry.jobid, entry.vc, submit, width, entry.user or "")
+        return kept.add(job, duration, entry.status)
+    return False
