@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from sia.events import PoolChanged
-from sia.model import Pool
+from sia.model import Job, Pool
 from sia.playout import Arrival
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
@@ -66,6 +66,18 @@ def playable(trace: Trace, table: PoolTable) -> Trace:
         else:
             kept.append(arrival)
     return Trace(kept, trace.columns, trace.extras, dropped, trace.notes)
+
+
+def largest_load(jobs: Sequence[Job], window: float = 300.0) -> int:
+    """The most GPUs that jobs, in order of submission, ask for within a window (seconds)."""
+    most = total = first = 0
+    for job in jobs:
+        total += job.width
+        while jobs[first].submit <= job.submit - window:
+            total -= jobs[first].width
+            first += 1
+        most = max(most, total)
+    return most
 
 
 def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:

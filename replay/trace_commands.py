@@ -1,4 +1,4 @@
-"""`sia trace`: convert, info, slice, synth."""
+"""`sia trace`: convert, info, shape, slice, split, synth."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 import click
 import msgspec
 
+from replay.cloud import Cloud, make_cloud
 from replay.errors import UserError
 from replay.importers import FORMATS
 from replay.output import whole_folder, write_pools, write_trace
 from replay.read import read_pools, read_trace
+from replay.shape_commands import shape, split
 from replay.slice import slice_trace
 from replay.synth import PRESETS, synthesize
 from replay.tables import show_table
 from replay.text import Seconds, decimal, duration
-from replay.trace import PoolTable, Trace
-from sia.model import Job
+from replay.trace import PoolTable, Trace, largest_load
 from sia.playout import Arrival
 
 SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
@@ -31,20 +32,34 @@ def trace() -> None:
     """Make, convert, cut and describe job logs."""
 
 
+trace.add_command(shape)
+trace.add_command(split)
+
+
 @trace.command()
 @click.option(
     "--preset",
-    type=click.Choice(list(PRESETS)),
+    type=click.Choice([*PRESETS, "cloud"]),
     default="base",
     show_default=True,
-    help="The paper's base workload or one of its variations.",
+    help="The paper's base workload, one of its variations, or a whole cloud like the paper's.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--days", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True)
+@click.option(
+    "--days", type=click.FloatRange(0, min_open=True), help="Default: 3, for the cloud 28."
+)
+@click.option("--pools", type=click.IntRange(1), help="Of the cloud; default: 20.")
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
-def synth(preset: str, seed: int, days: float, out: Path) -> None:  # fmt: skip
-    """Generate one of the paper's synthetic workloads (appendices A.1 and C)."""
-    made, table = synthesize(PRESETS[preset], seed, days)
+def synth(preset: str, seed: int, days: float | None, pools: int | None, out: Path) -> None:
+    """Generate one of the paper's synthetic workloads (appendices A.1, C), or a cloud (§2)."""
+    if preset == "cloud":
+        given: dict[str, Any] = {"days": days, "pools": pools}
+        cloud = Cloud(**{name: value for name, value in given.items() if value is not None})
+        made, table = make_cloud(cloud, seed)
+    elif pools is not None:
+        raise UserError(f"--pools {pools}: only for --preset cloud; leave it out for {preset}")
+    else:
+        made, table = synthesize(PRESETS[preset], seed, days or 3.0)
     _write(out, "trace.csv", made, table)
     click.echo(f"{len(made.arrivals):,} jobs in {len(table.pools)} pools: {out / 'trace.csv'}")
 
@@ -206,21 +221,9 @@ def _pool_facts(arrivals: list[Arrival], quota: int | None, span: float) -> dict
         "widths_pct": {
             str(width): 100 * count / len(arrivals) for width, count in sorted(widths.items())
         },
-        "burst_gpus": _burst([arrival.job for arrival in arrivals]),
+        "burst_gpus": largest_load([arrival.job for arrival in arrivals]),
         "load_pct": 100 * work / (quota * span) if quota and span else None,
     }
-
-
-def _burst(jobs: list[Job], window: float = 300.0) -> int:
-    """The most GPUs that jobs asked for within a window (seconds)."""
-    most = total = first = 0
-    for job in jobs:
-        total += job.width
-        while jobs[first].submit <= job.submit - window:
-            total -= jobs[first].width
-            first += 1
-        most = max(most, total)
-    return most
 
 
 def load_bounds(text: str) -> tuple[float, float]:

@@ -1,0 +1,172 @@
+"""`sia trace shape` and `sia trace split`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from replay.errors import UserError
+from replay.limits import ROWS_SHOWN
+from replay.output import whole_folder, write_json, write_trace
+from replay.read import read_pools, read_trace
+from replay.split import split_by_width
+from replay.tables import show_table
+from replay.text import decimal, duration
+
+if TYPE_CHECKING:
+    from replay.shape import Facts
+
+
+@click.command()
+@click.argument("logs", nargs=-1, metavar="LOG:POOLS...")
+@click.option(
+    "--minutes",
+    "folders",
+    type=Path,
+    multiple=True,
+    metavar="FOLDER",
+    help="A folder with a file of minutes a pool, as of Helios' Earth; may be repeated.",
+)
+@click.option("--out", type=Path, required=True, help="Folder for shape.svg, .png and .json.")
+@click.option("--json", "as_json", is_flag=True, help="Print shape.json instead of tables.")
+def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Show what logs look like, pool by pool: utilisation, bursts, durations (§2, Figs. 2, 3).
+
+    Each LOG comes with its POOLS file, a colon between, and is replayed first come, first served.
+    """
+    from replay.shape_figures import draw_shapes  # noqa: PLC0415  matplotlib's numpy takes a while
+
+    if not logs and not folders:
+        raise UserError("name a log and its pools file, like jobs.csv:pools.csv, or --minutes")
+    pairs = [_pair(text) for text in logs]
+    shapes: dict[str, Facts] = {}
+    for log, pools in pairs:
+        _add(shapes, _name(log), log, _shape_of_log(log, pools))
+    for folder in folders:
+        from replay.minutes import shape_of_minutes  # noqa: PLC0415  as above
+
+        _add(shapes, folder.resolve().name, folder, shape_of_minutes(folder))
+    inputs = [*(path for pair in pairs for path in pair), *folders]
+    with whole_folder(out, inputs) as made:
+        for form in ("svg", "png"):
+            (made / f"shape.{form}").write_bytes(draw_shapes(shapes, form))
+        write_json(made / "shape.json", shapes)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(shapes), indent=1))
+        return
+    _show(shapes)
+    click.echo(f"\n{out / 'shape.png'}")
+
+
+def _pair(text: str) -> tuple[Path, Path]:
+    log, _, pools = text.rpartition(":")
+    if not log or not pools:
+        raise UserError(f"{text}: name the log and its pools file, like jobs.csv:pools.csv")
+    return Path(log), Path(pools)
+
+
+def _name(log: Path) -> str:
+    """The file's name without its endings; the folder's for `trace.csv`, as our commands write."""
+    stem = log.name.partition(".")[0]
+    return log.resolve().parent.name or stem if stem == "trace" else stem
+
+
+def _shape_of_log(log: Path, pools: Path) -> Facts:
+    from replay.shape import shape_of  # noqa: PLC0415  as above
+
+    trace, table = read_trace(log), read_pools(pools)
+    try:
+        return shape_of(trace, table)
+    except UserError as error:
+        raise UserError(f"{log}: {error}") from None
+
+
+def _add(shapes: dict[str, Facts], name: str, path: Path, facts: Facts) -> None:
+    if name in shapes:
+        raise UserError(f"{path}: there are two logs {name!r}; rename one")
+    shapes[name] = facts
+
+
+def _show(shapes: Mapping[str, Facts]) -> None:
+    from replay.shape import in_short  # noqa: PLC0415  as above
+
+    header = [
+        "log", "pools", "jobs", "% used", "p5", "p50", "p95 of hours", "burst > pool",
+        "p99 > 10 p50", "one width", "gaps' CV", "% soon", "by chance",
+    ]  # fmt: skip
+    rows = []
+    for name, facts in shapes.items():
+        m = in_short(facts)
+        rows.append([
+            name,
+            f"{len(facts['pools'])}",
+            decimal(facts.get("jobs"), 0),
+            decimal(facts["utilisation_pct"], 0),
+            *(decimal(m.get(f"hourly_p{p}"), 0) for p in (5, 50, 95)),
+            *(_share(m[key]) for key in
+              ("burst_over_100_pct", "ratio_over_10_pct", "one_width_pct")),
+            *(decimal(m[key], digits) for key, digits in
+              (("gap_cv", 1), ("soon_pct", 0), ("soon_control_pct", 0))),
+        ])  # fmt: skip
+    show_table("Logs: shares of their pools, medians over them", header, rows)
+    for name, facts in shapes.items():
+        _show_pools(name, facts)
+        for reason, count in facts.get("dropped", {}).items():
+            click.echo(f"dropped: {count:,} jobs {reason}")
+        for note in facts["notes"]:
+            click.echo(f"note: {note}")
+
+
+def _show_pools(name: str, facts: Facts) -> None:
+    pools = facts["pools"]
+    shown = sorted(pools, key=lambda pool: (-pools[pool].get("jobs", 0), pool))[:ROWS_SHOWN]
+    header = [
+        "pool", "GPUs", "jobs", "% used", "% in 5 m", "run p50", "p99 / p50", "widths",
+        "gaps' CV", "% soon", "by chance",
+    ]  # fmt: skip
+    rows = [_row(pool, pools[pool]) for pool in pools if pool in shown]
+    cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
+    show_table(f"{name}: utilisation {facts['utilisation']}{cut}", header, rows)
+
+
+def _row(name: str, pool: Mapping[str, Any]) -> list[str]:
+    return [
+        name,
+        f"{pool['gpus']:,}",
+        decimal(pool.get("jobs"), 0),
+        decimal(pool["utilisation_pct"], 0),
+        decimal(pool["burst_pct"], 0),
+        duration(pool.get("duration_p50_s")),
+        decimal(pool.get("duration_ratio"), 1),
+        decimal(pool.get("widths"), 0),
+        decimal(pool.get("gap_cv"), 1),
+        decimal(pool["soon_pct"], 0),
+        decimal(pool["soon_control_pct"], 0),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} %"
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True)
+@click.option("--by", type=click.Choice(["width"]), required=True, help="What makes a new pool.")
+@click.option("--out", type=Path, required=True, help="Folder for trace.csv.")
+def split(log: Path, by: str, out: Path) -> None:
+    """Cut each pool of a log in several: POOL-w1, -w2, -w4, … by the width of the jobs.
+
+    The pools' sizes are not known then; sia experiment scales them, or write a pools file.
+    """
+    assert by == "width", "the only choice"
+    found = split_by_width(read_trace(log))
+    with whole_folder(out, [log]) as folder:
+        write_trace(folder / "trace.csv", found)
+    pools = {arrival.job.pool for arrival in found.arrivals}
+    click.echo(f"{len(found.arrivals):,} jobs in {len(pools)} pools: {out / 'trace.csv'}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
