@@ -386,7 +386,8 @@ def render(
 ) -> bytes:
     """A picture as a file of its own, on white: `svg` or `png`; `height` is in inches."""
     unsaid = SVG_METADATA if form == "svg" else {"Software": None}
-    return _saved(name, height, draw, format=form, metadata=unsaid, dpi=dpi)
+    saved = _saved(name, height, draw, format=form, metadata=unsaid, dpi=dpi)
+    return _rounded(saved.decode()).encode() if form == "svg" else saved
 
 
 def drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
@@ -419,9 +420,13 @@ def _inline(svg: str) -> str:
     svg = re.sub(r'(<svg [^>]*?) height="[\d.]+pt"', r"\1", svg, count=1)
     svg = re.sub(r"<defs>\s*<style [^>]*>[^<]*</style>\s*</defs>", "", svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    return re.sub(r' d="[^"]*"', lambda path: _rounded(path[0]), svg)
+    return _rounded(svg)
 
 
-def _rounded(path: str) -> str:
-    """Hundredths of a point are not seen, and half of the file."""
-    return re.sub(r"(\.\d\d)\d+", r"\1", path).replace(" \n", "\n")
+def _rounded(svg: str) -> str:
+    """Shorter paths: hundredths of a point are not seen, and half of the file."""
+
+    def shorter(path: re.Match[str]) -> str:
+        return re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace(" \n", "\n")
+
+    return re.sub(r' d="[^"]*"', shorter, svg)
