@@ -11,7 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from replay.cloud import Cloud, make_cloud
+from replay.cloud import make_cloud
+from replay.cloud_model import Cloud
 from replay.errors import UserError
 from replay.importers import FORMATS
 from replay.output import whole_folder, write_pools, write_trace
