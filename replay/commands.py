@@ -11,54 +11,17 @@ import msgspec
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
-from replay.output import whole_folder, write_json, write_schedule
+from replay.options import WINDOWS, Ascending, Labels
+from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
-from replay.run import DURATIONS, FORECASTS, Settings, replay_all
+from replay.run import DURATIONS, FORECASTS, Settings, known_in_advance, replay_all
 from replay.summary import summarize
 from replay.tables import progress_bars, show_policies, show_pools
 from replay.text import Seconds, parse_seconds
 from replay.trace import PoolTable, Trace, playable
-from sia.limits import MAX_WINDOWS
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, MAX_QUEUES
 from sia.model import Options
-from sia.policies import names
-
-
-class Names(click.ParamType[list[str]]):
-    """Names of installed policies, separated by commas."""
-
-    name = "names"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[str]:
-        """Each name once, in the order given."""
-        known = names()
-        chosen = [name.strip() for name in str(value).split(",")]
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            self.fail(
-                f"there is no policy {unknown[0]!r}; there are {', '.join(known)}", param, ctx
-            )
-        return list(dict.fromkeys(chosen))
-
-
-class Windows(click.ParamType[tuple[float, ...]]):
-    """Ascending times, separated by commas."""
-
-    name = "times"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Seconds of each window."""
-        try:
-            windows = tuple(parse_seconds(part) for part in str(value).split(","))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        ascending = all(a < b for a, b in zip((0.0, *windows), windows, strict=False))
-        if not ascending or len(windows) > MAX_WINDOWS:
-            self.fail(f"{value}: name 1 to {MAX_WINDOWS} windows, ascending, above 0", param, ctx)
-        return windows
+from sia.policies import load, names
 
 
 @click.command()
@@ -69,10 +32,10 @@ class Windows(click.ParamType[tuple[float, ...]]):
 @click.option(
     "--policy",
     "policies",
-    type=Names(),
+    type=Labels(),
     default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
     show_default=True,
-    help="Policies, separated by commas.",
+    help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
 )
 @click.option(
     "--forecast",
@@ -90,7 +53,7 @@ class Windows(click.ParamType[tuple[float, ...]]):
 )
 @click.option(
     "--windows",
-    type=Windows(),
+    type=WINDOWS,
     default="5m,1h,12h",
     show_default=True,
     help="SIA's windows, ascending.",
@@ -129,6 +92,33 @@ class Windows(click.ParamType[tuple[float, ...]]):
     multiple=True,
     help="Have a pool reserve all its unused GPUs, in one window or in all.",
 )
+@click.option(
+    "--resume-cost",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Time lost when a job goes on after a preemption or a change of width.",
+)
+@click.option(
+    "--las-queues",
+    "las_thresholds",
+    type=Ascending(MAX_QUEUES),
+    default=",".join(f"{threshold:g}s" for threshold in LAS_THRESHOLDS),
+    show_default=True,
+    help="GPU-time after which a job leaves each but the last of LAS's queues.",
+)
+@click.option(
+    "--las-promote",
+    type=click.FloatRange(0, 1e6, min_open=True),
+    default=LAS_PROMOTE,
+    show_default=True,
+    help="A job that waits so many times as long as it ran goes back to LAS's first queue.",
+)
+@click.option(
+    "--closed-loop",
+    is_flag=True,
+    help="Shift each job of a user by how much earlier or later the one before it ended.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For random forecasts.")
 @click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
@@ -137,12 +127,14 @@ class Windows(click.ParamType[tuple[float, ...]]):
 def replay(
     log: Path, pools: Path, policies: list[str], forecast: str, durations: str,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
-    priorities: tuple[str, ...], no_lending: tuple[str, ...], seed: int,
+    priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
+    las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
     skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log through policies, and see whom sharing would have helped and hurt.
 
-    Writes OUT/POLICY/jobs.csv and loans.csv, OUT/summary.json and OUT/report.html.
+    Writes OUT/POLICY/jobs.csv, loans.csv, segments.csv (where jobs are preempted or resized) and
+    trace.csv (in a closed loop), OUT/summary.json and OUT/report.html.
     """
     table = read_pools(pools)
     trace = playable(read_trace(log, skip_invalid=skip_invalid), table)
@@ -154,12 +146,19 @@ def replay(
         slack=slack,
         spare_priority=_priorities(priorities, table),
         no_lending=_no_lending(no_lending, table, windows),
+        resume_cost=resume_cost,
+        las_thresholds=las_thresholds,
+        las_promote=las_promote,
     )
-    settings = Settings(policies, forecast, durations, options, warmup, seed, recent)
+    settings = Settings(policies, forecast, durations, options, warmup, seed, recent, closed_loop)
     if not isfinite(slack):
         raise UserError(f"--slack {slack}: write a number from 0 to 1000, like 1.2")
+    if closed_loop:
+        _refuse_foresight(settings)
     _note_warmup(trace, warmup)
-    with whole_folder(out, [log, pools], [*names(), "report.html"]) as folder:
+    earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
+    stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html")]
+    with whole_folder(out, [log, pools], stale) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))
@@ -175,7 +174,10 @@ def _run(
     with progress_bars() as progress:
         results = replay_all(trace, table, settings, progress)
     for result in results:
-        write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
+        own = folder / result.schedule.policy
+        write_schedule(own, result.trace, result.schedule)
+        if settings.closed_loop:
+            write_trace(own / "trace.csv", result.trace)
     summary = summarize(table, settings, results)
     write_json(folder / "summary.json", summary)
     if report:
@@ -192,21 +194,32 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         click.echo(f"dropped: {count:,} jobs {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
-    known = [
-        what
-        for what, how in (("arrivals", settings.forecast), ("run times", settings.durations))
-        if how == "perfect"
-    ]
+    known = {what for label in settings.policies for what in known_in_advance(settings, label)}
     if known:
         click.echo(
-            f"note: {' and '.join(known)} were known in advance, as they never are; compare "
-            "--forecast sliding-max --durations history"
+            f"note: {' and '.join(sorted(known))} were known in advance, as they never are; "
+            "compare --forecast sliding-max --durations history"
         )
     for name, measures in summary["policies"].items():
         if measures["never_started"]:
             click.echo(f"note: under {name} {measures['never_started']:,} jobs never started")
     show_policies(summary)
     show_pools(summary)
+
+
+def _refuse_foresight(settings: Settings) -> None:
+    """In a closed loop the log does not tell what will arrive: it depends on the policy."""
+    for label in settings.policies:
+        needs = load(settings.choice(label).policy).needs
+        if needs.future:
+            raise UserError(
+                f"--closed-loop: {label} must know every job in advance; leave it out of --policy"
+            )
+        if needs.loads and settings.choice(label).forecast == "perfect":
+            raise UserError(
+                f"--closed-loop: the log does not tell what will arrive, so {label} cannot foresee "
+                "it perfectly; give another --forecast, like sliding-max"
+            )
 
 
 def _note_warmup(trace: Trace, warmup: float) -> None:

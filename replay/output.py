@@ -17,7 +17,9 @@ import msgspec
 
 from replay.errors import UserError
 from replay.schedule import Schedule
-from replay.trace import PoolTable, Trace
+from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from sia.model import Job
+from sia.playout import Arrival
 
 RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
 """What a policy's folder of results holds: a folder with anything else in it is not replaced."""
@@ -165,16 +167,31 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
 
 def write_trace(path: Path, trace: Trace) -> None:
     """Write a canonical job log, further columns included; `.gz` and `.parquet` by the name."""
-    header = ("job_id", "pool", "submit", "width", "duration", "user", "name", *trace.columns)
+    elastic = ELASTIC if any(map(_is_elastic, trace.arrivals)) else ()
+    header = (*REQUIRED, *KNOWN, *elastic, *trace.columns)
     blank = ("",) * len(trace.columns)
     rows = (
-        (j.id, j.pool, j.submit, j.width, d, j.user, j.name, *trace.extras.get(j.id, blank))
+        (
+            *(j.id, j.pool, j.submit, j.width, d, j.user, j.name),
+            *(_elastic(j) if elastic else ()),
+            *trace.extras.get(j.id, blank),
+        )
         for j, d in trace.arrivals
     )
     if path.suffix == ".parquet":
         _write_parquet(path, header, rows)
     else:
         write_rows(path, header, rows)
+
+
+def _is_elastic(arrival: Arrival) -> bool:
+    job = arrival.job
+    return bool(job.min_width or job.max_width or job.demand)
+
+
+def _elastic(job: Job) -> tuple[object, ...]:
+    demand = ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
+    return job.min_width or "", job.max_width or "", demand
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -222,8 +222,11 @@ def shares(label: str, *, lent: bool) -> bool:
         return lent
 
 
-def _future(label: str) -> bool:
-    return load(label.partition("@")[0]).needs.future
+def _told(settings: Settings, label: str) -> list[str]:
+    try:
+        return known_in_advance(settings, label)
+    except KeyError:  # a schedule from elsewhere: whatever it is, it was offered both
+        return ["arrivals", "run times"]
 
 
 def styles(looks: Mapping[str, Look]) -> dict[str, dict[str, str]]:
@@ -306,7 +309,7 @@ def _facts(replayed: Replayed) -> list[tuple[str, str]]:
 
 def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
     """Which foreknowledge was perfect, and which of the policies made use of it."""
-    told = {name: known_in_advance(replayed.settings, name) for name in replayed.outcomes}
+    told = {name: _told(replayed.settings, name) for name in replayed.outcomes}
     who = [name for name, known in told.items() if known]
     if not who:
         return None
@@ -315,7 +318,7 @@ def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
         ("how long jobs run", any("run times" in words for words in told.values())),
     ]
     words = " and ".join(words for words, perfect in known if perfect)
-    avoidable = any(not _future(name) for name in who)
+    avoidable = "perfect" in (replayed.settings.forecast, replayed.settings.durations)
     return {"who": who, "known": words, "avoidable": avoidable}
 
 

@@ -69,6 +69,18 @@ class Settings(NamedTuple):
         return chosen
 
 
+def known_in_advance(settings: Settings, label: str) -> list[str]:
+    """What a policy is told that nobody can know; as words."""
+    choice = settings.choice(label)
+    needs = load(choice.policy).needs
+    found = []
+    if needs.future or (needs.loads and choice.forecast == "perfect"):
+        found.append("arrivals")
+    if needs.future or (needs.run_times and choice.durations == "perfect"):
+        found.append("run times")
+    return found
+
+
 def replay_all(
     trace: Trace, table: PoolTable, settings: Settings, progress: Progress | None = None
 ) -> list[Result]:

@@ -31,6 +31,10 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "slack": settings.options.slack,
             "spare_priority": dict(sorted(settings.options.spare_priority.items())),
             "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
+            "resume_cost_s": settings.options.resume_cost,
+            "las_thresholds_gpu_s": list(settings.options.las_thresholds),
+            "las_promote": settings.options.las_promote,
+            "closed_loop": settings.closed_loop,
         },
         "trace": {
             "jobs": len(trace.arrivals),

@@ -14,6 +14,7 @@ from sia.playout import Arrival
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
+ELASTIC = ("min_width", "max_width", "demand")
 
 
 @dataclass(frozen=True)

@@ -40,3 +40,6 @@ seven jobs in ten never leave the first queue, and one in nine reaches the last.
 LAS_PROMOTE = 8.0
 """Waits of less than eight times its run do not promote a job: a lower number turns queues into
 turns."""
+
+MAX_QUEUES = 16
+"""Thresholds of LAS: with more, queues are hardly told apart."""
