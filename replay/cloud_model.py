@@ -37,7 +37,7 @@ class Cloud(NamedTuple):
     median: Range = (20 * MINUTE, 5 * HOUR)
     """Seconds, log-uniform: the median experiment of a pool; with `spread`, jobs last from minutes
     to several days."""
-    spread: Range = (0.9, 1.9)
+    spread: Range = (1.0, 2.0)
     """Sigma of the logarithm of durations between a pool's experiments: p99 / median is about
     e^(2.3 sigma), so above 10 from sigma 1 on, in over half of the pools (Fig. 3c)."""
     alike: float = 0.3
@@ -46,7 +46,7 @@ class Cloud(NamedTuple):
     """Jobs that die within `MAYFLY`, whatever their experiment: no tag foresees these."""
     duration: Range = (MINUTE, 5 * DAY)
     """Seconds, the least and most that a job runs: "minutes to several days"."""
-    burst: Range = (0.04, 0.4)
+    burst: Range = (0.04, 0.45)
     """Of its pool, what a typical burst asks for, log-uniform over pools: the largest of a month's
     is then above the whole pool in over half of the pools (Fig. 3b)."""
     burst_spread: float = 0.9
