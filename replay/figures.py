@@ -32,6 +32,9 @@ DPI = 150
 SVG_METADATA: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 """Nothing that changes from run to run."""
 
+INLINE: Any = {"format": "svg", "metadata": SVG_METADATA, "transparent": True}
+"""How a part of a page is saved: the page shows through."""
+
 STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#9aa3ab",
@@ -52,8 +55,12 @@ STYLE: Any = {
 """Names are untrusted: without math a `$` in one is a dollar sign and no parse error."""
 
 GREY = "#6b7680"
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")
-"""Okabe and Ito's colours, told apart by the colour-blind; yellow is darkened to show on white."""
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9"),
+    *("#5b2a86", "#a3b018", "#8c1c2b", "#1d2d44"),
+)
+"""Okabe and Ito's colours, told apart by the colour-blind, with yellow darkened to show on white;
+where there are more policies, four that differ from them in lightness."""
 
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
@@ -63,7 +70,8 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (9, 3.5),
     (3, 1.2, 1, 1.2, 1, 1.2),
 )
-"""Curves often lie on each other; with dashes the lower one shows through."""
+"""Curves often lie on each other; with dashes the lower one shows through. There are fewer than
+colours, so that 30 policies have a look of their own."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -93,6 +101,9 @@ DURATION_TICKS = (
     (864_000, "10 d"),
     (8_640_000, "100 d"),
     (86_400_000, "1,000 d"),
+    (864_000_000, "10,000 d"),
+    (8_640_000_000, "100,000 d"),
+    (86_400_000_000, "1,000,000 d"),
 )
 
 
@@ -135,8 +146,7 @@ def looks(policies: Iterable[str], baseline: str) -> dict[str, Look]:
     """A look for each policy, by its place; the baseline is grey."""
     others = [name for name in policies if name != baseline]
     chosen = {
-        # After each round through the colours the dashes have moved on by one.
-        name: Look(PALETTE[i % len(PALETTE)], DASHES[(i + i // len(PALETTE)) % len(DASHES)])
+        name: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, name in enumerate(others)
     }
     return {baseline: Look(GREY), **chosen}
@@ -381,26 +391,47 @@ def _short(share: float) -> str:
     return f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
 
 
+class Picture(NamedTuple):
+    """A picture as a part of a page, and as files of their own."""
+
+    name: str
+    inline: str
+    svg: bytes
+    png: bytes
+
+
+def picture(name: str, height: float, draw: Callable[[Figure], None], dpi: int = DPI) -> Picture:
+    """A picture for a page and for papers, drawn once; `name` is unique in the page."""
+    inline, svg, png = _saved(name, height, draw, INLINE, _file("svg"), _file("png", dpi))
+    return Picture(name, _inline(inline.decode()), _rounded(svg.decode()).encode(), png)
+
+
 def render(
     name: str, height: float, draw: Callable[[Figure], None], form: str = "svg", dpi: int = DPI
 ) -> bytes:
     """A picture as a file of its own, on white: `svg` or `png`; `height` is in inches."""
-    unsaid = SVG_METADATA if form == "svg" else {"Software": None}
-    saved = _saved(name, height, draw, format=form, metadata=unsaid, dpi=dpi)
+    [saved] = _saved(name, height, draw, _file(form, dpi))
     return _rounded(saved.decode()).encode() if form == "svg" else saved
 
 
 def drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
     """A picture as a part of a page: inline SVG; `name` is unique in the page."""
-    saved = _saved(name, height, draw, format="svg", metadata=SVG_METADATA, transparent=True)
+    [saved] = _saved(name, height, draw, INLINE)
     return _inline(saved.decode())
 
 
-def _saved(name: str, height: float, draw: Callable[[Figure], None], **options: Any) -> bytes:
+def _file(form: str, dpi: int = DPI) -> dict[str, Any]:
+    unsaid = SVG_METADATA if form == "svg" else {"Software": None}
+    return {"format": form, "metadata": unsaid, "dpi": dpi}
+
+
+def _saved(
+    name: str, height: float, draw: Callable[[Figure], None], *forms: Mapping[str, Any]
+) -> list[bytes]:
     from matplotlib import rc_context, rcdefaults, rcParams  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    file = BytesIO()
+    files = []
     with rc_context(), warnings.catch_warnings():
         # The browser's fonts have the letters that matplotlib's own, used to measure, may lack.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -409,8 +440,11 @@ def _saved(name: str, height: float, draw: Callable[[Figure], None], **options: 
         rcParams["svg.hashsalt"] = f"sia-{name}"
         figure = Figure(figsize=(WIDTH, height))
         draw(figure)
-        figure.savefig(file, **options)
-    return file.getvalue()
+        for options in forms:
+            file = BytesIO()
+            figure.savefig(file, **options)
+            files.append(file.getvalue())
+    return files
 
 
 def _inline(svg: str) -> str:

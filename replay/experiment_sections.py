@@ -1,0 +1,207 @@
+"""The figures of an experiment's report: which there are, how to read them, what they show here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.experiment_figures import Panel, draw_boxes, draw_cdfs, draw_hours, draw_sizes
+from replay.experiment_measures import (
+    GEOMEAN,
+    LARGEST,
+    MEAN,
+    P90,
+    P95,
+    SLOWED,
+    TOTAL,
+    Experiment,
+    Measure,
+    Runs,
+    at,
+    counted,
+    entries,
+    quantile,
+    shown,
+    values,
+)
+from replay.figures import Floats, Picture
+from replay.run import BASELINE
+from replay.text import decimal
+
+VARIANTS = 2
+"""Variants of SIA from which on an ablation compares anything."""
+
+ZERO = (
+    "Axes of speed-ups and slowdowns are logarithmic; left of the dotted line is the place of 0, "
+    "where nobody was slowed."
+)
+
+BOXES = (
+    "Each row is a policy's runs with that many queues. The black stroke is the median run; the "
+    "thickest box holds the middle half of the runs, the next one three quarters, and so on, each "
+    "leaving out half as many; single runs beyond the boxes are dots (with under 8 runs there are "
+    "only dots)."
+)
+
+
+class Section(NamedTuple):
+    """A picture of the report: its title, how to read it, what it shows of these runs."""
+
+    title: str
+    picture: Picture
+    reading: str
+    showing: Sequence[str]
+
+
+def sections(experiment: Experiment) -> list[Section]:
+    """All that these runs can show. Pieces are distributions, one log at several sizes is not."""
+    if experiment.whole:
+        found = _sizes(experiment)
+    else:
+        found = [_distributions(experiment), _queues(experiment), *_ablation(experiment)]
+    return [*found, *_hours(experiment)]
+
+
+def _by_policy(runs: Runs, policies: Sequence[str], measure: Measure) -> dict[str, Floats]:
+    return {name: values(runs, name, measure.key) for name in policies}
+
+
+def _panels(
+    groups: Mapping[str, Runs], policies: Sequence[str], measures: Sequence[Measure]
+) -> list[Panel]:
+    return [
+        Panel(m, {group: _by_policy(runs, policies, m) for group, runs in groups.items()})
+        for m in measures
+    ]
+
+
+def _distributions(experiment: Experiment) -> Section:
+    """Fig. 13."""
+    runs, rivals = experiment.runs, experiment.rivals
+    measures = (MEAN, P95, SLOWED, TOTAL, LARGEST)
+    spared = [name for name in rivals if not any(e["slowed"] for e in entries(runs, name))]
+    showing = [f"Slowed nobody in any run: {', '.join(spared)}."] if spared else []
+    hurt = [name for name in rivals if name not in spared]
+    counts = (sum(1 for e in entries(runs, name) if e["slowed"]) for name in hurt)
+    if hurt:
+        words = (f"{name} in {n:,}" for name, n in zip(hurt, counts, strict=True))
+        showing.append(f"Of {counted(len(runs), 'run')}, jobs were slowed by {', '.join(words)}.")
+    return Section(
+        "All runs, as distributions",
+        draw_cdfs(_panels({"": runs}, rivals, measures), experiment.looks),
+        "A curve's height at x is the share of the runs in which the measure was x or less. For "
+        "speed-ups the further right a curve rises the better, for slowdowns the further left. "
+        + ZERO,
+        showing,
+    )
+
+
+def _queues(experiment: Experiment) -> Section:
+    """Fig. 14."""
+    measures = (MEAN, P90, P95, SLOWED, TOTAL, LARGEST)
+    groups, rivals = experiment.by_queues, experiment.rivals
+    showing = []
+    for group, runs in groups.items():
+        medians = {name: at(runs, name, MEAN.key) for name in rivals}
+        found = {name: value for name, value in medians.items() if value is not None}
+        if found:
+            best = max(found, key=lambda name: found[name])
+            showing.append(
+                f"{group}: in the median run {best} has the highest mean speed-up, "
+                f"{shown(found[best], 'speed')}."
+            )
+    return Section(
+        "By the number of queues that share",
+        draw_boxes("fig14", _panels(groups, rivals, measures), experiment.looks),
+        f"{BOXES} {ZERO}",
+        showing,
+    )
+
+
+def _ablation(experiment: Experiment) -> list[Section]:
+    """Fig. 15a: SIA by what it foresees with, and max-min beside it."""
+    names = {label: label.partition("@")[0] for label in experiment.rivals}
+    variants = [label for label, name in names.items() if f"{name}-".startswith("sia-")]
+    if len(variants) < VARIANTS:
+        return []
+    chosen = [label for label, name in names.items() if name == "mmfs"] + variants
+    showing = [
+        f"{label}: mean speed-up {shown(at(experiment.runs, label, MEAN.key), 'speed')} in the "
+        f"median run; jobs slowed in {sum(1 for e in found if e['slowed']):,} of "
+        f"{counted(len(found), 'run')}."
+        for label in chosen
+        for found in [entries(experiment.runs, label)]
+    ]
+    panels = _panels(experiment.by_queues, chosen, (MEAN, SLOWED, TOTAL))
+    return [
+        Section(
+            "What the forecasts are worth",
+            draw_boxes("fig15a", panels, experiment.looks),
+            "Variants of SIA side by side: the label says what they foresee arrivals and run times "
+            "with. " + BOXES,
+            showing,
+        )
+    ]
+
+
+def _hours(experiment: Experiment) -> list[Section]:
+    """Fig. 2, before and after."""
+    kept = [name for name in (BASELINE, *experiment.sharing()) if name in experiment.policies]
+    kept = list(dict.fromkeys(kept))
+    found = {
+        name: np.array([x for e in entries(experiment.runs, name) for x in e["hourly_pct"]])
+        for name in kept
+    }
+    found = {name: shares for name, shares in found.items() if len(shares)}
+    if not found:
+        return []
+    medians = ", ".join(
+        f"{name} {decimal(quantile(shares, 0.5), 1)} %" for name, shares in found.items()
+    )
+    return [
+        Section(
+            "GPUs in use, before and after",
+            draw_hours(found, experiment.looks),
+            "A curve's height at x is the share of hours, of all runs together, in which at most x "
+            f"of all GPU-time was in use. {BASELINE} is before, with nothing shared; what lies to "
+            "the right of its curve is use that sharing adds. Hours count from the end of the "
+            "warm-up to the last submission.",
+            [f"In the median hour: {medians}."],
+        )
+    ]
+
+
+def _sizes(experiment: Experiment) -> list[Section]:
+    """Fig. 18, and once more with pools that keep to themselves."""
+    found = []
+    for withdrawn, name in ((False, "fig18"), (True, "fig18-withdrawn")):
+        groups = {
+            f"{size:g}": runs
+            for size in experiment.sizes
+            if (runs := experiment.at_size(size, withdrawn=withdrawn))
+        }
+        if len(groups) < 2:
+            continue
+        panels = _panels(groups, experiment.rivals, (MEAN, GEOMEAN, SLOWED, TOTAL, LARGEST))
+        first, *_, last = groups
+        showing = [
+            f"{label}: mean speed-up {ends[0]} at size {first}, {ends[1]} at size {last}."
+            for label in experiment.rivals
+            for ends in [
+                [shown(at(groups[size], label, MEAN.key), "speed") for size in (first, last)]
+            ]
+        ]
+        away = " with some pools keeping to themselves" if withdrawn else ""
+        found.append(
+            Section(
+                f"By the size of the pools{away}",
+                draw_sizes(name, panels, experiment.looks),
+                "To the right, every pool has more GPUs for the same jobs; the baseline that each "
+                "point is compared with has pools of the same size. The vertical axes are "
+                "logarithmic; below the dotted line is the place of 0, where nobody was slowed.",
+                showing,
+            )
+        )
+    return found
