@@ -19,9 +19,11 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import msgspec
+
 from replay.errors import UserError
 from replay.limits import MAX_LINE, MAX_TIME, MIN_DURATION
-from replay.trace import KNOWN, REQUIRED, PoolTable, Trace
+from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Pool
@@ -102,11 +104,11 @@ def _odd_row(path: Path) -> int:
 
 
 @contextmanager
-def open_table(path: Path, columns: Sequence[str] = ()) -> Iterator[Table]:
+def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[Table]:
     """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError.
 
-    `columns` name those of a CSV file that comes without a header. It may have one all the same:
-    a first row that holds any of the names is taken as such.
+    The first of `layouts` names the columns of a CSV file that comes without a header. It may have
+    one all the same: a first row with two names of one of the layouts is taken as such.
     """
     with reading(path), path.open("rb") as file:
         magic = file.read(4)
@@ -114,21 +116,21 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> Iterator[Table]:
         if magic == PARQUET_MAGIC:
             yield _parquet(path)
         else:
-            yield from _open_csv(path, file, columns)
+            yield from _open_csv(path, file, layouts)
 
 
-def _open_csv(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[Table]:
+def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> Iterator[Table]:
     with _text(file) as text:
         rows = _csv_rows(path, text)
         first = next(rows, None)
         if first is None:
-            lacks = "it must have rows" if columns else "its first line must name the columns"
+            lacks = "it must have rows" if layouts else "its first line must name the columns"
             raise UserError(f"{path}: the file is empty; {lacks}")
         header = [name.strip() for name in first.cells]
-        if columns and not set(columns).intersection(header):
-            yield Table(list(columns), chain([first], rows))
-        else:
+        if not layouts or any(len(set(names).intersection(header)) > 1 for names in layouts):
             yield Table(header, rows)
+        else:
+            yield Table(list(layouts[0]), chain([first], rows))
 
 
 @contextmanager
@@ -319,7 +321,9 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
     with open_table(path) as table:
         at = columns_of(path, table.header, REQUIRED)
         parse = _JobParser(at, len(table.header))
-        kept = tuple(name for name in table.header if name and name not in REQUIRED + KNOWN)
+        kept = tuple(
+            name for name in table.header if name and name not in REQUIRED + KNOWN + ELASTIC
+        )
         spots = [at[name] for name in kept]
         arrivals: list[Arrival] = []
         extras: dict[str, tuple[str, ...]] = {}
@@ -363,6 +367,7 @@ class _JobParser:
         self._cells = width
         self._required = [at[name] for name in REQUIRED]
         self._user, self._name = (at.get(name, -1) for name in KNOWN)
+        self._elastic = {name: at[name] for name in ELASTIC if name in at}
 
     def __call__(self, cells: Sequence[str]) -> Arrival:
         job_id, _, submit, width, duration = self._required
@@ -398,7 +403,42 @@ class _JobParser:
         user = cells[self._user] if self._user >= 0 else ""
         name = cells[self._name] if self._name >= 0 else ""
         job = Job(cells[self._required[0]], cells[self._required[1]], begin, gpus, user, name)
+        if self._elastic:
+            job = _elastic(job, {name: cells[at] for name, at in self._elastic.items()})
         return Arrival(job, seconds)
+
+
+def _elastic(job: Job, cells: dict[str, str]) -> Job:
+    """The job with how far its width may change, where its row says so. Raises BadCellError."""
+    given = {name: text for name, text in cells.items() if text.strip()}
+    widths = {
+        name: whole([text], name, 0, least=1) for name, text in given.items() if name != "demand"
+    }
+    least, most = widths.get("min_width", 0), widths.get("max_width", 0)
+    if not least <= job.width <= (most or job.width):
+        raise BadCellError(
+            "max_width" if least <= job.width else "min_width",
+            f"the job is {job.width} wide",
+            "widths must ascend: min_width, width, max_width",
+            "widths do not ascend",
+        )
+    demand = _demand(given["demand"]) if "demand" in given else ()
+    return msgspec.structs.replace(job, min_width=least, max_width=most, demand=demand)
+
+
+def _demand(text: str) -> tuple[tuple[int, float], ...]:
+    """`1:3600;2:1900` as points (GPUs, seconds). Raises BadCellError."""
+    points = []
+    for part in text.split(";"):
+        gpus, _, seconds = part.partition(":")
+        points.append(
+            (whole([gpus], "demand", 0, least=1), number([seconds], "demand", 0, zero=False))
+        )
+    if any(a[0] >= b[0] for a, b in pairwise(points)):
+        raise BadCellError(
+            "demand", f"{shown(text)} does not ascend", "write GPUs:seconds;…", "odd demand"
+        )
+    return tuple(points)
 
 
 def read_pools(path: Path) -> PoolTable:

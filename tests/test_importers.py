@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from publishers import by_id, refusal, written
 
 from replay.errors import UserError
 from replay.importers import FORMATS, helios, philly
@@ -102,12 +103,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("examples")
 
 
-def written(folder, text, name="log"):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
 def helios_of(folder, rows, pools=None):
     log = written(folder, HELIOS_HEAD + rows, "cluster_log.csv")
     if pools is None:
@@ -120,23 +115,6 @@ def philly_of(folder, jobs):
     trace, table = philly.read(written(folder, text, "cluster_job_log"), None)
     assert table is None, "Philly's log does not tell how large the pools are"
     return trace
-
-
-def refusal(path, read):
-    """The one line that says what is wrong with a file: its name, the problem, the mend."""
-    with pytest.raises(UserError) as caught:
-        read()
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    problem, _, mend = text.removeprefix(f"{path}: ").rpartition("; ")
-    assert problem, f"no mend in: {text}"
-    assert mend
-    return text
-
-
-def by_id(trace):
-    return {arrival.job.id: arrival for arrival in trace.arrivals}
 
 
 # The jobs of Helios

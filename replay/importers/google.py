@@ -73,7 +73,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     kept.notes.append("the width of every job is 1: the trace does not tell it")
     events = _Events()
     for part in _parts(log, kept.notes):
-        with open_table(part, EVENTS) as table:
+        with open_table(part, EVENTS, JOINED) as table:
             if "submit_s" in table.header and part == log:
                 _joined(part, table, kept)
             else:
@@ -87,7 +87,8 @@ def _parts(log: Path, notes: list[str]) -> Sequence[Path]:
     if not log.is_dir():
         return [log]
     with reading(log):
-        found = {path: match for path in log.iterdir() if (match := PART.fullmatch(path.name))}
+        files = sorted(log.iterdir())
+    found = {path: match for path in files if (match := PART.fullmatch(path.name))}
     if not found:
         raise UserError(
             f"{log}: cannot be read as job_events, as no part-*-of-* is in this folder; "

@@ -29,9 +29,6 @@ class Kept:
         self._extras: dict[str, tuple[str, ...]] = {}
         self._cells: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def __len__(self) -> int:
-        return len(self._arrivals)
-
     def add(self, job: Job, duration: float, *cells: str) -> bool:
         """Keep a job, submitted by the publisher's clock, if it ran. Raises BadCellError."""
         if not job.id:

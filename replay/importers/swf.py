@@ -31,7 +31,7 @@ FIELDS = (
 )  # fmt: skip
 AT = {name: i for i, name in enumerate(FIELDS)}
 UNKNOWN = re.compile(r"-1(\.0*)?")
-WHOLE = re.compile(r"[0-9]+")
+WHOLE = re.compile(r"[0-9]{1,18}")
 HEADER = re.compile(r";\s*(MaxProcs|MaxNodes|UnixStartTime):\s*(.*)")
 STATUSES = ("", "0", "1", "2", "3", "4", "5")
 PARTS = ("2", "3", "4")
@@ -86,27 +86,27 @@ class _Log:
             return
         self._whole_job = job_id
         submit, duration = _seconds(cells, "submit time"), _seconds(cells, "run time")
-        width = _processors(cells, "allocated processors")
-        requested = 0 if width else _processors(cells, "requested processors")
+        got = _processors(cells, "allocated processors")
+        width = got or _processors(cells, "requested processors")
         if submit is None:
             self._kept.dropped["without a submission time"] += 1
         elif status == CANCELLED and not duration:
             self._kept.dropped["cancelled before it ran"] += 1
         elif duration is None:
             self._kept.dropped["without a run time"] += 1
-        elif not width and not requested:
+        elif not width:
             self._kept.dropped["without a number of processors"] += 1
         else:
             kind, pool = _pool(cells)
             user, name = _label(cells, "user"), _label(cells, "executable")
-            job = Job(job_id, pool, submit, width or requested, user, name)
+            job = Job(job_id, pool, submit, width, user, name)
             if self._kept.add(job, duration, status, _label(cells, "group")):
-                self._requested += not width
+                self._requested += not got
                 self._pools.setdefault(kind, Counter())[pool] += 1
 
     def _part(self, job_id: str) -> None:
         """Count a row that tells of a part of the job in the row before."""
-        if job_id != self._whole_job:
+        if not job_id or job_id != self._whole_job:
             raise BadCellError(
                 "status",
                 f"it is a part of job {shown(job_id)}, which has no row of its own before",
@@ -138,7 +138,7 @@ class _Log:
         size = self._header.get(source, "")
         if len(names) > 1 or not _is_size(size):
             return None
-        notes.append(f"pool {names[0]} has {int(size)} processors, {source} of the header")
+        notes.append(f"pool {names[0]} has {int(size)} processors, as {source} of the header says")
         return PoolTable([Pool(names[0], int(size))])
 
 

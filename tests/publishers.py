@@ -1,0 +1,28 @@
+"""Publishers' files for the importers' tests, and how a bad one is refused."""
+
+import pytest
+
+from replay.errors import UserError
+
+
+def written(folder, text, name="log"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(path, read):
+    """The one line that says what is wrong with a file: its name, the problem, the mend."""
+    with pytest.raises(UserError) as caught:
+        read()
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    problem, _, mend = text.removeprefix(f"{path}: ").rpartition("; ")
+    assert problem, f"no mend in: {text}"
+    assert mend
+    return text
+
+
+def by_id(trace):
+    return {arrival.job.id: arrival for arrival in trace.arrivals}
