@@ -245,9 +245,9 @@ def _verdict(
 def _cell(value: float | None, kind: str) -> str:
     if value is None:
         return NONE
-    if kind == "ratio":
-        return decimal(value, 3)
     sign, size = "−" if value < 0 else "", abs(value)
+    if kind == "ratio":
+        return sign + decimal(size, 3)
     if kind == "percent":
         return sign + percent(size)
     seconds = size * 60 if kind == "minutes" else size

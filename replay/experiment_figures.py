@@ -51,12 +51,13 @@ FEW = 8
 BEYOND = 2
 """Runs that must lie beyond each end of a box: further out they are shown one by one."""
 
-
 Values = Mapping[str, Floats]
 """A value a run, by policy."""
 
-
 NOTHING: Floats = np.empty(0)
+
+SIZES_NAMED = 6
+"""Sizes named below an axis: more would run into each other."""
 
 
 class Panel(NamedTuple):
@@ -81,7 +82,7 @@ class Scale(NamedTuple):
 
     def place(self, values: Floats) -> Floats:
         """Where values stand on the axis."""
-        placed: Floats = np.where(values == 0, self.zero or self.least, values)
+        placed: Floats = np.maximum(values, self.zero or self.least)
         return placed
 
     def ticks(self, inches: float) -> list[tuple[float, str]]:
@@ -191,8 +192,10 @@ def draw_sizes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
             everything = [runs for values in groups.values() for runs in values.values()]
             scale = scale_of(measure.unit, everything)
             _logarithmic(axes, "y", scale, 2 * cells.down)
-            axes.set_xlim(sizes.min() - 0.01, sizes.max() + 0.01)
-            axes.set_xticks(sizes, [TIMES + size for size in groups])
+            margin = 0.05 * float(np.ptp(sizes))
+            axes.set_xlim(sizes.min() - margin, sizes.max() + margin)
+            some = slice(None, None, ceil(len(sizes) / SIZES_NAMED))
+            axes.set_xticks(sizes[some], [TIMES + size for size in [*groups][some]])
             for i, label in enumerate(dict.fromkeys(n for v in groups.values() for n in v)):
                 medians = [quantile(values.get(label, NOTHING), 0.5) for values in groups.values()]
                 placed = scale.place(np.array(medians, dtype=np.float64))
@@ -258,7 +261,9 @@ def _cumulative(axes: Axes, values: Floats, most: float, look: Look, over: int) 
     ordered = np.sort(values)
     ranks = np.arange(len(ordered))
     if len(ordered) > POINTS_DRAWN:
-        ranks = np.unique(np.linspace(0, len(ordered) - 1, POINTS_DRAWN).round().astype(np.int64))
+        last_of_first = np.searchsorted(ordered, ordered[0], "right") - 1  # the share at 0, exact
+        even = np.linspace(0, len(ordered) - 1, POINTS_DRAWN).round().astype(np.int64)
+        ranks = np.unique(np.append(even, last_of_first))
     x = np.concatenate([ordered[:1], ordered[ranks], [most]])
     y = np.concatenate([[0.0], (ranks + 1) * (100 / len(ordered)), [100.0]])
     curve(axes, x, y, look, over)

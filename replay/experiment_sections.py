@@ -57,7 +57,9 @@ class Section(NamedTuple):
 
 def sections(experiment: Experiment) -> list[Section]:
     """All that these runs can show. Pieces are distributions, one log at several sizes is not."""
-    if experiment.whole:
+    if not experiment.rivals:
+        found = []
+    elif experiment.whole:
         found = _sizes(experiment)
     else:
         found = [_distributions(experiment), _queues(experiment), *_ablation(experiment)]
@@ -157,6 +159,12 @@ def _hours(experiment: Experiment) -> list[Section]:
     found = {name: shares for name, shares in found.items() if len(shares)}
     if not found:
         return []
+    before = (
+        f"{BASELINE} is before, with nothing shared; what lies to the right of its curve is use "
+        "that sharing adds. "
+        if BASELINE in found
+        else ""
+    )
     medians = ", ".join(
         f"{name} {decimal(quantile(shares, 0.5), 1)} %" for name, shares in found.items()
     )
@@ -165,9 +173,8 @@ def _hours(experiment: Experiment) -> list[Section]:
             "GPUs in use, before and after",
             draw_hours(found, experiment.looks),
             "A curve's height at x is the share of hours, of all runs together, in which at most x "
-            f"of all GPU-time was in use. {BASELINE} is before, with nothing shared; what lies to "
-            "the right of its curve is use that sharing adds. Hours count from the end of the "
-            "warm-up to the last submission.",
+            f"of all GPU-time was in use. {before}Hours count from the end of the warm-up to the "
+            "last submission.",
             [f"In the median hour: {medians}."],
         )
     ]

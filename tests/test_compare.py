@@ -26,12 +26,17 @@ from replay.compare import (
 )
 from replay.compare_commands import RUN_ROWS
 from replay.errors import UserError
-from replay.output import write_schedule
+from replay.output import write_schedule, write_trace
+from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_all
+from replay.slice import slice_trace
+from replay.summary import summarize
 from replay.synth import PRESETS, synthesize
+from replay.trace import playable
 from sia.__main__ import cli
 from sia.playout import Arrival
 
+DAY = 86400.0
 MEAN = [lambda means: means[..., 0]]
 
 
@@ -186,6 +191,24 @@ def test_an_open_and_a_closed_loop_pair_their_jobs(tmp_path: Path):
     assert found["measures"]["difference_s"]["value"] != 0
 
 
+def test_a_real_logs_averages_are_those_of_its_replay(tmp_path: Path, traces: Path):
+    pools = ["11cb48", "2869ce"]
+    log, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
+    loads = dict.fromkeys(pools, 0.9)
+    week = {"begin": 80 * DAY, "end": 87 * DAY}
+    piece, small = slice_trace(log, table, pools=pools, loads=loads, **week)
+    settings = Settings(["mmfs", "sia"], warmup=DAY)
+    results = replay_all(playable(piece, small), small, settings)
+    summary = summarize(small, settings, results)["policies"]
+    for result in results:
+        write_schedule(tmp_path / result.schedule.policy, result.trace, result.schedule)
+    found = numbers(tmp_path / "mmfs", tmp_path / "sia", "--warmup", "1d", "--resamples", "200")
+    assert found["pairs"] == summary["sia"]["measured"] > 100
+    for side, policy in (("a", "mmfs"), ("b", "sia")):
+        average = found["measures"][f"avg_jct_{side}_s"]["value"]
+        assert average == pytest.approx(summary[policy]["avg_jct_s"])
+
+
 def test_equal_outcomes_are_called_equal(tmp_path: Path):
     a = outcome(tmp_path / "a", x=10, y=20)
     assert "average JCT: A and B are equal in every pair" in compare(a, a).output
@@ -246,6 +269,22 @@ def test_policies_of_an_experiment_are_compared(tmp_path: Path):
     found = numbers(f"{exp}:sia", f"{exp}:mmfs")["comparisons"]["sia against mmfs"]
     assert found["measures"]["speedup_p5"] == {"pairs": 0}
     assert found["measures"]["speedup_mean"]["below"] > 25
+
+
+def test_what_sia_experiment_writes_is_read(tmp_path: Path):
+    trace, _ = synthesize(PRESETS["base"], 4)
+    write_trace(tmp_path / "trace.csv", trace)
+    asked = ["--queues", "2,3", "--weeks", "0.2", "--runs", "2", "--warmup", "3h", "--jobs", "1"]
+    out = tmp_path / "exp"
+    paths = ["--trace", str(tmp_path / "trace.csv"), "--out", str(out)]
+    made = CliRunner().invoke(cli, ["experiment", *paths, *asked, "--policy", "fcfs,mmfs,sia"])
+    assert made.exit_code == 0, made.output
+    found = numbers(f"{out}:sia", f"{out}:mmfs")["comparisons"]["sia against mmfs"]
+    assert found["pairs"] == 4
+    assert found["measures"]["slowed_pct"]["a"] == 0
+    same = numbers(out, out)["comparisons"]
+    assert list(same) == ["fcfs", "mmfs", "sia"]
+    assert all(c["measures"]["speedup_mean"]["difference"]["high"] == 0 for c in same.values())
 
 
 def test_two_experiments_compare_every_policy_that_both_have(tmp_path: Path):

@@ -1,0 +1,326 @@
+"""An experiment's report: whole in itself, the same bytes, right in its medians, honest at 0."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from math import log10
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from test_report import HOSTILE, Tags, svgs
+
+from replay import experiment_figures as drawing
+from replay.experiment_measures import MEAN, SLOWED, TOTAL, Experiment, brief, spread
+from replay.experiment_report import write_experiment_report
+from replay.figures import DASHES, PALETTE, TIMES, Look, looks
+from replay.limits import POINTS_DRAWN
+
+
+def gave(
+    speed: float | None = 1.0,
+    slowed: int = 0,
+    late: float = 0.0,
+    *,
+    lent: float = 0.0,
+    never: int = 0,
+) -> dict:
+    """What a policy gave in a run of 200 jobs: `late` are minutes, and those of the worst job."""
+    speeds = {f"speedup_{key}": speed for key in ("mean", "geomean", "p5", "p50", "p90", "p95")}
+    return speeds | {
+        "slowed": slowed,
+        "slowed_pct": None if speed is None else slowed / 2,
+        "slowdown_total_min": late,
+        "slowdown_max_min": late,
+        "never_started": never,
+        "utilisation_pct": 60.0,
+        "gpu_hours_lent": lent,
+        "hourly_pct": [50.0, 70.0],
+    }
+
+
+def run(number: int, queues: int = 4, *, size: float = 1.0, withdrawn=(), **policies: dict) -> dict:
+    """A run.json; dashes of a label are written as underscores."""
+    pools = [{"pool": f"p{i}", "quota": 8, "load": 0.8, "jobs": 50} for i in range(queues)]
+    return {
+        "run": number,
+        "seed": 7,
+        "queues": queues,
+        "size": size,
+        "withdrawn": list(withdrawn),
+        "from_s": 5.0,
+        "length_s": 1209600.0,
+        "warmup_s": 172800.0,
+        "pools": pools,
+        "jobs": 200 + number,
+        "dropped": {"wider than its pool": number} if number else {},
+        "policies": {label.replace("_", "-"): values for label, values in policies.items()},
+    }
+
+
+def pieces() -> list[dict]:
+    """Three runs: mmfs slows jobs in two of them, sia in none."""
+    return [
+        run(0, 2, fcfs=gave(), mmfs=gave(4.0, 10, 90.0, lent=5), sia=gave(2.0, lent=1)),
+        run(1, 8, fcfs=gave(), mmfs=gave(8.0, lent=5), sia=gave(3.0, lent=1)),
+        run(2, 2, fcfs=gave(), mmfs=gave(9.0, 40, 6000.0, lent=5), sia=gave(7.0, lent=1)),
+    ]
+
+
+def sizes() -> list[dict]:
+    return [
+        run(2 * i + j, 5, size=size, withdrawn=away, mmfs=gave(2.0 + i, 1, 3.0), sia=gave(1.5 + i))
+        for i, size in enumerate((0.9, 1.0, 1.1))
+        for j, away in enumerate(((), ("p0", "p3")))
+    ]
+
+
+def written(folder: Path, runs: list[dict], **settings) -> tuple[str, set[str]]:
+    """The page, and the names of the files of pictures."""
+    folder.mkdir(exist_ok=True)
+    write_experiment_report(folder, runs, settings)
+    names = {path.name for path in (folder / "figures").iterdir()}
+    assert {Path(name).with_suffix(".png").name for name in names} <= names
+    assert {Path(name).with_suffix(".svg").name for name in names} <= names
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    return html, {Path(name).stem for name in names}
+
+
+def test_the_report_needs_nothing_else(tmp_path: Path):
+    html, _ = written(tmp_path / "out", pieces())
+    named = re.sub(r'xmlns(:\w+)?="http://www\.w3\.org/[^"]*"', "", html)
+    assert not re.search(r"https?:|//\w|@import|url\((?!#)", named)
+    page = Tags(html)
+    assert not page.tags.keys() & {"script", "link", "img", "iframe", "object", "base", "form"}
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name == "src"]
+    ids = Counter(value for name, value in page.attributes if name == "id")
+    assert max(ids.values()) == 1
+    assert len(svgs(html)) > 3
+
+
+def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
+    (tmp_path / "runs.json").write_bytes(msgspec.json.encode(pieces()))
+    (tmp_path / "turned.json").write_bytes(msgspec.json.encode(pieces()[::-1]))
+    code = (
+        "import sys; from pathlib import Path; import msgspec\n"
+        "from replay.experiment_report import write_experiment_report as write\n"
+        "write(Path(sys.argv[2]), msgspec.json.decode(Path(sys.argv[1]).read_bytes()), {})"
+    )
+    for name, hash_seed in (("runs", "1"), ("turned", "2")):
+        (tmp_path / name).mkdir()
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path / f"{name}.json", tmp_path / name],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+        )
+    one, other = (
+        {
+            str(p.relative_to(tmp_path / name)): p.read_bytes()
+            for p in (tmp_path / name).rglob("*.*")
+        }
+        for name in ("runs", "turned")
+    )
+    assert len(one) == 7  # three pictures twice, and the page
+    assert one == other
+
+
+def test_headlines_say_whom_each_policy_slowed_and_by_how_much(tmp_path: Path):
+    text = Tags(written(tmp_path / "out", pieces())[0]).text
+    assert (
+        f"mmfs slowed jobs in 2 of 3 runs; mean speed-up 8.00{TIMES} (6.00–8.50{TIMES}) some jobs "
+        "ran later"
+    ) in text
+    assert "Jobs slowed: 5.00 % (2.50–12.50 %), together by 90 min (45 min – 2.1 d)" in text
+    assert "The worst delay of one job, 4.2 d, is in run 2 (2 queues)." in text
+    assert f"sia slowed nobody in 3 of 3 runs; mean speed-up 3.00{TIMES}" in text
+    assert "Slowed nobody in any run: sia. Of 3 runs, jobs were slowed by mmfs in 2." in text
+    assert "2 queues: in the median run mmfs has the highest mean speed-up, 6.50" in text
+
+
+def test_the_table_has_medians_of_each_number_of_queues(tmp_path: Path):
+    text = Tags(written(tmp_path / "out", pieces())[0]).text
+    table = text[text.index("The policies compared") : text.index("All runs, as distributions")]
+    two, eight = table.split("8 queues")
+    assert f"mmfs 6.50{TIMES} 5.25–7.75{TIMES}" in two
+    assert "2 of 2 12.50 % 8.75–16.25 %" in two
+    assert f"mmfs 8.00{TIMES} 8.00{TIMES} 8.00{TIMES} 8.00{TIMES} 0 of 1 0.00 % 0 s 0 s" in eight
+
+
+def test_pieces_have_the_papers_figures(tmp_path: Path):
+    html, names = written(tmp_path / "out", pieces())
+    assert names == {"fig02", "fig13", "fig14"}
+    assert "What the forecasts are worth" not in html
+
+
+@pytest.mark.parametrize(
+    ("labels", "drawn"),
+    [
+        (["sia", "sia-vc"], True),
+        (["sia@random+history", "sia@perfect+perfect", "mmfs"], True),
+        (["sia", "mmfs", "siamese"], False),
+    ],
+)
+def test_the_ablation_needs_two_variants_of_sia(tmp_path: Path, labels: list[str], drawn):
+    runs = [run(i, **{label: gave(2.0) for label in labels}) for i in range(2)]
+    assert ("fig15a" in written(tmp_path / "out", runs)[1]) is drawn
+
+
+def test_a_whole_log_at_several_sizes_has_figure_18_and_table_17(tmp_path: Path):
+    html, names = written(tmp_path / "out", sizes(), sizes=[0.9, 1.0, 1.1])
+    assert names == {"fig02", "fig18", "fig18-withdrawn"}
+    text = Tags(html).text
+    table = text[text.index("size 1 mmfs") : text.index("size 1.1 mmfs")]
+    assert re.search(rf"mmfs 3\.00{TIMES} .* sia 2\.50{TIMES} .* mmfs ♣ .* sia ♣ ", table)
+    assert "1 of 1 0.50 % 3.0 min 3.0 min" in table
+    assert f"mmfs slowed jobs in 6 of 6 runs; mean speed-up 2.00–4.00{TIMES}" in text
+    assert "is in run 0 (size 0.9)" in text
+    assert "p0, p3" in text
+
+
+def test_one_size_alone_is_a_table(tmp_path: Path):
+    html, names = written(tmp_path / "out", [run(0, mmfs=gave(2.0))], sizes=[1.0])
+    assert names == {"fig02"}
+    assert f"mmfs slowed nobody in 1 of 1 run; mean speed-up 2.00{TIMES}" in Tags(html).text
+
+
+def test_pictures_that_are_no_longer_drawn_go(tmp_path: Path):
+    written(tmp_path / "out", sizes())
+    (tmp_path / "out" / "figures" / "mine.png").write_text("mine")
+    write_experiment_report(tmp_path / "out", pieces(), {})
+    names = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
+    assert names == {"fig02", "fig13", "fig14", "mine"}
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "$\\frac{1}{", "]]>--><!--", "_x", "\x01\n", "池" * 50])
+def test_hostile_names_stay_text(tmp_path: Path, name: str):
+    some = run(0, size=0.9, withdrawn=[name], fcfs=gave(), **{name: gave(2.0, 1, 1.0, lent=1)})
+    some["dropped"] = {name: 3}
+    other = run(1, size=1.0, fcfs=gave(), **{name: gave(2.0)})
+    html, _ = written(tmp_path / "out", [some, other], **{name: name})
+    assert "<script" not in html
+    svgs(html)
+    assert " ".join(name.replace("_", "-").split()) in Tags(html).text
+
+
+def test_runs_in_which_no_job_was_measured(tmp_path: Path):
+    runs = [run(0, fcfs=gave(None), mmfs=gave(None)), run(1, fcfs=gave(), mmfs=gave(5.0))]
+    text = Tags(written(tmp_path / "out", runs)[0]).text
+    assert f"mmfs slowed nobody in 2 of 2 runs; mean speed-up 5.00{TIMES}" in text
+    nothing = Tags(written(tmp_path / "none", runs[:1])[0]).text
+    assert "mmfs slowed nobody in 1 of 1 run; mean speed-up –" in nothing
+
+
+def test_only_the_baseline(tmp_path: Path):
+    html, names = written(tmp_path / "out", [run(0, fcfs=gave())])
+    assert "Only the baseline was run" in html
+    assert names == {"fig02"}
+
+
+def test_jobs_that_never_started_are_told(tmp_path: Path):
+    runs = [run(0, fcfs=gave(never=1), mmfs=gave(2.0, never=3))]
+    assert "3 jobs never started, 1 in the baseline." in Tags(written(tmp_path, runs)[0]).text
+
+
+def test_the_report_says_who_knew_the_future(tmp_path: Path):
+    labels = ("mmfs", "sia", "sia@sliding-max+history", "sia-vc")
+    runs = [run(0, **{label: gave(2.0) for label in labels})]
+    text = Tags(written(tmp_path / "out", runs)[0]).text
+    assert "The future was known to sia, sia-vc, as it never is" in text
+    guessed = Experiment(runs, {"forecast": "sliding-max", "durations": "history"})
+    assert [name for name in labels if guessed.foresees(name)] == ["sia-vc"]
+
+
+def test_a_png_is_2000_pixels_wide_and_says_nothing_of_when_or_where(tmp_path: Path):
+    written(tmp_path / "out", pieces())
+    png = (tmp_path / "out" / "figures" / "fig13.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(png[16:20]) == 2000
+    assert not re.search(rb"tEXt|tIME|iTXt", png)
+
+
+def test_thirty_policies_have_looks_of_their_own():
+    chosen = looks(["fcfs", *map(str, range(30))], "fcfs")
+    assert len(set(chosen.values())) == 31
+    assert len(PALETTE) > len(DASHES)
+
+
+def axes_of():
+    return Figure().add_axes((0, 0, 1, 1))
+
+
+@pytest.mark.parametrize("runs", [10, 5 * POINTS_DRAWN])
+def test_a_distribution_shows_exactly_how_many_runs_slowed_nobody(runs: int):
+    rng = Random(1)
+    values = np.array([0.0 if i < 0.3 * runs else rng.lognormvariate(0, 3) for i in range(runs)])
+    scale = drawing.scale_of("minutes", [values])
+    axes = axes_of()
+    drawing._cumulative(axes, scale.place(values), scale.most, Look("#000000"), 0)
+    x, y = axes.lines[0].get_data()
+    assert max(y[x == scale.zero]) == pytest.approx(30)
+    assert min(x[x > scale.zero]) > scale.least
+    assert (x[-1], y[-1]) == (scale.most, 100)
+    assert len(x) <= POINTS_DRAWN + 3
+
+
+@pytest.mark.parametrize("unit", ["speed", "percent", "minutes"])
+def test_every_value_has_a_place_and_ticks_have_room(unit: str):
+    rng = Random(2)
+    for _ in range(200):
+        spread = rng.uniform(0.1, 6)
+        values = np.array([rng.lognormvariate(rng.uniform(-3, 9), spread) for _ in range(20)])
+        values[:3] = 1.0 if unit == "speed" else 0.0
+        scale = drawing.scale_of(unit, [values])
+        placed = scale.place(values)
+        assert (scale.begin < placed).all()
+        assert (placed < scale.most).all()
+        if unit != "speed":
+            assert (placed[:3] < scale.least).all()
+            assert (placed[3:] >= scale.least).all()
+        ticks = scale.ticks(3.0)
+        assert len(ticks) > 1
+        inches = [3.0 * log10(x / scale.begin) / log10(scale.most / scale.begin) for x, _ in ticks]
+        assert all(b - a > 0.1 for a, b in pairwise(inches))
+
+
+def test_boxes_are_quartiles_and_eighths_and_the_rest_are_dots():
+    values = np.arange(1.0, 22.0)  # 21 runs: quartiles at 6 and 16, eighths at 3.5 and 18.5
+    scale, axes = drawing.scale_of("speed", [values]), axes_of()
+    drawing._box(axes, 0, scale, values, "#0072b2")
+    ends = sorted((p.get_height(), p.get_x(), p.get_x() + p.get_width()) for p in axes.patches)
+    assert [end[1:] for end in ends] == [pytest.approx((3.5, 18.5), rel=0.05),
+                                         pytest.approx((6.0, 16.0), rel=0.05)]  # fmt: skip
+    dots, median = axes.lines
+    assert list(dots.get_xdata()) == [1, 2, 3, 19, 20, 21]
+    assert list(median.get_xdata()) == [11, 11]
+
+
+def test_few_runs_are_dots():
+    values = np.array([0.0, 0.0, 5.0])
+    scale, axes = drawing.scale_of("minutes", [values]), axes_of()
+    drawing._box(axes, 0, scale, values, "#0072b2")
+    assert not axes.patches
+    assert list(axes.lines[0].get_xdata()) == [scale.zero, scale.zero, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "words"),
+    [(0, "0 s"), (1e-6, "6e-05 s"), (0.02, "1.2 s"), (1.5, "90 s"), (2, "2.0 min"),
+     (119, "119 min"), (150, "2.5 h"), (47 * 60, "47 h"), (60 * 24 * 40, "40 d"),
+     (60 * 24 * 365 * 1234.4, "1,234 y")],
+)  # fmt: skip
+def test_slowdowns_in_words(minutes: float, words: str):
+    assert brief(minutes) == words
+
+
+def test_spreads_name_their_unit_once_where_it_is_one():
+    runs = [run(i, mmfs=gave(1.0 + i, 2 * i, 50.0 * i)) for i in range(5)]
+    assert spread(runs, "mmfs", MEAN) == f"2.00–4.00{TIMES}"
+    assert spread(runs, "mmfs", SLOWED) == "1.00–3.00 %"
+    assert spread(runs, "mmfs", TOTAL) == "50 min – 2.5 h"
+    assert spread(runs[:1], "mmfs", MEAN) == ""
