@@ -16,8 +16,9 @@ import numpy as np
 from replay.errors import UserError
 from replay.figures import Floats
 from replay.importers.clock import seconds
+from replay.limits import MAX_HOURS
 from replay.read import BadCellError, columns_of, number, open_table, shown
-from replay.shape import BURST, HOUR, MAX_HOURS, Facts, soon_after_an_end, utilisation
+from replay.shape import BURST, HOUR, Facts, soon_after_an_end, utilisation
 
 MINUTE = 60.0
 

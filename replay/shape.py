@@ -11,6 +11,7 @@ import numpy as np
 
 from replay.errors import UserError
 from replay.figures import Floats, Steps, averages, during
+from replay.limits import MAX_HOURS
 from replay.run import BASELINE, Settings, replay_one
 from replay.trace import PoolTable, Trace, largest_load, playable
 from sia.playout import Arrival
@@ -26,9 +27,6 @@ SOON = 1800.0
 SHIFTS = 7
 """Whole days, one to so many either way, by which submissions are moved for the control: the time
 of day stays, and a busy month stays busy; what followed an end no longer does."""
-
-MAX_HOURS = 100_000
-"""Hours that a log may span, over eleven years: a longer one has other times than seconds."""
 
 Facts = dict[str, Any]
 """Plain values, as in `shape.json`."""
