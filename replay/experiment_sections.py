@@ -111,7 +111,7 @@ def _queues(experiment: Experiment) -> Section:
         if found:
             best = max(found, key=lambda name: found[name])
             showing.append(
-                f"{group}: in the median run {best} has the highest mean speed-up, "
+                f"{group}: the median of the runs' mean speed-ups is highest under {best}, "
                 f"{shown(found[best], 'speed')}."
             )
     return Section(

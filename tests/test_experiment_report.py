@@ -140,7 +140,7 @@ def test_headlines_say_whom_each_policy_slowed_and_by_how_much(tmp_path: Path):
     assert "The worst delay of one job, 4.2 d, is in run 2 (2 queues)." in text
     assert f"sia slowed nobody in 3 of 3 runs; mean speed-up 3.00{TIMES}" in text
     assert "Slowed nobody in any run: sia. Of 3 runs, jobs were slowed by mmfs in 2." in text
-    assert "2 queues: in the median run mmfs has the highest mean speed-up, 6.50" in text
+    assert "2 queues: the median of the runs' mean speed-ups is highest under mmfs, 6.50" in text
 
 
 def test_the_table_has_medians_of_each_number_of_queues(tmp_path: Path):
