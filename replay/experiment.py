@@ -13,7 +13,7 @@ from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
 from replay.slice import scaled_quota, slice_trace
 from replay.text import UNITS, decimal
-from replay.trace import PoolTable, Trace
+from replay.trace import PoolTable, Trace, playable
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Pool
@@ -38,6 +38,16 @@ class Pieces(NamedTuple):
     length: float
     loads: tuple[float, float]
     seed: int = 0
+
+
+class Sizes(NamedTuple):
+    """The other thing to ask for: the whole log, with all quotas times each of `sizes` (Fig. 18).
+
+    With `withdraw`, each size a second time, with so many pools that do not share (Table 17's ♣).
+    """
+
+    sizes: Sequence[float]
+    withdraw: int = 0
 
 
 class Piece(NamedTuple):
@@ -185,26 +195,24 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join([*texts[:NAMED], *more])
 
 
-def plan_sizes(
-    trace: Trace, table: PoolTable, sizes: Sequence[float], withdraw: int = 0
-) -> list[Piece]:
-    """The whole log with each pool's quota times each size (Fig. 18).
-
-    With `withdraw`, each size a second time, with so many pools that do not share (Table 17's ♣).
-    Raises UserError for a log or quotas that are too large.
-    """
+def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
+    """A run a size, or two. Raises UserError for a log or quotas that are too large."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     if last - first > MAX_HOURS * UNITS["h"]:
         raise UserError(
             f"--trace: it spans {decimal((last - first) / 3600, 0)} hours, more than "
             f"{MAX_HOURS:,}; write its times in seconds, or cut it with sia trace slice"
         )
-    if withdraw >= len(table.pools):
-        raise UserError(f"--withdraw {withdraw}: there are {len(table.pools)} pools; leave some")
-    kinds = (0, withdraw) if withdraw else (0,)
-    pieces = []
-    for size in sizes:
+    if asked.withdraw >= len(table.pools):
+        raise UserError(
+            f"--withdraw {asked.withdraw}: there are {len(table.pools)} pools; leave some"
+        )
+    kinds = (0, asked.withdraw) if asked.withdraw else (0,)
+    pieces: list[Piece] = []
+    for size in asked.sizes:
         scaled = _scaled(table, size)
+        if not playable(trace, scaled).arrivals:
+            raise UserError(f"--size {size:g}: no job of the log can run in these pools")
         for kind in kinds:
             run = len(pieces)
             pieces.append(Piece(run, scaled, 0.0, last, size=size, withdraw=kind, whole=True))

@@ -77,10 +77,10 @@ def _say_when_done(policy: str, done: int, jobs: int) -> None:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Tell]:
-    """A bar a policy on a terminal; one line a policy elsewhere."""
+def progress_bars(say: Tell = _say_when_done) -> Iterator[Tell]:
+    """A bar a policy on a terminal; what `say` says elsewhere: one line a policy."""
     if not sys.stderr.isatty():
-        yield _say_when_done
+        yield say
         return
     from rich.console import Console  # noqa: PLC0415  takes a tenth of a small replay to load
     from rich.markup import escape  # noqa: PLC0415

@@ -1,0 +1,307 @@
+"""`sia experiment`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import msgspec
+
+from replay.errors import UserError
+from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
+from replay.experiment_folder import TABLE, opened, read_runs, replace_results, writable
+from replay.experiment_run import Work, checksum, left, run_all
+from replay.experiment_table import HEADER, rows_of, show_medians
+from replay.limits import MAX_RUNS
+from replay.options import Labels
+from replay.output import write_rows
+from replay.read import read_pools, read_trace
+from replay.run import DURATIONS, FORECASTS, Settings
+from replay.tables import progress_bars
+from replay.text import UNITS, Seconds, duration
+from replay.trace import PoolTable, Trace
+from replay.trace_commands import load_bounds
+from sia import __version__
+from sia.model import Options
+
+COMMAND = "sia experiment"
+QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
+WARMUP = 2 * UNITS["d"]
+"""Of a piece of the log (§6.1); the whole log is measured whole."""
+
+INTERRUPTED = 130
+"""Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
+
+SAY_EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+class Numbers(click.ParamType[list[Any]]):
+    """Numbers separated by commas, each once, between two bounds."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int | float], least: float, most: float) -> None:
+        """Whole ones with `int`."""
+        self._kind, self._least, self._most = kind, least, most
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[Any]:
+        """In the order given."""
+        try:
+            numbers = [self._kind(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value}: write numbers separated by commas", param, ctx)
+        if not all(self._least <= number <= self._most for number in numbers):
+            self.fail(f"{value}: write numbers from {self._least:g} to {self._most:g}", param, ctx)
+        return list(dict.fromkeys(numbers))
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option("--pools", type=Path, help="Draw from these pools; with --size, their quotas.")
+@click.option(
+    "--queues",
+    type=Numbers(int, 1, 10_000),
+    help=f"Numbers of pools to draw, separated by commas.  [default: {QUEUES[0]}]",
+)
+@click.option(
+    "--weeks",
+    type=click.FloatRange(0.01, 520),
+    help=f"Length of the piece that a run replays.  [default: {WEEKS:g}]",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, MAX_RUNS),
+    help=f"Runs for each number of queues.  [default: {RUNS}]",
+)
+@click.option(
+    "--load",
+    metavar="L|L-H",
+    help=f"Scale each pool's quota to a load drawn from L to H.  [default: {LOAD}]",
+)
+@click.option(
+    "--size",
+    "sizes",
+    type=Numbers(float, 0.001, 1000),
+    help="Instead: replay the whole log with all quotas times each of these factors.",
+)
+@click.option(
+    "--withdraw",
+    type=click.IntRange(0),
+    default=0,
+    help="With --size: each also with the so many pools that idle most keeping to themselves.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    type=Labels(),
+    default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
+    show_default=True,
+    help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
+)
+@click.option(
+    "--forecast",
+    type=click.Choice(FORECASTS),
+    default="perfect",
+    show_default=True,
+    help="How SIA foresees new load.",
+)
+@click.option(
+    "--durations",
+    type=click.Choice(DURATIONS),
+    default="perfect",
+    show_default=True,
+    help="How run times are foreseen, by SIA, SSF and gSSF.",
+)
+@click.option(
+    "--warmup",
+    type=Seconds(),
+    help="Do not measure jobs submitted before.  [default: 2d; with --size: 0]",
+)
+@click.option(
+    "--resume-cost",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Time lost when a job goes on after a preemption or a change of width.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each CPU]")
+@click.option("--keep", is_flag=True, help="Keep each run's log, pools and schedules too.")
+@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
+@click.option("--json", "as_json", is_flag=True, help="Print experiments.csv's rows as JSON.")
+@click.option("--out", type=Path, required=True, help="Folder for the results.")
+def experiment(
+    log: Path, pools: Path | None, queues: list[int] | None, weeks: float | None,
+    runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int,
+    policies: list[str], forecast: str, durations: str, warmup: float | None,
+    resume_cost: float, seed: int, jobs: int | None, keep: bool, skip_invalid: bool,
+    as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Replay many pieces of a job log, or all of it at many sizes, and compare policies (§6.1).
+
+    Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. An experiment that was
+    interrupted goes on where it stopped when its command is repeated.
+    """
+    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed)
+    options = Options(resume_cost=resume_cost)
+    if warmup is None:
+        warmup = WARMUP if isinstance(asked, Pieces) else 0.0
+    settings = Settings(policies, forecast, durations, options, warmup, seed)
+    work = Work(out, log, checksum(log), settings, keep, skip_invalid)
+    facts = _facts(work, asked, None if pools is None else checksum(pools))
+    trace = read_trace(log, skip_invalid=skip_invalid)
+    _refuse_warmup(trace, asked, warmup)
+    pieces = _plan(trace, None if pools is None else read_pools(pools), asked)
+    with _resumable(out, pieces), opened(out, facts):
+        _run(pieces, work, trace, jobs or len(os.sched_getaffinity(0)))
+        found = read_runs(out, [piece.run for piece in pieces])
+        rows = [row for run in found for row in rows_of(run)]
+        with writable(out):
+            replace_results(out, partial(_write_results, found, rows, facts))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
+        return
+    for reason, count in sorted(trace.dropped.items()):
+        click.echo(f"dropped: {count:,} jobs {reason}")
+    for note in trace.notes:
+        click.echo(f"note: {note}")
+    show_medians(rows, by_size=isinstance(asked, Sizes))
+    click.echo(f"results: {out / 'report.html'}")
+
+
+def _asked(
+    pools: Path | None, queues: list[int] | None, weeks: float | None, runs: int | None,
+    load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
+) -> Pieces | Sizes:  # fmt: skip
+    """Pieces or sizes, by the options given; those of the other kind are refused."""
+    given = {"--queues": queues, "--weeks": weeks, "--runs": runs, "--load": load}
+    strange = [option for option, value in given.items() if value is not None]
+    if sizes is None:
+        if withdraw:
+            raise UserError("--withdraw: give it together with --size")
+        length = (weeks or WEEKS) * UNITS["w"]
+        return Pieces(queues or QUEUES, runs or RUNS, length, load_bounds(load or LOAD), seed)
+    if strange:
+        raise UserError(f"{strange[0]}: the whole log is replayed with --size; leave one out")
+    if pools is None:
+        raise UserError("--size: give --pools too, whose quotas it multiplies")
+    return Sizes(sizes, withdraw)
+
+
+def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dict[str, Any]:
+    """All that the results depend on, but for the number of runs: a later one may add to them."""
+    if isinstance(asked, Pieces):
+        kind = {"queues": asked.queues, "length_s": asked.length, "load": asked.loads}
+    else:
+        kind = {"sizes": asked.sizes, "withdraw": asked.withdraw}
+    settings = work.settings
+    return {
+        "command": COMMAND,
+        "version": __version__,
+        "trace_sha256": work.checksum,
+        "pools_sha256": pools_checksum,
+        **kind,
+        "policies": settings.policies,
+        "forecast": settings.forecast,
+        "durations": settings.durations,
+        "windows_s": settings.options.windows,
+        "recent_windows": settings.recent,
+        "resume_cost_s": settings.options.resume_cost,
+        "warmup_s": settings.warmup,
+        "seed": settings.seed,
+        "keep": work.keep,
+        "skip_invalid": work.skip_invalid,
+    }
+
+
+def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
+    """Raise UserError for a warm-up that leaves nothing to measure, or does nothing."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    end = asked.length if isinstance(asked, Pieces) else last
+    if warmup > 0 and warmup >= end:
+        raise UserError(
+            f"--warmup {warmup:,.0f} s leaves nothing to measure: the last job may come at "
+            f"{end:,.0f} s; give a shorter one"
+        )
+    if isinstance(asked, Sizes) and 0 < warmup <= first:
+        raise UserError(
+            f"--warmup {warmup:,.0f} s has no effect: it counts from second 0 of the log, whose "
+            f"first job came at {first:,.0f} s; add that"
+        )
+
+
+def _plan(trace: Trace, table: PoolTable | None, asked: Pieces | Sizes) -> list[Piece]:
+    if isinstance(asked, Pieces):
+        return plan_pieces(trace, table, asked)
+    assert table is not None, "--size without --pools is refused"
+    return plan_sizes(trace, table, asked)
+
+
+@contextmanager
+def _resumable(out: Path, pieces: Sequence[Piece]) -> Iterator[None]:
+    """End as `sia` does when interrupted, but say what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = len(pieces) - len(left(out, pieces))
+        click.echo(
+            f"sia: interrupted; {done} of {len(pieces)} runs are done, repeat the command to go on",
+            err=True,
+        )
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _run(pieces: Sequence[Piece], work: Work, trace: Trace, jobs: int) -> None:
+    """Do what is left to do, and show how far it is."""
+    todo = left(work.folder, pieces)
+    done = len(pieces) - len(todo)
+    if done:
+        click.echo(f"{done} of {len(pieces)} runs were done before", err=True)
+    with progress_bars(_Sometimes(done)) as tell:
+
+        def tell_one() -> None:
+            nonlocal done
+            done += 1
+            tell("runs", done, len(pieces))
+
+        with writable(work.folder):
+            run_all(todo, work, trace, jobs, tell_one)
+
+
+class _Sometimes:
+    """Progress where there is no terminal: a line now and then."""
+
+    def __init__(self, before: int) -> None:
+        self._before = before
+        self._began = self._said = monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = monotonic()
+        if done < total and now - self._said < SAY_EVERY:
+            return
+        self._said = now
+        to_go = (now - self._began) / (done - self._before) * (total - done)
+        rest = f", about {duration(to_go)} to go" if done < total else ""
+        click.echo(f"{done} of {total} {what} done{rest}", err=True)
+
+
+def _write_results(
+    runs: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    from replay.experiment_report import write_experiment_report  # noqa: PLC0415  matplotlib is slow
+
+    write_rows(folder / TABLE, HEADER, ([row[key] for key in HEADER] for row in rows))
+    click.echo("drawing the report", err=True)
+    write_experiment_report(folder, runs, facts)

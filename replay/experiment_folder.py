@@ -1,0 +1,167 @@
+"""An experiment's folder: whose it is, what is finished in it, and how that survives anything.
+
+What is being written has a name that begins with a dot and ends in -partial; it gets its own name
+when it is whole. Leftovers of a process that was killed are removed when the next one opens it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replay.errors import UserError
+from replay.output import write_json
+
+SETTINGS = "settings.json"
+RUNS = "runs"
+TABLE = "experiments.csv"
+OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures")
+RESULTS = "results"
+PARTIAL = "-partial"
+
+
+@contextmanager
+def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Make or take up the folder of the experiment with these settings, for this process alone.
+
+    Raises UserError where it is another's, or cannot be written, inside of the block too.
+    """
+    with writable(folder):
+        if str(folder) == "." or (folder.exists() and not folder.is_dir()):
+            raise UserError(f"{folder}: give --out the name of a folder for the results alone")
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            _refuse_other(folder, settings)
+            _tidy(folder)
+            if not (folder / SETTINGS).exists():
+                write_json(_partial(folder / SETTINGS), settings)
+                _partial(folder / SETTINGS).rename(folder / SETTINGS)
+            (folder / RUNS).mkdir(exist_ok=True)
+            try:
+                yield
+            finally:
+                _tidy(folder)
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Say in one line what cannot be written there."""
+    try:
+        yield
+    except OSError as error:
+        mend = "free some space" if error.errno == ENOSPC else "mend it"
+        raise UserError(
+            f"{error.filename or folder}: cannot be written ({error.strerror or error}); {mend} "
+            "and repeat the command to go on"
+        ) from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out; the lock goes with the process, however that ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder}: another sia experiment is at work there; wait for it, or give "
+                "another --out"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Raise UserError for a folder with other settings, or with others' files under our names."""
+    path = folder / SETTINGS
+    if not path.exists():
+        strange = [name for name in OWN if (folder / name).exists()]
+        if strange:
+            raise UserError(f"{folder / strange[0]}: is of no experiment; give another --out")
+        return
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        found = {}
+    if found.get("command") != settings["command"]:
+        raise UserError(f"{path}: is of no experiment; give another --out")
+    wanted: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    for key in sorted(wanted.keys() | found.keys(), key=[*wanted, *found].index):
+        if found.get(key) != wanted.get(key):
+            raise UserError(
+                f"{folder}: holds an experiment with {key} = {_shown(found.get(key))}, not "
+                f"{_shown(wanted.get(key))}; repeat its options to go on with it, or give another "
+                "--out"
+            )
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what was never finished."""
+    _partial(folder / SETTINGS).unlink(missing_ok=True)
+    unfinished = (folder / RUNS).glob(f".[0-9]*{PARTIAL}")
+    for path in (_partial(folder / RESULTS), *unfinished):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}{PARTIAL}")
+
+
+def run_folder(folder: Path, run: int) -> Path:
+    """Where a finished run's results stand."""
+    return folder / RUNS / f"{run:03d}"
+
+
+@contextmanager
+def whole_run(folder: Path, run: int) -> Iterator[Path]:
+    """A folder to write a run's results into; it counts as finished when the block ends well."""
+    place = run_folder(folder, run)
+    partial = _partial(place)
+    try:
+        partial.mkdir()
+        yield partial
+        partial.rename(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_runs(folder: Path, runs: Sequence[int]) -> list[dict[str, Any]]:
+    """What those finished runs gave. Raises UserError for a file that is damaged."""
+    found = []
+    for run in runs:
+        path = run_folder(folder, run) / "run.json"
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
+        except (FileNotFoundError, msgspec.MsgspecError):
+            raise UserError(
+                f"{path}: missing or damaged; remove {path.parent} and repeat the command"
+            ) from None
+    return found
+
+
+def replace_results(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write results aside, then put each file in the place of the one before, if there is one."""
+    aside = _partial(folder / RESULTS)
+    aside.mkdir()
+    write(aside)
+    for path in sorted(aside.rglob("*")):
+        place = folder / path.relative_to(aside)
+        if path.is_dir():
+            place.mkdir(exist_ok=True)
+        else:
+            path.replace(place)

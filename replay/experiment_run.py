@@ -1,0 +1,210 @@
+"""The runs of an experiment: each on its own, as many at once as there are processes.
+
+A run depends on its piece alone, so the results are the same however many processes there are, and
+whichever of them was killed and when.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from hashlib import sha256
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import msgspec
+
+from replay.errors import UserError
+from replay.experiment import Piece
+from replay.experiment_folder import run_folder, whole_run
+from replay.hourly import hourly_use
+from replay.output import write_json, write_pools, write_schedule, write_trace
+from replay.read import read_trace, reading
+from replay.run import BASELINE, Settings, replay_all, replay_one
+from replay.schedule import Result
+from replay.summary import owned_seconds, span, summarize
+from replay.trace import PoolTable, Trace, playable
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Work(NamedTuple):
+    """What the runs of an experiment have in common; `keep` says to write schedules too."""
+
+    folder: Path
+    log: Path
+    checksum: str
+    settings: Settings
+    keep: bool = False
+    skip_invalid: bool = False
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file. Raises UserError."""
+    with reading(path):
+        return sha256(path.read_bytes()).hexdigest()
+
+
+def left(folder: Path, pieces: Sequence[Piece]) -> list[Piece]:
+    """The runs that are not finished."""
+    return [piece for piece in pieces if not run_folder(folder, piece.run).exists()]
+
+
+def run_all(
+    pieces: Sequence[Piece], work: Work, trace: Trace, jobs: int, tell: Callable[[], None]
+) -> None:
+    """Do these runs in so many processes, and tell of each that is finished.
+
+    Raises UserError or OSError for what keeps one from being written; those finished stay.
+    """
+    if min(jobs, len(pieces)) < 2:
+        for piece in pieces:
+            run_piece(trace, piece, work)
+            tell()
+        return
+    executor = ProcessPoolExecutor(
+        min(jobs, len(pieces)), get_context("spawn"), _begin_worker, (work,)
+    )
+    try:
+        with _signals_held():  # processes begin with it, and leave signals to this one
+            futures = [executor.submit(_run_in_worker, piece) for piece in pieces]
+        for future in as_completed(futures):
+            future.result()
+            tell()
+        executor.shutdown()
+    except BrokenProcessPool:
+        raise UserError(
+            "a process of this experiment was killed, perhaps for want of memory; repeat the "
+            "command with fewer --jobs to go on"
+        ) from None
+    finally:
+        for process in active_children():
+            process.kill()
+        executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Worker:
+    """What a process of its own keeps from run to run."""
+
+    work: Work
+    trace: Trace | None = None
+
+
+def _begin_worker(work: Work) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    Thread(target=_end_with_parent, daemon=True).start()
+    _Worker.work = work
+
+
+def _end_with_parent() -> None:
+    """Write no more when the process that may be repeated is gone."""
+    parent = parent_process()
+    assert parent is not None, "a worker was started by some process"
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _run_in_worker(piece: Piece) -> None:
+    work = _Worker.work
+    if _Worker.trace is None:
+        if checksum(work.log) != work.checksum:
+            raise UserError(f"{work.log}: changed while the experiment ran; repeat the command")
+        _Worker.trace = read_trace(work.log, skip_invalid=work.skip_invalid)
+    run_piece(_Worker.trace, piece, work)
+
+
+def run_piece(trace: Trace, piece: Piece, work: Work) -> None:
+    """Replay one piece of the log through all policies, and write its folder whole."""
+    log, table, withdrawn = piece.cut(trace), piece.table, []
+    runnable = playable(log, table)
+    if piece.withdraw:
+        withdrawn = _most_idle(runnable, table, work.settings)[: piece.withdraw]
+        table = _keeping(table, withdrawn)
+    results = replay_all(runnable, table, work.settings)
+    facts = _describe(piece, table, withdrawn, results, work.settings)
+    with whole_run(work.folder, piece.run) as folder:
+        write_json(folder / "run.json", facts)
+        if work.keep:
+            write_trace(folder / "trace.csv", log)
+            write_pools(folder / "pools.csv", table)
+            for result in results:
+                write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
+
+
+def _most_idle(trace: Trace, table: PoolTable, settings: Settings) -> list[str]:
+    """Pools by unused GPU-time under FCFS, the most first."""
+    begin, end = span(trace, settings)
+    unused = owned_seconds(table, begin, end)
+    for run in replay_one(trace, table, BASELINE, settings, None).runs(trace):
+        pool = trace.arrivals[run.position].job.pool
+        unused[pool] -= run.width * max(0.0, min(run.end, end) - max(run.start, begin))
+    return sorted(unused, key=lambda pool: (-unused[pool], pool))
+
+
+def _keeping(table: PoolTable, withdrawn: Sequence[str]) -> PoolTable:
+    """The same pools, of which some keep to themselves."""
+    pools = [
+        msgspec.structs.replace(pool, share=pool.share and pool.name not in withdrawn)
+        for pool in table.pools
+    ]
+    return PoolTable(pools, table.changes)
+
+
+def _describe(
+    piece: Piece,
+    table: PoolTable,
+    withdrawn: Sequence[str],
+    results: Sequence[Result],
+    settings: Settings,
+) -> dict[str, Any]:
+    """What stands in `run.json`."""
+    summary = summarize(table, settings, results)
+    pools = next(iter(summary["policies"].values()))["pools"]
+    policies = {}
+    for result in results:
+        measures = summary["policies"][result.schedule.policy]
+        del measures["pools"]
+        measures["hourly_pct"] = hourly_use(result, table, settings)
+        policies[result.schedule.policy] = measures
+    return {
+        "run": piece.run,
+        "seed": settings.seed,
+        "queues": len(table.pools),
+        "size": piece.size,
+        "withdrawn": list(withdrawn),
+        "from_s": piece.begin,
+        "length_s": piece.length,
+        "warmup_s": settings.warmup,
+        "pools": [
+            {
+                "pool": name,
+                "quota": pool["quota"],
+                "load": piece.loads.get(name, _ratio(pool["load_pct"])),
+                "jobs": pool["jobs"],
+            }
+            for name, pool in pools.items()
+        ],
+        "jobs": summary["trace"]["jobs"],
+        "dropped": summary["trace"]["dropped"],
+        "policies": policies,
+    }
+
+
+def _ratio(percentage: float | None) -> float | None:
+    return None if percentage is None else percentage / 100
