@@ -30,6 +30,7 @@ def checker():
 
     def check(trace, pools, folder, policy, warmup=0.0):
         """(violations, measures) of one policy's results."""
+        segments = folder / "segments.csv"
         return module.check(
             SimpleNamespace(
                 trace=str(trace),
@@ -38,7 +39,7 @@ def checker():
                 loans=str(folder / "loans.csv"),
                 policy=policy,
                 warmup=warmup,
-                segments=None,
+                segments=str(segments) if segments.exists() else None,
                 require_nodes=False,
             )
         )

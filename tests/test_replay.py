@@ -20,9 +20,13 @@ from replay.slice import slice_trace
 from replay.summary import summarize
 from replay.synth import PRESETS, synthesize
 from replay.trace import playable
+from sia import Options
 from sia.policies import names
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
+RIVALS = ["sjf", "easy", "hived", "themis"]
+PREEMPTING = ["srtf", "srsf", "las", "emmfs"]
+ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = 20
 DAY = 86400.0
 
@@ -57,7 +61,7 @@ def assert_accepted(checker, trace, pools, folder, summary, warmup=0.0):
 
 
 def test_all_policies_of_this_file_are_all_there_are():
-    assert sorted(POLICIES) == names()
+    assert sorted(ALL) == names()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -71,6 +75,63 @@ def test_the_checker_accepts_every_synthetic_workload(preset, tmp_path, checker)
         summary = replayed(folder, trace, table)
         assert_accepted(checker, folder / "trace.csv", folder / "pools.csv", folder, summary)
         assert summary["sia"]["slowed"] == summary["sia-vc"]["slowed"] == 0, seed
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_checker_accepts_every_rival_on_synthetic_workloads(preset, tmp_path, checker):
+    for seed in range(5):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        trace, table = synthesize(PRESETS[preset], seed)
+        write_trace(folder / "trace.csv", trace)
+        write_pools(folder / "pools.csv", table)
+        options = Options(resume_cost=(0.0, 30.0)[seed % 2])
+        summary = replayed(folder, trace, table, RIVALS + PREEMPTING, options=options)
+        assert_accepted(checker, folder / "trace.csv", folder / "pools.csv", folder, summary)
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("cost", [0.0, 45.0])
+@pytest.mark.parametrize("policy", ["srtf", "srsf", "las"])
+def test_segments_do_the_work_and_its_costs_exactly(policy, cost, tmp_path):
+    trace, table = synthesize(PRESETS["higher-load"], 2)
+    replayed(tmp_path, trace, table, [policy], options=Options(resume_cost=cost))
+    segments: dict[str, list[tuple[float, float]]] = {}
+    for row in rows(tmp_path / policy / "segments.csv"):
+        segments.setdefault(row["job_id"], []).append((float(row["start"]), float(row["end"])))
+    assert segments.keys() == {arrival.job.id for arrival in trace.arrivals}
+    assert any(len(own) > 1 for own in segments.values())
+    for job, duration in trace.arrivals:
+        lengths = [end - start for start, end in segments[job.id]]
+        costs = sum(min(cost, length) for length in lengths[1:])
+        assert sum(lengths) == pytest.approx(duration + costs, abs=1e-6), job.id
+
+
+def test_elastic_max_min_follows_widths_and_demands_of_the_log(tmp_path, checker):
+    lines = ["job_id,pool,submit,width,duration,min_width,max_width,demand"]
+    lines += ["wide,a,0,2,1000,1,8,", "rigid,a,0,2,1000,2,2,", "late,b,100,4,1000,2,4,"]
+    lines += ["lame,b,5000,2,1000,1,4,1:1500;2:1000;4:800"]
+    (tmp_path / "trace.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "pools.csv").write_text("pool,quota\na,4\nb,4\n")
+    trace, table = read_trace(tmp_path / "trace.csv"), read_pools(tmp_path / "pools.csv")
+    summary = replayed(tmp_path, trace, table, ["emmfs"])
+    segments = {}
+    for row in rows(tmp_path / "emmfs" / "segments.csv"):
+        own = float(row["start"]), float(row["end"]), int(row["width"])
+        segments.setdefault(row["job_id"], []).append(own)
+    assert segments["rigid"] == [(0, 1000, 2)]
+    assert segments["wide"][0] == (0, 100, 6)
+    assert segments["wide"][1] == (100, 800, 2)  # 300 s of its work were done in the first 100
+    assert segments["late"][0] == (100, 1100, 4)
+    assert segments["lame"] == [(5000, 5800, 4)]
+    assert_accepted(checker, tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path, summary)
+    again = tmp_path / "again.csv"
+    write_trace(again, trace)
+    assert read_trace(again).arrivals == trace.arrivals
 
 
 @pytest.mark.parametrize("forecast", ["sliding-max", "random", "none"])
@@ -111,9 +172,9 @@ def test_the_checker_accepts_pools_that_change_size(tmp_path, checker):
         rows += [f"q{i},8,0", f"q{i},{(4, 12, 0, 9)[i]},{DAY}", f"q{i},8,{1.5 * DAY}"]
     (tmp_path / "pools.csv").write_text("\n".join(rows) + "\n")
     table = read_pools(tmp_path / "pools.csv")
-    summary = replayed(tmp_path, trace, table)
+    summary = replayed(tmp_path, trace, table, ALL)
     assert all(ours["never_started"] == 0 for ours in summary.values())
-    for policy in POLICIES:
+    for policy in ALL:
         violations, _ = checker(
             tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path / policy, policy
         )
@@ -126,7 +187,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ALL)
 @pytest.mark.parametrize("log", REAL)
 def test_the_checker_accepts_real_logs(log, policy, tmp_path, checker, traces):
     trace_file, pools_file = (traces / name for name in REAL[log])
@@ -205,12 +266,13 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
         sia("trace", "synth", "--seed", 4, "--out", folder, hash_seed=hash_seed)
         done = sia(
             "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
-            "--forecast", "random", "--durations", "history", "--out", folder / "out",
+            "--forecast", "random", "--durations", "history", "--policy", ",".join(ALL),
+            "--resume-cost", 10, "--out", folder / "out",
             hash_seed=hash_seed,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found.append(digests(folder))
-    assert len(found[0]) == 2 + 2 * len(POLICIES) + 2
+    assert len(found[0]) == 2 + 2 * len(ALL) + len(PREEMPTING) + 2
     assert found[0] == found[1] == found[2]
 
 
