@@ -120,6 +120,8 @@ class Committer:
         self._state.dirty[job.pool] = None
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
+        if self._overdrawn:
+            self._settle_loans(decisions)
 
     def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
@@ -132,18 +134,24 @@ class Committer:
             raise RefusedError(job.job.id, "it does not run")
         if not 1 <= width <= (job.job.max_width or job.job.width):
             raise RefusedError(job.job.id, f"it cannot run on {width} GPUs")
-        if width - job.width > pool.idle:
-            more = width - job.width
-            raise RefusedError(job.job.id, f"it needs {more} more GPUs, {pool.idle} are idle")
-        dedicated = pool.dedicated - (job.width if job.stream is Stream.DEDICATED else 0)
-        if stream is Stream.DEDICATED and dedicated + width > pool.quota:
-            raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
-        job.done = job.work(now)
-        self._give_back(job)
-        loans = self._take(job, width, stream, decisions)
+        if stream is job.stream and width <= job.width:
+            job.done = job.work(now)
+            loans = self._shrink(job, width)
+        else:
+            there = pool.idle + job.frees
+            if width > there:
+                raise RefusedError(job.job.id, f"it needs {width} GPUs, {there} would be idle")
+            own = job.width if job.stream is Stream.DEDICATED else 0
+            if stream is Stream.DEDICATED and pool.dedicated - own + width > pool.quota:
+                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+            job.done = job.work(now)
+            self._give_back(job)
+            loans = self._take(job, width, stream, decisions)
         decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
         self._begin(job, now)
         self._state.dirty[pool] = None
+        if self._overdrawn:
+            self._settle_loans(decisions)
 
     def _begin(self, job: JobState, now: float) -> None:
         """Open a segment on the GPUs that the job has been given."""
@@ -171,6 +179,22 @@ class Committer:
             return ()
         self._borrow(job)
         pool.spare += width
+        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+
+    def _shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
+        """Have a job keep only so many of its GPUs: fits even where pools have lost some."""
+        pool, fewer = job.pool, job.width - width
+        job.width = width
+        if job.stream is Stream.DEDICATED:
+            pool.dedicated -= fewer
+            self._recount(pool)
+            return ()
+        pool.spare -= fewer
+        for donor, gpus in [*job.loans.items()][::-1]:
+            given = min(fewer, gpus)
+            fewer -= given
+            if given:
+                self._lend(donor, job, -given)
         return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
 
     def _give_back(self, job: JobState) -> None:

@@ -57,6 +57,15 @@ class JobState:
             return self.done
         return self.done + max(0.0, now - self.start - self.overhead) * self.speed
 
+    @property
+    def frees(self) -> int:
+        """GPUs that are idle once it stops: not all of its own where its pool has shrunk."""
+        if self.stream is None:
+            return 0
+        if self.stream is Stream.SPARE:
+            return self.width
+        return max(0, self.width - max(0, self.pool.dedicated - self.pool.quota))
+
     def end(self, run_time: float) -> float:
         """When its segment ends, if it has so much work in all and nothing comes between."""
         return self.start + (self.overhead + max(0.0, run_time - self.done) / self.speed)

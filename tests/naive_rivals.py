@@ -86,9 +86,7 @@ def themis(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, in
 
     def decide(group: list[str]) -> None:
         while fits := [
-            job
-            for job in cluster.waiting
-            if job.pool in group and job.width <= cluster.idle(group)
+            job for job in cluster.waiting if job.pool in group and job.width <= cluster.idle(group)
         ]:
             cluster.start(max(fits, key=unfairness))
 
@@ -146,8 +144,8 @@ def segmented(
     jobs: Iterable[PlainJob],
     deal: Deal,
     cost: int = 0,
-    due: Callable[[Life], Fraction | float] = lambda life: inf,
-    move: Callable[[Fraction, Life], None] = lambda now, life: None,
+    due: Callable[[Life], Fraction | float] = lambda _: inf,
+    move: Callable[[Fraction, Life], None] = lambda _, __: None,
 ) -> Segments:
     """At each instant `deal` says how many GPUs each job has from now on."""
     found: Segments = {}
@@ -230,7 +228,7 @@ def las(
         else:
             life.queue += 1
 
-    rank = lambda now, life: (life.queue, life.entered)  # noqa: E731
+    rank = lambda _, life: (life.queue, life.entered)  # noqa: E731
     return segmented(pools, jobs, by_rank(pools, rank), cost, due, move)
 
 

@@ -1,33 +1,29 @@
 """The rivals agree with their naive models, and keep what each of them promises."""
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import permutations
+from functools import cache, partial
+from math import inf
 from random import Random
 
-import naive
 import naive_rivals
 import pytest
-from builders import (
-    SMALL,
-    Workload,
-    job,
-    play_out,
-    play_segments,
-    pools,
-    random_workload,
-    starts,
-)
+from builders import SMALL, Workload, job, play_out, play_segments, pools, random_workload, starts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from sia import Pool
+from predictors.perfect import PerfectRunTimes
+from sia import Core, Stream
+from sia.decisions import StartJob
 from sia.earliest import Earliest
-from sia.playout import Arrival
+from sia.events import PoolChanged
+from sia.playout import Arrival, play
 from sia.policies.easy import Easy
 from sia.policies.emmfs import ElasticMaxMin
 from sia.policies.fcfs import Fcfs
 from sia.policies.hived import HiveD
 from sia.policies.las import Las
+from sia.policies.ranked import Ranked
 from sia.policies.sjf import Sjf
 from sia.policies.srsf import Srsf
 from sia.policies.srtf import Srtf
@@ -98,3 +94,243 @@ def approximately(played, expected, story):
         flat = [x for segment in segments for x in segment]
         wanted = [float(x) for segment in theirs[job_id] for x in segment]
         assert flat == pytest.approx(wanted, abs=1e-6), (story, job_id)
+
+
+def head_promises(owned, arrivals):
+    """When each job could have started at the latest, told at the moment it became the head."""
+    core = Core(owned, Easy(), SMALL)
+    durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+    promised: dict[str, float] = {}
+    begun: dict[str, float] = {}
+    for now, _, decisions in play(core, arrivals, run_times=PerfectRunTimes(durations)):
+        begun |= {d.job_id: now for d in decisions if isinstance(d, StartJob)}
+        for pool in core.state.pools.values():
+            head = pool.head
+            if head is not None and head.job.id not in promised:
+                promised[head.job.id] = earliest_start(core, pool, head.width)
+    return promised, begun
+
+
+def earliest_start(core, pool, width):
+    """When the jobs of a pool that run now will have left so many GPUs, if none starts."""
+    running = [j for j in core.state.jobs.values() if j.pool is pool and j.stream is not None]
+    free = pool.quota - sum(r.width for r in running)
+    for end, gpus in sorted((r.end(r.run_time), r.width) for r in running):
+        free += gpus
+        if free >= width:
+            return end
+    raise AssertionError("the head never fits")
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, 10**9))
+def test_easy_never_delays_the_head_of_a_queue(seed):
+    promised, begun = head_promises(*random_workload(Random(seed)))
+    assert {j: begun[j] for j in promised if begun[j] > promised[j]} == {}
+
+
+def test_the_promise_to_the_head_is_broken_by_who_backfills_without_it():
+    class Greedy(Easy):
+        def _promise(self, pool, head, free, now):
+            return float("inf"), free
+
+    story = [
+        job("runs").gpus(3).runs(10),
+        job("head").gpus(4).at(1).runs(5),
+        job("long").gpus(1).at(2).runs(100),
+    ]
+    fair, greedy = (starts(play_out(policy, pools(a=4), story)) for policy in (Easy, Greedy))
+    assert (fair["head"], fair["long"]) == (10, 15)
+    assert (greedy["head"], greedy["long"]) == (102, 2)
+
+
+def best_mean_jct(jobs):
+    """Of all orders of work in whole seconds on one GPU, by trying every one."""
+
+    @cache
+    def total(now: int, left: tuple[int, ...]) -> float:
+        if not any(left):
+            return 0.0
+        ready = [i for i, seconds in enumerate(left) if seconds and jobs[i][0] <= now]
+        best = total(now + 1, left) if len(ready) < sum(map(bool, left)) else inf
+        for i in ready:
+            after = (*left[:i], left[i] - 1, *left[i + 1 :])
+            ended = now + 1 - jobs[i][0] if left[i] == 1 else 0
+            best = min(best, ended + total(now + 1, after))
+        return best
+
+    return total(0, tuple(duration for _, duration in jobs)) / len(jobs)
+
+
+def test_srtf_has_the_least_mean_jct_on_one_gpu():
+    for seed in range(60):
+        rng = Random(seed)
+        jobs = sorted((rng.randint(0, 6), rng.randint(1, 5)) for _ in range(rng.randint(1, 5)))
+        story = [job(f"j{i}").at(at).runs(runs) for i, (at, runs) in enumerate(jobs)]
+        played = play_segments(Srtf, pools(a=1), story)
+        mean = sum(played[a.job.id][-1][1] - a.job.submit for a in story) / len(story)
+        assert mean == pytest.approx(best_mean_jct(tuple(jobs))), f"seed {seed}"
+
+
+class Impatient(Srtf):
+    """Forgets what a job has done."""
+
+    def waiting_rank(self, job):
+        return job.run_time
+
+
+class NeverDemotes(Las):
+    def _expect_demotion(self, job):
+        pass
+
+
+class NeverPromotes(Las):
+    def submitted(self, job):
+        life = self._lives.get(job.job.id)
+        if life is None:
+            super().submitted(job)
+        else:
+            Ranked.submitted(self, job)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "model"),
+    [
+        (Impatient, naive_rivals.srtf),
+        (Srtf, naive_rivals.srsf),
+        (NeverDemotes, partial(naive_rivals.las, thresholds=THRESHOLDS, promote=PROMOTE)),
+        (NeverPromotes, partial(naive_rivals.las, thresholds=THRESHOLDS, promote=PROMOTE)),
+    ],
+)
+def test_a_naive_model_catches_a_planted_fault_in_who_preempts(faulty, model):
+    caught = 0
+    for seed in range(200):
+        workload = halving_workload(Random(seed))
+        played = naive_rivals.merged(play_segments(faulty, *workload, options=LIVELY))
+        expected = naive_rivals.merged(model(*workload.plain()))
+        caught += any(played.get(job_id, []) != own for job_id, own in expected.items())
+    assert caught
+
+
+class BackfillsAnything(Easy):
+    def _promise(self, pool, head, free, now):
+        return float("inf"), free
+
+
+class LongestFirst(Sjf):
+    def rank(self, job):
+        return -job.run_time, job.sequence, job.job.id
+
+
+class KeepsToItself(HiveD):
+    shares = False
+
+    def _next(self, group):
+        found = super()._next(group)
+        return found if found is None or found.stream is Stream.DEDICATED else None
+
+
+class ForgetsWhoWaited(Themis):
+    def submitted(self, job):
+        super().submitted(job)
+        claims = self._claims[job.pool.group][job.width]
+        claims[job.sequence] = claims[job.sequence]._replace(alone=1.0)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "model"),
+    [
+        (BackfillsAnything, naive_rivals.easy),
+        (Fcfs, naive_rivals.easy),
+        (LongestFirst, naive_rivals.sjf),
+        (KeepsToItself, naive_rivals.hived),
+        (ForgetsWhoWaited, naive_rivals.themis),
+    ],
+)
+def test_a_naive_model_catches_a_planted_fault(faulty, model):
+    workloads = [random_workload(Random(seed)) for seed in range(50)]
+    assert any(starts(play_out(faulty, *w)) != model(*w.plain()) for w in workloads)
+
+
+def test_elastic_jobs_share_a_pool_evenly_and_give_way_to_who_comes():
+    story = [
+        job("first").gpus(4).runs(100),
+        job("second").gpus(4).at(50).runs(100),
+    ]
+    played = play_segments(ElasticMaxMin, pools(a=4), story)
+    assert played["first"] == [(0, 50, 4), (50, 150, 2)]
+    assert played["second"] == [(50, 150, 2), (150, 200, 4)]
+
+
+def test_pools_share_by_quota_whoever_has_more_jobs():
+    story = [job(f"a{i}").gpus(6).runs(60) for i in range(3)]
+    story.append(job("b").gpus(6).pool("b").at(30).runs(60))
+    played = play_segments(ElasticMaxMin, pools(a=6, b=3), story)
+    assert played["a0"][0] == (0, 30, 3)
+    assert played["b"][0][2] == 3
+    assert [played[f"a{i}"][1][2] for i in range(3)] == [2, 2, 2]
+
+
+def test_who_waits_for_long_comes_first_again_in_las():
+    options = replace(SMALL, las_thresholds=(10.0,), las_promote=2.0)
+    story = [job("old").runs(30)] + [job(f"new{i}").at(10 + 9 * i).runs(9) for i in range(6)]
+    played = play_segments(Las, pools(a=1), story, options=options)
+    assert played["old"][:2] == [(0, 10, 1), (37, 47, 1)]  # it waited twice the 10 s that it ran
+
+
+def test_a_resume_costs_time_in_which_no_work_is_done():
+    options = replace(SMALL, resume_cost=7.0)
+    story = [job("long").runs(100), job("short").at(10).runs(5)]
+    played = play_segments(Srtf, pools(a=1), story, options=options)
+    assert played == {"short": [(10, 15, 1)], "long": [(0, 10, 1), (15, 112, 1)]}
+
+
+@pytest.mark.parametrize("policy", [Srtf, Srsf, Las, ElasticMaxMin, Easy, HiveD, Themis, Sjf])
+def test_a_pool_that_changes_its_size_breaks_nothing(policy):
+    for seed in range(60):
+        rng = Random(seed)
+        workload = random_workload(rng)
+        changes = [
+            PoolChanged(float(rng.randint(0, 200)), pool.name, rng.randint(0, 12))
+            for pool in workload.pools
+        ]
+        changes += [PoolChanged(1000.0, pool.name, 12) for pool in workload.pools]
+        changes.sort(key=lambda change: change.time)
+        played = play_segments(policy, *workload, quotas=changes, checked=True)
+        ran = {a.job.id for a in workload.arrivals if a.duration}
+        assert played.keys() == ran, f"seed {seed}"
+
+
+class EarliestAgainstAList(RuleBasedStateMachine):
+    """The tree finds what a walk through a list would."""
+
+    def __init__(self):
+        super().__init__()
+        self.tree, self.items, self.next = Earliest(), {}, 0
+
+    @rule(value=st.floats(0, 100))
+    def add(self, value):
+        self.next += 1
+        self.tree.add(self.next, value)
+        self.items[self.next] = value
+
+    @precondition(lambda self: self.items)
+    @rule(data=st.data())
+    def remove(self, data):
+        sequence = data.draw(st.sampled_from(sorted(self.items)))
+        self.tree.remove(sequence)
+        del self.items[sequence]
+
+    @rule(limit=st.floats(0, 100) | st.just(inf))
+    def first(self, limit):
+        found = [sequence for sequence, value in self.items.items() if value <= limit]
+        assert self.tree.first(limit) == (min(found) if found else None)
+
+    @invariant()
+    def holds(self):
+        self.tree.check()
+        assert len(self.tree) == len(self.items)
+
+
+TestEarliest = EarliestAgainstAList.TestCase
+TestEarliest.settings = settings(max_examples=100, stateful_step_count=80, derandomize=True)

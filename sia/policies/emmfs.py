@@ -63,7 +63,7 @@ class ElasticMaxMin(Policy):
                 else:
                     more.append((job, width))
             for job, width in more:
-                if width - (0 if job.stream is None else job.width) > job.pool.idle:
+                if width > job.pool.idle + job.frees:
                     self._lines[job.pool].owe(job)  # a pool that shrank keeps what it gave up
                     continue
                 if job.stream is not None:
@@ -74,8 +74,11 @@ class ElasticMaxMin(Policy):
                     yield Start(job, stream, "its share of all GPUs", own)
 
     def _resize(self, job: JobState, width: int) -> Resize:
-        used = job.width if job.stream is Stream.DEDICATED else 0
-        return Resize(job, width, stream_of(job.pool, width - used), "its share of all GPUs")
+        stream = stream_of(job.pool, width)
+        if job.stream is Stream.DEDICATED:  # a pool that shrank may have more than its quota
+            within = job.pool.dedicated - job.width + width <= job.pool.quota
+            stream = Stream.DEDICATED if within or width < job.width else Stream.SPARE
+        return Resize(job, width, stream, "its share of all GPUs")
 
     def check(self) -> None:
         """Every job stands in its pool's line."""
