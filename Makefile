@@ -31,6 +31,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/growth.py
 
 setup: .venv/ready

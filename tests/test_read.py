@@ -721,3 +721,43 @@ def test_a_job_is_played_where_some_quota_from_its_submission_on_is_wide_enough(
 def test_reasons_are_words_for_people():
     reasons = {reason for *_, reason in BAD_ROWS.values()}
     assert all(re.fullmatch(r"[a-z_]+( [a-z0-9]+)+", reason) for reason in reasons)
+
+
+# Jobs whose width may change
+
+
+ELASTIC_HEAD = "job_id,pool,submit,width,duration,min_width,max_width,demand\n"
+
+
+def test_a_log_says_how_far_a_width_may_change_and_what_that_does(tmp_path):
+    rows = "a,p,0,2,60,1,4,1:100;2:60;4:40\nb,p,0,2,60,,,\n"
+    first, second = (a.job for a in read_trace(written(tmp_path, ELASTIC_HEAD + rows)).arrivals)
+    points = ((1, 100.0), (2, 60.0), (4, 40.0))
+    assert first == Job("a", "p", 0.0, 2, min_width=1, max_width=4, demand=points)
+    assert second == Job("b", "p", 0.0, 2)
+    assert [first.speed(gpus) for gpus in (1, 2, 4, 8)] == [0.6, 1.0, 1.5, 1.5]
+    assert first.speed(3) == pytest.approx((1.0 + 1.5) / 2)
+    assert [second.speed(gpus) for gpus in (1, 2, 4)] == [0.5, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "column"),
+    [
+        ("3,,", "min_width"),
+        (",1,", "max_width"),
+        ("0,,", "min_width"),
+        ("1.5,,", "min_width"),
+        (",many,", "max_width"),
+        (",,2", "demand"),
+        (",,1:0", "demand"),
+        (",,0:5", "demand"),
+        (",,2:50;1:90", "demand"),
+        (",,1:60;1:50", "demand"),
+        (",,1:60;", "demand"),
+    ],
+)
+def test_widths_that_do_not_ascend_and_odd_demands_are_refused(tmp_path, cells, column):
+    log = written(tmp_path, f"{ELASTIC_HEAD}a,p,0,2,60,{cells}\n")
+    assert f"row 2, column {column}: " in refusal(read_trace, log)
+    both = written(tmp_path, f"{ELASTIC_HEAD}a,p,0,2,60,{cells}\nb,p,0,1,1,,,\n")
+    assert sum(read_trace(both, skip_invalid=True).dropped.values()) == 1
