@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +23,7 @@ from replay.limits import MAX_RUNS
 from replay.options import Labels
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
-from replay.run import DURATIONS, FORECASTS, Settings
+from replay.run import DURATIONS, FORECASTS, Settings, known_in_advance
 from replay.tables import progress_bars
 from replay.text import UNITS, Seconds, duration
 from replay.trace import PoolTable, Trace
@@ -174,6 +175,12 @@ def experiment(
         click.echo(f"dropped: {count:,} jobs {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
+    knowing = [label for label in policies if known_in_advance(settings, label)]
+    if knowing:
+        click.echo(
+            f"note: {', '.join(knowing)}: told in advance what nobody can know; compare "
+            "--forecast sliding-max --durations history"
+        )
     show_medians(rows, by_size=isinstance(asked, Sizes))
     click.echo(f"results: {out / 'report.html'}")
 
@@ -188,6 +195,8 @@ def _asked(
     if sizes is None:
         if withdraw:
             raise UserError("--withdraw: give it together with --size")
+        if not isfinite(weeks or WEEKS):
+            raise UserError(f"--weeks {weeks}: write a number, like 2")
         length = (weeks or WEEKS) * UNITS["w"]
         return Pieces(queues or QUEUES, runs or RUNS, length, load_bounds(load or LOAD), seed)
     if strange:
