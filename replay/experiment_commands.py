@@ -282,6 +282,7 @@ def _run(pieces: Sequence[Piece], work: Work, trace: Trace, jobs: int) -> None:
             done += 1
             tell("runs", done, len(pieces))
 
+        tell("runs", done, len(pieces))
         with writable(work.folder):
             run_all(todo, work, trace, jobs, tell_one)
 
@@ -295,7 +296,7 @@ class _Sometimes:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = monotonic()
-        if done < total and now - self._said < SAY_EVERY:
+        if done == self._before or (done < total and now - self._said < SAY_EVERY):
             return
         self._said = now
         to_go = (now - self._began) / (done - self._before) * (total - done)
