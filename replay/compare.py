@@ -188,7 +188,9 @@ def read_runs(folder: Path) -> dict[str, dict[int, Run]]:
     path = folder / RUNS
     policies: dict[str, dict[int, Run]] = {}
     with open_table(path) as table:
-        at = columns_of(path, table.header, ("run", "policy", *SAME_DRAW, *HIGHER_IS_BETTER))
+        at = columns_of(
+            path, table.header, ("run", "policy", "measured", *SAME_DRAW, *HIGHER_IS_BETTER)
+        )
         for row in table.rows:
             with _parsing(path, row, len(table.header)):
                 runs = policies.setdefault(row.cells[at["policy"]], {})
@@ -196,8 +198,11 @@ def read_runs(folder: Path) -> dict[str, dict[int, Run]]:
                 if run in runs:
                     twice = "this run of this policy stands twice"
                     raise BadCellError("run", twice, "write the results anew", "")
+                measured = number(row.cells, "measured", at["measured"], zero=True)
                 measures = {
-                    key: number(row.cells, key, at[key], zero=True) if row.cells[at[key]] else None
+                    key: number(row.cells, key, at[key], zero=True)
+                    if measured and row.cells[at[key]]
+                    else None
                     for key in HIGHER_IS_BETTER
                 }
             runs[run] = Run({key: row.cells[at[key]] for key in SAME_DRAW}, measures)

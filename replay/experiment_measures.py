@@ -109,12 +109,13 @@ class Experiment:
 
 
 def entries(runs: Runs, policy: str) -> list[Mapping[str, Any]]:
-    """What a policy gave, in each run that has it."""
-    return [run["policies"][policy] for run in runs if policy in run["policies"]]
+    """What a policy gave, in each run that has it and in which a job was measured."""
+    found = [run["policies"][policy] for run in runs if policy in run["policies"]]
+    return [entry for entry in found if entry["measured"]]
 
 
 def values(runs: Runs, policy: str, key: str) -> Floats:
-    """A measure over runs; those in which no job was measured are left out."""
+    """A measure over runs; those that do not have it are left out."""
     found = [entry[key] for entry in entries(runs, policy)]
     return np.array([value for value in found if value is not None], dtype=np.float64)
 

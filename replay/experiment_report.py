@@ -104,6 +104,9 @@ def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
     runs = experiment.runs
     found = entries(runs, policy)
     hurt = sum(1 for entry in found if entry["slowed"])
+    if not found:
+        words = "no job was measured in any run"
+        return {"policy": policy, "harmless": None, "words": words, "more": []}
     harm = f"slowed {'jobs' if hurt else 'nobody'} in {hurt or len(found):,} of "
     harm += counted(len(found), "run")
     more = [f"Geometric mean speed-up {_over(experiment, policy, GEOMEAN)}."]
@@ -202,6 +205,9 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     for run in runs:
         dropped.update(run["dropped"])
     reasons = [f"{n:,} {reason}" for reason, n in sorted(dropped.items())]
+    empty = [run["run"] for run in runs if not any(e["measured"] for e in run["policies"].values())]
+    if empty:
+        facts.append(("Runs without a measured job, left out", ", ".join(map(str, empty))))
     return [*facts, ("Jobs left out, all runs", "; ".join(reasons) or "none")]
 
 

@@ -86,10 +86,9 @@ def _distributions(experiment: Experiment) -> Section:
     spared = [name for name in rivals if not any(e["slowed"] for e in entries(runs, name))]
     showing = [f"Slowed nobody in any run: {', '.join(spared)}."] if spared else []
     hurt = [name for name in rivals if name not in spared]
-    counts = (sum(1 for e in entries(runs, name) if e["slowed"]) for name in hurt)
     if hurt:
-        words = (f"{name} in {n:,}" for name, n in zip(hurt, counts, strict=True))
-        showing.append(f"Of {counted(len(runs), 'run')}, jobs were slowed by {', '.join(words)}.")
+        words = (f"{name} in {_slowing(experiment, name)}" for name in hurt)
+        showing.append(f"Jobs were slowed by {', '.join(words)}.")
     return Section(
         "All runs, as distributions",
         draw_cdfs(_panels({"": runs}, rivals, measures), experiment.looks),
@@ -98,6 +97,12 @@ def _distributions(experiment: Experiment) -> Section:
         + ZERO,
         showing,
     )
+
+
+def _slowing(experiment: Experiment, policy: str) -> str:
+    """In how many runs a policy slowed anybody."""
+    found = entries(experiment.runs, policy)
+    return f"{sum(1 for e in found if e['slowed']):,} of {counted(len(found), 'run')}"
 
 
 def _queues(experiment: Experiment) -> Section:
@@ -129,12 +134,11 @@ def _ablation(experiment: Experiment) -> list[Section]:
     if len(variants) < VARIANTS:
         return []
     chosen = [label for label, name in names.items() if name == "mmfs"] + variants
+    medians = [shown(at(experiment.runs, label, MEAN.key), "speed") for label in chosen]
     showing = [
-        f"{label}: mean speed-up {shown(at(experiment.runs, label, MEAN.key), 'speed')} in the "
-        f"median run; jobs slowed in {sum(1 for e in found if e['slowed']):,} of "
-        f"{counted(len(found), 'run')}."
-        for label in chosen
-        for found in [entries(experiment.runs, label)]
+        f"{label}: mean speed-up {median} in the median run; jobs slowed in "
+        f"{_slowing(experiment, label)}."
+        for label, median in zip(chosen, medians, strict=True)
     ]
     panels = _panels(experiment.by_queues, chosen, (MEAN, SLOWED, TOTAL))
     return [

@@ -52,8 +52,9 @@ def outcome(folder: Path, **jcts: float | tuple[float, float]) -> Path:
 
 def experiment(folder: Path, rows: list[dict]) -> Path:
     """An experiment's folder; a row is told by what differs from the first run of sia."""
-    header = ["run", "policy", *SAME_DRAW, *HIGHER_IS_BETTER]
-    usual = {"run": 0, "policy": "sia", "seed": 7, "queues": 4, "size": 1.0, "total_gpus": 20}
+    header = ["run", "policy", "measured", *SAME_DRAW, *HIGHER_IS_BETTER]
+    usual = {"run": 0, "policy": "sia", "measured": 9, "seed": 7, "queues": 4, "size": 1.0}
+    usual["total_gpus"] = 20
     told = [usual | dict.fromkeys(HIGHER_IS_BETTER, 1.0) | row for row in rows]
     return written(
         folder, "experiments.csv", header, [[row.get(key, "") for key in header] for row in told]
@@ -293,6 +294,14 @@ def test_two_experiments_compare_every_policy_that_both_have(tmp_path: Path):
     found = numbers(one, two)
     assert list(found["comparisons"]) == ["fcfs", "mmfs"]
     assert found["pairs_of"] == "runs"
+
+
+def test_a_run_without_a_measured_job_counts_for_nothing(tmp_path: Path):
+    rows = [{"run": i, "policy": p, "measured": i} for i in range(3) for p in ("sia", "mmfs")]
+    exp = experiment(tmp_path / "exp", rows)
+    found = numbers(f"{exp}:sia", f"{exp}:mmfs")["comparisons"]["sia against mmfs"]
+    assert found["pairs"] == 3
+    assert {measure["pairs"] for measure in found["measures"].values()} == {2}
 
 
 def test_runs_of_one_log_at_several_sizes_are_no_independent_draws(tmp_path: Path):

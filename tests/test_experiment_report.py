@@ -34,6 +34,7 @@ def gave(
     """What a policy gave in a run of 200 jobs: `late` are minutes, and those of the worst job."""
     speeds = {f"speedup_{key}": speed for key in ("mean", "geomean", "p5", "p50", "p90", "p95")}
     return speeds | {
+        "measured": 0 if speed is None else 200,
         "slowed": slowed,
         "slowed_pct": None if speed is None else slowed / 2,
         "slowdown_total_min": late,
@@ -139,7 +140,7 @@ def test_headlines_say_whom_each_policy_slowed_and_by_how_much(tmp_path: Path):
     assert "Jobs slowed: 5.00 % (2.50–12.50 %), together by 90 min (45 min – 2.1 d)" in text
     assert "The worst delay of one job, 4.2 d, is in run 2 (2 queues)." in text
     assert f"sia slowed nobody in 3 of 3 runs; mean speed-up 3.00{TIMES}" in text
-    assert "Slowed nobody in any run: sia. Of 3 runs, jobs were slowed by mmfs in 2." in text
+    assert "Slowed nobody in any run: sia. Jobs were slowed by mmfs in 2 of 3 runs." in text
     assert "2 queues: the median of the runs' mean speed-ups is highest under mmfs, 6.50" in text
 
 
@@ -208,12 +209,15 @@ def test_hostile_names_stay_text(tmp_path: Path, name: str):
     assert " ".join(name.replace("_", "-").split()) in Tags(html).text
 
 
-def test_runs_in_which_no_job_was_measured(tmp_path: Path):
-    runs = [run(0, fcfs=gave(None), mmfs=gave(None)), run(1, fcfs=gave(), mmfs=gave(5.0))]
+def test_runs_in_which_no_job_was_measured_are_left_out(tmp_path: Path):
+    runs = [run(4, fcfs=gave(None), mmfs=gave(None)), run(1, fcfs=gave(), mmfs=gave(5.0, 2, 8.0))]
     text = Tags(written(tmp_path / "out", runs)[0]).text
-    assert f"mmfs slowed nobody in 2 of 2 runs; mean speed-up 5.00{TIMES}" in text
+    assert f"mmfs slowed jobs in 1 of 1 run; mean speed-up 5.00{TIMES}" in text
+    assert "Jobs slowed: 1.00 %, together by 8.0 min." in text
+    assert "Runs without a measured job, left out 4" in text
     nothing = Tags(written(tmp_path / "none", runs[:1])[0]).text
-    assert "mmfs slowed nobody in 1 of 1 run; mean speed-up –" in nothing
+    assert "mmfs no job was measured in any run" in nothing
+    assert "ran later" not in nothing
 
 
 def test_only_the_baseline(tmp_path: Path):
