@@ -119,8 +119,9 @@ def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
             f"({_place(experiment, worst)}).",
         ]
     if lost := sum(entry["never_started"] for entry in found):
-        alone = sum(entry["never_started"] for entry in entries(runs, BASELINE))
-        more.append(f"{counted(lost, 'job')} never started, {alone:,} in the baseline.")
+        alone = [entry["never_started"] for entry in entries(runs, BASELINE)]
+        among = f", {sum(alone):,} in the baseline" if alone else ""
+        more.append(f"{counted(lost, 'job')} never started{among}.")
     return {
         "policy": policy,
         "harmless": not hurt,
