@@ -57,7 +57,7 @@ class Deaf(Plan):
         later = Plan()
         for time, change in self._changes.items():
             if time >= start:
-                later._changes[time] = change
+                later._change(time, change)
         return later.max_reservation(start, end)
 
 
@@ -106,11 +106,13 @@ def never_released(plan):
     plan._change(1.0, 1)
 
 
-def a_change_of_nothing(plan):
+def a_change_that_is_not_in_order(plan):
     plan._changes[1.0] = 0
 
 
-@pytest.mark.parametrize("corrupt", [negative_in_between, never_released, a_change_of_nothing])
+@pytest.mark.parametrize(
+    "corrupt", [negative_in_between, never_released, a_change_that_is_not_in_order]
+)
 def test_check_finds_a_plan_that_cannot_be(corrupt):
     plan = Plan()
     plan.reserve(1, 0.0, 3.0)

@@ -7,7 +7,7 @@ others reserve. A start never helps a job before it, so one sweep does what Fig.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf, nextafter
 
 from sortedcontainers import SortedList
@@ -33,7 +33,10 @@ class SiaVc(Policy):
         }
         self._places: dict[str, tuple[float, int, str]] = {}
         self._waiting: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
-        self._running: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
+        # The width of each running job, and when it will end.
+        self._running: dict[GroupState, dict[str, tuple[int, float]]] = {
+            group: {} for group in state.groups
+        }
         self._left: list[JobState] = []
         super().attach(state)
 
@@ -62,7 +65,8 @@ class SiaVc(Policy):
         self._left.append(job)
         del self._waiting[job.pool.group][job.job.id]
         if job.stream is not None:
-            self._running[job.pool.group][job.job.id] = job
+            end = _end(job.start, self._future[job.job.id].run_time)
+            self._running[job.pool.group][job.job.id] = job.width, end
 
     def finished(self, job: JobState) -> None:
         """O(1)."""
@@ -88,24 +92,34 @@ class SiaVc(Policy):
         fitting = {i: j for i, j in self._waiting[group].items() if j.width <= group.idle}
         if not fitting:
             return
-        horizon = now + max(self._future[job_id].run_time for job_id in fitting)
-        busy = [(j.width, _end(j.start, self._run_time(j))) for j in self._running[group].values()]
+        horizon = self._horizon(now, fitting)
+        busy = [*self._running[group].values()]
         view = _View(now, group.idle + sum(width for width, _ in busy), busy)
         for virtual_start, _, job_id in self._unstarted[group]:
             future = self._future[job_id]
-            waiting = fitting.pop(job_id, None)
             width = future.job.width
+            waiting = fitting.pop(job_id, None)
             if waiting is not None and view.fits(width, future.run_time, group.idle):
                 yield Start(waiting, stream_of(waiting.pool, width), "delays no reservation before")
                 busy.append((width, _end(now, future.run_time)))
-            elif virtual_start < horizon:
-                begin = max(virtual_start, now)
-                view.reserve(width, begin, _end(begin, future.run_time))
+                fitting = {i: j for i, j in fitting.items() if j.width <= group.idle}
+            else:
+                if waiting is not None:  # nor do those fit that are as wide and as long
+                    fitting = {
+                        i: j
+                        for i, j in fitting.items()
+                        if j.width < width or self._future[i].run_time < future.run_time
+                    }
+                    horizon = self._horizon(now, fitting)
+                if virtual_start < horizon:
+                    begin = max(now, virtual_start)
+                    view.reserve(width, begin, begin + future.run_time)
             if not fitting:
                 return
 
-    def _run_time(self, job: JobState) -> float:
-        return self._future[job.job.id].run_time
+    def _horizon(self, now: float, jobs: Iterable[str]) -> float:
+        """When the last of these jobs would end, if all started now."""
+        return now + max((self._future[job_id].run_time for job_id in jobs), default=0.0)
 
     def check(self) -> None:
         """Every waiting job has its place."""
@@ -154,13 +168,19 @@ class _View:
         if any(width >= w and run_time >= t for w, t in self._refused.items()):
             return False
         now, busy = self._now, self._busy
-        self._pending += [(gpus, now, end) for gpus, end in busy[self._planned :]]
+        # An end at this instant is still to be told.
+        self._pending += [(gpus, now, end) for gpus, end in busy[self._planned :] if end > now]
         self._planned = len(busy)
-        for gpus, start, end in self._pending:
-            if end > start:  # an end at this instant that is still to be told
-                self._plan.reserve(gpus, start, end)
-        self._pending.clear()
-        fits = self._plan.max_reservation(now, _end(now, run_time)) + width <= self._capacity
+        until = _end(now, run_time)
+        later, reserve = [], self._plan.reserve
+        for promise in self._pending:
+            gpus, start, end = promise
+            if start >= until:
+                later.append(promise)
+            else:
+                reserve(gpus, start, end if end > start else nextafter(start, inf))
+        self._pending = later
+        fits = self._plan.max_reservation(now, until) + width <= self._capacity
         if not fits:
             self._refused[width] = run_time
         return fits
