@@ -35,6 +35,7 @@ JOB_ROWS = (
     ("avg_jct_a_s", "average JCT of A", "time"),
     ("avg_jct_b_s", "average JCT of B", "time"),
     ("difference_s", "difference, A − B", "time"),
+    ("end_difference_s", "end in A − end in B, average", "time"),
     ("ratio_of_averages", "average JCT of A / of B", "ratio"),
     ("geomean_ratio", "JCT in A / in B, geometric mean", "ratio"),
     ("sooner_pct", "% of jobs sooner in A", "percent"),
