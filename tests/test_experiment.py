@@ -323,12 +323,12 @@ def started(log, out, *arguments, runs):
     return running
 
 
-MANY = ("--runs", 20)
+MANY = ("--runs", 12)
 
 
 @pytest.fixture(scope="module")
 def many(log, tmp_path_factory):
-    """What an undisturbed experiment of 40 runs leaves."""
+    """What an undisturbed experiment of 24 runs leaves."""
     out = tmp_path_factory.mktemp("many") / "out"
     done(log, out, *MANY)
     return digests(out)
@@ -337,15 +337,15 @@ def many(log, tmp_path_factory):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_experiment_killed_again_and_again_ends_with_the_same_bytes(jobs, log, many, tmp_path):
     out = tmp_path / "out"
-    for runs in (2, 12):
+    for runs in (2, 8):
         running = started(log, out, *MANY, "--jobs", jobs, runs=runs)
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
-        assert runs <= len(finished(out)) < 40
+        assert runs <= len(finished(out)) < 24
     kept = {path.name: path.stat().st_mtime_ns for path in finished(out)}
     # as if killed while it wrote
-    (out / "runs" / ".039-partial").mkdir(exist_ok=True)
-    (out / "runs" / ".039-partial" / "run.json").write_text('{"run": 3')
+    (out / "runs" / ".023-partial").mkdir(exist_ok=True)
+    (out / "runs" / ".023-partial" / "run.json").write_text('{"run": 3')
     (out / ".results-partial").mkdir()
     (out / ".settings.json-partial").write_text("{")
     assert "runs were done before" in done(log, out, *MANY, "--jobs", jobs).stderr
@@ -366,7 +366,7 @@ def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, m
     assert running.returncode == 130
     count = len(finished(out))
     assert said.splitlines()[-1] == (
-        f"sia: interrupted; {count} of 40 runs are done, repeat the command to go on"
+        f"sia: interrupted; {count} of 24 runs are done, repeat the command to go on"
     )
     assert "Traceback" not in said
     wait_for(lambda: not any(map(alive, workers)))
@@ -593,7 +593,7 @@ def test_a_full_disk_is_one_line_and_the_experiment_goes_on_when_there_is_space(
         "to go on"
     )
     kept = len(finished(out))
-    assert 0 < kept < 40
+    assert 0 < kept < 24
     assert not list(out.rglob(".*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     done(log, out, *MANY)
