@@ -11,10 +11,10 @@ import msgspec
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
-from replay.options import WINDOWS, Ascending, Labels
+from replay.options import WINDOWS, Ascending, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
-from replay.run import DURATIONS, FORECASTS, Settings, known_in_advance, replay_all
+from replay.run import Settings, known_in_advance, replay_all
 from replay.summary import summarize
 from replay.tables import progress_bars, show_policies, show_pools
 from replay.text import Seconds, parse_seconds
@@ -29,28 +29,7 @@ from sia.policies import load, names
 @click.option(
     "--pools", type=Path, required=True, help="Pools file: pool,quota[,from,group,share]."
 )
-@click.option(
-    "--policy",
-    "policies",
-    type=Labels(),
-    default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
-    show_default=True,
-    help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
-)
-@click.option(
-    "--forecast",
-    type=click.Choice(FORECASTS),
-    default="perfect",
-    show_default=True,
-    help="How SIA foresees new load.",
-)
-@click.option(
-    "--durations",
-    type=click.Choice(DURATIONS),
-    default="perfect",
-    show_default=True,
-    help="How run times are foreseen, by SIA, SSF and gSSF.",
-)
+@policy_options
 @click.option(
     "--windows",
     type=WINDOWS,
@@ -91,13 +70,6 @@ from sia.policies import load, names
     metavar="POOL[:WINDOW]",
     multiple=True,
     help="Have a pool reserve all its unused GPUs, in one window or in all.",
-)
-@click.option(
-    "--resume-cost",
-    type=Seconds(),
-    default="0",
-    show_default=True,
-    help="Time lost when a job goes on after a preemption or a change of width.",
 )
 @click.option(
     "--las-queues",

@@ -20,10 +20,10 @@ from replay.experiment_folder import TABLE, opened, read_runs, replace_results, 
 from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
 from replay.limits import MAX_RUNS
-from replay.options import Labels
+from replay.options import policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
-from replay.run import DURATIONS, FORECASTS, Settings, known_in_advance
+from replay.run import Settings, known_in_advance
 from replay.tables import progress_bars
 from replay.text import UNITS, Seconds, duration
 from replay.trace import PoolTable, Trace
@@ -100,39 +100,11 @@ class Numbers(click.ParamType[list[Any]]):
     default=0,
     help="With --size: each also with the so many pools that idle most keeping to themselves.",
 )
-@click.option(
-    "--policy",
-    "policies",
-    type=Labels(),
-    default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
-    show_default=True,
-    help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
-)
-@click.option(
-    "--forecast",
-    type=click.Choice(FORECASTS),
-    default="perfect",
-    show_default=True,
-    help="How SIA foresees new load.",
-)
-@click.option(
-    "--durations",
-    type=click.Choice(DURATIONS),
-    default="perfect",
-    show_default=True,
-    help="How run times are foreseen, by SIA, SSF and gSSF.",
-)
+@policy_options
 @click.option(
     "--warmup",
     type=Seconds(),
     help="Do not measure jobs submitted before.  [default: 2d; with --size: 0]",
-)
-@click.option(
-    "--resume-cost",
-    type=Seconds(),
-    default="0",
-    show_default=True,
-    help="Time lost when a job goes on after a preemption or a change of width.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each CPU]")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
-from replay.run import Settings
-from replay.text import parse_seconds
+from replay.run import DURATIONS, FORECASTS, Settings
+from replay.text import Seconds, parse_seconds
 from sia.limits import MAX_WINDOWS
 
 
@@ -51,3 +54,44 @@ class Ascending(click.ParamType[tuple[float, ...]]):
 
 
 WINDOWS = Ascending(MAX_WINDOWS)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_POLICY_OPTIONS = (
+    click.option(
+        "--policy",
+        "policies",
+        type=Labels(),
+        default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
+        show_default=True,
+        help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
+    ),
+    click.option(
+        "--forecast",
+        type=click.Choice(FORECASTS),
+        default="perfect",
+        show_default=True,
+        help="How SIA foresees new load.",
+    ),
+    click.option(
+        "--durations",
+        type=click.Choice(DURATIONS),
+        default="perfect",
+        show_default=True,
+        help="How run times are foreseen, by all that need them.",
+    ),
+    click.option(
+        "--resume-cost",
+        type=Seconds(),
+        default="0",
+        show_default=True,
+        help="Time lost when a job goes on after a preemption or a change of width.",
+    ),
+)
+
+
+def policy_options(command: Command) -> Command:
+    """Which policies, what they foresee by, and what stopping a job costs."""
+    for option in reversed(_POLICY_OPTIONS):
+        command = option(command)
+    return command
