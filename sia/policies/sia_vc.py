@@ -37,6 +37,7 @@ class SiaVc(Policy):
         self._running: dict[GroupState, dict[str, tuple[int, float]]] = {
             group: {} for group in state.groups
         }
+        self._due: SortedList[float] = SortedList()  # virtual starts of all that wait
         self._left: list[JobState] = []
         super().attach(state)
 
@@ -55,15 +56,17 @@ class SiaVc(Policy):
             self._unstarted[self.state.pools[future.job.pool].group].add(place)
 
     def submitted(self, job: JobState) -> None:
-        """O(1). Raises ValueError for a job that was not foreseen."""
+        """O(log n). Raises ValueError for a job that was not foreseen."""
         if job.job.id not in self._places:
             raise ValueError(f"job {job.job.id}: SIA-VC was not told of it in advance")
         self._waiting[job.pool.group][job.job.id] = job
+        self._due.add(self._future[job.job.id].virtual_start)
 
     def left(self, job: JobState) -> None:
-        """O(1); its place is given up at the next pass, as a sweep may be under way."""
+        """O(log n); its place is given up at the next pass, as a sweep may be under way."""
         self._left.append(job)
         del self._waiting[job.pool.group][job.job.id]
+        self._due.remove(self._future[job.job.id].virtual_start)
         if job.stream is not None:
             end = _end(job.start, self._future[job.job.id].run_time)
             self._running[job.pool.group][job.job.id] = job.width, end
@@ -78,14 +81,12 @@ class SiaVc(Policy):
         for job in self._left:
             self._unstarted[job.pool.group].remove(self._places.pop(job.job.id))
         self._left.clear()
-        wake = float("inf")
         for group in self.state.groups:
             if self._waiting[group]:
                 yield from self._sweep(group, now)
-            due = (self._future[job_id].virtual_start for job_id in self._waiting[group])
-            wake = min(wake, min((start for start in due if now < start < NEVER), default=wake))
-        if wake < float("inf"):
-            yield wake
+        following = self._due.bisect_right(now)
+        if following < len(self._due) and self._due[following] < NEVER:
+            yield self._due[following]
 
     def _sweep(self, group: GroupState, now: float) -> Iterator[Proposal]:
         """One pass of Fig. 6, as far as the last job that fits in what is idle."""
@@ -124,7 +125,7 @@ class SiaVc(Policy):
     def check(self) -> None:
         """Every waiting job has its place."""
         waiting = sum(len(jobs) for jobs in self._waiting.values())
-        assert waiting == self.state.waiting
+        assert waiting == self.state.waiting == len(self._due)
         for group, places in self._unstarted.items():
             left = sum(1 for job in self._left if job.pool.group is group)
             assert len(places) >= len(self._waiting[group]) + left, group.name
