@@ -23,7 +23,7 @@ from replay.limits import MAX_RUNS
 from replay.options import policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
-from replay.run import Settings, known_in_advance
+from replay.run import BASELINE, Settings, known_in_advance
 from replay.tables import progress_bars
 from replay.text import UNITS, Seconds, duration
 from replay.trace import PoolTable, Trace
@@ -128,6 +128,7 @@ def experiment(
     options = Options(resume_cost=resume_cost)
     if warmup is None:
         warmup = WARMUP if isinstance(asked, Pieces) else 0.0
+    policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
     settings = Settings(policies, forecast, durations, options, warmup, seed)
     work = Work(out, log, checksum(log), settings, keep, skip_invalid)
     facts = _facts(work, asked, None if pools is None else checksum(pools))

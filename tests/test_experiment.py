@@ -283,7 +283,7 @@ def test_an_experiment_leaves_a_row_a_run_and_policy(reference):
     rows = rows_in(reference)
     assert tuple(rows[0]) == HEADER
     drawn = [(row["run"], row["queues"], row["policy"]) for row in rows]
-    labels = ("mmfs", "sia@random+history")
+    labels = ("fcfs", "mmfs", "sia@random+history")  # the baseline is not asked for, and is there
     assert drawn == [
         (str(run), str(queues), label) for run, queues in enumerate([2, 4] * 4) for label in labels
     ]
@@ -720,8 +720,9 @@ def test_the_table_says_what_the_rows_say(log, reference):
     assert "% runs slowing" in shown
     assert "mmfs, " not in shown  # it needs to be told nothing
     lines = [line.split() for line in shown.splitlines() if line.startswith("4 ")]
-    assert [line[1:3] for line in lines] == [["mmfs", "4"], ["sia@random+history", "4"]]
-    assert lines[0][7] == f"{100 * sum(slowing[::2]) / 4:.0f}"
+    labels = ["fcfs", "mmfs", "sia@random+history"]
+    assert [line[1:3] for line in lines] == [[label, "4"] for label in labels]
+    assert lines[1][7] == f"{100 * sum(slowing[1::3]) / 4:.0f}"
 
 
 def test_json_on_stdout_is_the_rows(log, reference):
