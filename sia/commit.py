@@ -45,6 +45,11 @@ def _check_elastic(job: Job) -> None:
         raise ValueError(f"job {job.id}: a demand is GPUs, ascending, and seconds above 0")
 
 
+def _check_width(job: Job, width: int) -> None:
+    if not (job.min_width or 1) <= width <= (job.max_width or job.width):
+        raise RefusedError(job.id, f"it cannot run on {width} GPUs")
+
+
 class Committer:
     """Applies events and proposals to one state, and tells the policy of every queue's changes."""
 
@@ -88,6 +93,8 @@ class Committer:
         width = wanted or job.width
         if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not wait")
+        if wanted:
+            _check_width(job.job, wanted)
         if width > pool.idle:
             raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
         if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
@@ -117,7 +124,6 @@ class Committer:
         job.pool.stopped[job.sequence] = job
         job.pool.pending_width += job.width
         self._state.waiting += 1
-        self._state.dirty[job.pool] = None
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
         if self._overdrawn:
@@ -132,8 +138,7 @@ class Committer:
         pool = job.pool
         if job.stream is None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not run")
-        if not 1 <= width <= (job.job.max_width or job.job.width):
-            raise RefusedError(job.job.id, f"it cannot run on {width} GPUs")
+        _check_width(job.job, width)
         if stream is job.stream and width <= job.width:
             job.done = job.work(now)
             loans = self._shrink(job, width)
@@ -149,7 +154,6 @@ class Committer:
             loans = self._take(job, width, stream, decisions)
         decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
         self._begin(job, now)
-        self._state.dirty[pool] = None
         if self._overdrawn:
             self._settle_loans(decisions)
 

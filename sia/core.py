@@ -36,6 +36,8 @@ class Core:
         if not now >= state.now:
             raise ValueError(f"time runs backwards: {now} after {state.now}")
         state.now = now
+        if now >= self._wake:
+            self._wake = float("-inf")  # it has come, and may be wished for again
         decisions: list[Decision] = []
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])

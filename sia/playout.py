@@ -67,17 +67,20 @@ def play(
         events = happen(now)
         decisions = step(now, events)
         yield Instant(now, events, decisions)
+        moved: dict[str, None] = {}  # jobs that run anew, each once
         for decision in decisions:
             kind = type(decision)
             if kind is StartJob:
-                world.run(decision.job_id)  # type: ignore[union-attr]
+                moved[decision.job_id] = None  # type: ignore[union-attr]
             elif kind is WakeAt:
                 world.wake = decision.time  # type: ignore[union-attr]
             elif kind is PreemptJob:
                 world.stopped = True
             elif kind is ResizeJob:
                 world.stopped = True
-                world.run(decision.job_id)  # type: ignore[union-attr]
+                moved[decision.job_id] = None  # type: ignore[union-attr]
+        for job_id in moved:
+            world.run(job_id)
         if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
             idle_wakes += 1
             if idle_wakes > MAX_IDLE_WAKES:

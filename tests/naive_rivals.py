@@ -67,7 +67,8 @@ def hived(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int
             if own:
                 cluster.start(min(own, key=cluster.waiting.index), dedicated=True)
             elif mine:
-                cluster.start(mine[0])
+                first = mine[0]
+                cluster.start(first, dedicated=first.width <= cluster.unused_quota(first.pool))
             else:
                 return
 

@@ -64,7 +64,7 @@ class ElasticMaxMin(Policy):
                     more.append((job, width))
             for job, width in more:
                 if width > job.pool.idle + job.frees:
-                    self._lines[job.pool].owe(job)  # a pool that shrank keeps what it gave up
+                    self._lines[job.pool].owe()  # a pool that shrank keeps what it gave up
                     continue
                 if job.stream is not None:
                     yield self._resize(job, width)
@@ -78,6 +78,8 @@ class ElasticMaxMin(Policy):
         if job.stream is Stream.DEDICATED:  # a pool that shrank may have more than its quota
             within = job.pool.dedicated - job.width + width <= job.pool.quota
             stream = Stream.DEDICATED if within or width < job.width else Stream.SPARE
+        elif width < job.width and width > job.pool.idle + job.frees:
+            stream = Stream.SPARE  # keeps some of what it has: nothing is idle to move to
         return Resize(job, width, stream, "its share of all GPUs")
 
     def check(self) -> None:
@@ -149,8 +151,7 @@ class _Line:
         del self._others[job.sequence]
         self._news.pop(job.sequence, None)
 
-    def owe(self, job: JobState) -> None:
-        self._news[job.sequence] = job
+    def owe(self) -> None:
         self.share = -1  # deal again, whatever happens next
 
     def deal(self, share: int) -> list[tuple[JobState, int]]:
@@ -163,14 +164,17 @@ class _Line:
             if self._least + _least(job) > share:
                 break
             self._admit(job)
-        changes = []
-        for job in self._news.values():
-            if job.sequence in self._others:
-                if job.stream is not None:
-                    changes.append((job, 0))
-            elif job.sequence not in self._flexible and job.stream is None:
-                changes.append((job, _least(job)))
-        self._news.clear()
+        # Who is not where it should be; a pass may be cut short, so all of them are news again.
+        self._news = {
+            sequence: job
+            for sequence, job in self._news.items()
+            if (job.stream is None) is (sequence in self._admitted)
+        }
+        changes = [
+            (job, 0 if sequence in self._others else _least(job))
+            for sequence, job in self._news.items()
+            if sequence not in self._flexible
+        ]
         return changes + self._dealt(share - self._rigid)
 
     def _dealt(self, gpus: int) -> list[tuple[JobState, int]]:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from sia.model import Stream
-from sia.policies import Policy, Proposal, Start
+from sia.policies import Policy, Proposal, Start, stream_of
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
 
@@ -59,7 +59,7 @@ class HiveD(Policy):
         if not fitting:
             return None
         job = min((next(iter(queue.values())) for queue in fitting), key=lambda j: j.sequence)
-        return Start(job, Stream.SPARE, "fits in what is idle")
+        return Start(job, stream_of(job.pool, job.width), "fits in what is idle")
 
     def _line_up(self, pool: PoolState) -> None:
         head = pool.head

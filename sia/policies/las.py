@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf, nextafter
 from typing import Any
 
 from sia.policies import Needs, Proposal
@@ -39,7 +40,10 @@ class Las(Ranked):
         self._lives: dict[str, _Life] = {}
         self._timers: list[tuple[float, int, int, str]] = []  # when, sequence, attempt, job
         for job in state.jobs.values():
-            self._lives[job.job.id] = _Life(self._queue_of(job, 0.0), job.start, 0.0)
+            queue = bisect_right(self._thresholds, job.done * job.job.width)
+            self._lives[job.job.id] = _Life(
+                queue, job.start if job.attempt else job.job.submit, 0.0
+            )
             if job.stream is not None:
                 self._expect_demotion(job)
         super().attach(state)
@@ -82,15 +86,19 @@ class Las(Ranked):
         del self._lives[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Demote and promote who is due, decide, and ask to be woken for the next one."""
+        """Demote and promote who is due, then decide."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             self._due(heappop(timers))
         yield from super().propose(now)
+
+    def wake(self, now: float) -> float:
+        """When the next job is due to change its queue, if anybody waits for that."""
+        timers = self._timers
         while timers and not self._holds(timers[0]):
             heappop(timers)
-        if timers and self.state.waiting:
-            yield timers[0][0]
+        due = max(timers[0][0], nextafter(now, inf)) if timers and self.state.waiting else inf
+        return min(due, super().wake(now))
 
     def _due(self, timer: tuple[float, int, int, str]) -> None:
         """Move a job to another queue; it entered it when that was due."""
@@ -117,7 +125,3 @@ class Las(Ranked):
             threshold = self._thresholds[life.queue] / job.job.width
             when = job.end(life.promoted_with + threshold)
             heappush(self._timers, (when, job.sequence, job.attempt, job.job.id))
-
-    def _queue_of(self, job: JobState, promoted_with: float) -> int:
-        service = (job.done - promoted_with) * job.job.width
-        return bisect_right(self._thresholds, service)

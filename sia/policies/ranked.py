@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, NamedTuple
 
 from sortedcontainers import SortedList
 
+from sia.model import Stream
 from sia.policies import Needs, Policy, Preempt, Proposal, Start, stream_of
-from sia.state import GroupState, JobState, State
+from sia.state import GroupState, JobState, PoolState, State
 
 Rank = tuple[Any, int]
 """Least goes first: the policy's own measure, then the order of arrival."""
@@ -58,6 +60,7 @@ class Ranked(Policy):
     def attach(self, state: State) -> None:
         """Index what waits and what runs."""
         self._groups = {group: _Group() for group in state.groups}
+        self._reranked: dict[GroupState, None] = {}
         self._entries: dict[str, _Entry] = {}  # where each job stands, waiting or running
         super().attach(state)
         for job in state.jobs.values():
@@ -91,17 +94,28 @@ class Ranked(Policy):
         else:
             self._take(group.running, job)
             self._put(group.running, job, self.running_key(job))
-        self.state.dirty[job.pool] = None
+        self._reranked[job.pool.group] = None
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Stop those that others come before, then start these, in the groups that changed."""
-        for group in self.state.dirty_groups():
+        groups = dict.fromkeys([*self._reranked, *self.state.dirty_groups()])
+        self._reranked.clear()
+        for group in groups:
             starts, stops = self._decide(group, now)
             for job in stops:
                 yield Preempt(job, "others come before it")
             for job in starts:
-                if job.width <= job.pool.idle:  # a pool that shrank may keep what it gave up
+                if job.width <= job.pool.idle:
                     yield Start(job, stream_of(job.pool, job.width), "comes before all that wait")
+                else:  # a pool that shrank keeps what was given up in it: look again soon
+                    self._reranked[group] = None
+        if (wake := self.wake(now)) < inf:
+            yield wake
+
+    def wake(self, now: float) -> float:
+        """When to be asked again even if nothing happens, later than `now`; infinite for never."""
+        tick = self.state.options.tick
+        return (now // tick + 1.0) * tick if self._reranked else inf
 
     def _decide(self, group: GroupState, now: float) -> tuple[list[JobState], list[JobState]]:
         """Who is to start, and who is to stop for it, each in order of rank."""
@@ -190,7 +204,8 @@ class _Tail:
     def __init__(self, policy: Ranked, running: dict[int, SortedList[_Entry]], now: float) -> None:
         self._policy, self._running, self._now = policy, running, now
         self._last: dict[int, tuple[Rank, int]] | None = None  # by width: its last rank, and place
-        self._order: list[tuple[Rank, int, str]] = []  # rank, width, job
+        self._order: list[tuple[Rank, int, str]] = []  # rank, GPUs that are then idle, job
+        self._over: dict[PoolState, int] = {}  # GPUs that pools which shrank keep
         self._popped = 0
 
     def frees(self, gpus: int, rank: Rank) -> bool:
@@ -199,10 +214,10 @@ class _Tail:
         while gpus > 0:
             if place == len(self._order) and not self._extend():
                 return False
-            behind, width, _ = self._order[place]
+            behind, freed, _ = self._order[place]
             if behind < rank:
                 return False
-            gpus -= width
+            gpus -= freed
             place += 1
         return True
 
@@ -218,12 +233,23 @@ class _Tail:
             return False
         width = max(self._last, key=self._last.__getitem__)
         rank, place = self._last[width]
-        self._order.append((rank, width, self._running[width][place].job_id))
+        job = self._policy.state.jobs[self._running[width][place].job_id]
+        self._order.append((rank, self._frees(job), job.job.id))
         if place:
             self._last[width] = self._rank_at(width, place - 1)
         else:
             del self._last[width]
         return True
+
+    def _frees(self, job: JobState) -> int:
+        """GPUs that are idle once it has stopped, and those of the tail before it."""
+        pool = job.pool
+        if pool.dedicated <= pool.quota or job.stream is not Stream.DEDICATED:
+            return job.width
+        over = self._over.get(pool, pool.dedicated - pool.quota)
+        kept = min(over, job.width)
+        self._over[pool] = over - kept
+        return job.width - kept
 
     def _rank_at(self, width: int, place: int) -> tuple[Rank, int]:
         key, sequence, _ = self._running[width][place]

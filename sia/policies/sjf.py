@@ -9,6 +9,8 @@ from sia.state import JobState
 class Sjf(Ssf):
     """The job with least run time, however wide, starts when it fits in quota; it blocks."""
 
+    reason = "least run time of its pool, within quota"
+
     def rank(self, job: JobState) -> tuple[float, int, str]:
         """By run time; ties go to who came first."""
         return job.run_time, job.sequence, job.job.id

@@ -15,6 +15,7 @@ class Ssf(Policy):
     """The job with least run time · width starts when it fits in quota; until then it blocks."""
 
     needs = Needs(run_times=True)
+    reason = "least service of its pool, within quota"
 
     def attach(self, state: State) -> None:
         """Keep each pool's queue in order of service; ties go to who came first."""
@@ -43,7 +44,7 @@ class Ssf(Policy):
                 job = self.state.jobs[queue[0][2]]
                 if pool.dedicated + job.width > pool.quota:
                     break
-                yield Start(job, Stream.DEDICATED, "least service of its pool, within quota")
+                yield Start(job, Stream.DEDICATED, self.reason)
 
     def check(self) -> None:
         """Every waiting job stands in its queue once."""
