@@ -11,6 +11,7 @@ import msgspec
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
+from replay.experiment_folder import holds_experiment
 from replay.options import WINDOWS, Ascending, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
@@ -108,6 +109,8 @@ def replay(
     Writes OUT/POLICY/jobs.csv, loans.csv, segments.csv (where jobs are preempted or resized) and
     trace.csv (in a closed loop), OUT/summary.json and OUT/report.html.
     """
+    if holds_experiment(out):
+        raise UserError(f"{out}: holds the results of sia experiment; give another --out")
     table = read_pools(pools)
     trace = playable(read_trace(log, skip_invalid=skip_invalid), table)
     if not trace.arrivals:
@@ -130,7 +133,9 @@ def replay(
     _note_warmup(trace, warmup)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
     stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html")]
-    with whole_folder(out, [log, pools], stale) as folder:
+    planned = ["summary.json", *(f"{label}/" for label in policies)]
+    planned += [] if no_report else ["report.html"]
+    with whole_folder(out, [log, pools], stale, planned) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))

@@ -16,7 +16,7 @@ import msgspec
 
 from replay.errors import UserError
 from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
-from replay.experiment_folder import TABLE, opened, read_runs, replace_results, writable
+from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
 from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
 from replay.limits import MAX_RUNS
@@ -31,7 +31,6 @@ from replay.trace_commands import load_bounds
 from sia import __version__
 from sia.model import Options
 
-COMMAND = "sia experiment"
 QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
 WARMUP = 2 * UNITS["d"]
 """Of a piece of the log (§6.1); the whole log is measured whole."""

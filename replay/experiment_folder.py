@@ -25,6 +25,10 @@ RUNS = "runs"
 TABLE = "experiments.csv"
 OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures")
 RESULTS = "results"
+COMMAND = "sia experiment"
+REPLAY = "summary.json"
+"""What each folder of `sia replay` holds."""
+
 PARTIAL = "-partial"
 
 
@@ -81,18 +85,30 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def holds_experiment(folder: Path) -> bool:
+    """Whether an experiment stands there, or what is left of one."""
+    return (folder / TABLE).exists() or _settings(folder).get("command") == COMMAND
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """What stands in its settings; nothing where that is no JSON object."""
+    try:
+        return msgspec.json.decode((folder / SETTINGS).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
 def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
     """Raise UserError for a folder with other settings, or with others' files under our names."""
     path = folder / SETTINGS
     if not path.exists():
+        if (folder / REPLAY).exists():
+            raise UserError(f"{folder}: holds the results of sia replay; give another --out")
         strange = [name for name in OWN if (folder / name).exists()]
         if strange:
             raise UserError(f"{folder / strange[0]}: is of no experiment; give another --out")
         return
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except msgspec.MsgspecError:
-        found = {}
+    found = _settings(folder)
     if found.get("command") != settings["command"]:
         raise UserError(f"{path}: is of no experiment; give another --out")
     wanted: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import gzip
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any, TextIO
 import msgspec
 
 from replay.errors import UserError
+from replay.parquet import duckdb_for
 from replay.schedule import Schedule
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.model import Job
@@ -27,16 +29,26 @@ RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
 
 @contextmanager
 def whole_folder(
-    out: Path, inputs: Sequence[Path] = (), stale: Sequence[str] = ()
+    out: Path,
+    inputs: Sequence[Path] = (),
+    stale: Sequence[str] = (),
+    planned: Sequence[str] = (),
+    *,
+    replace: bool = True,
 ) -> Iterator[Path]:
     """A folder to write into, whose entries stand in `out` at the end, all or none.
 
     They replace earlier results of the same names, and `stale` earlier results go; nothing else is
     touched. Nothing is left behind when the block fails. Raises UserError where `out` cannot be
-    written, where a result would replace one of the `inputs`, or what is no result.
+    written, where a result would replace one of the `inputs`, or what is no result: before the
+    block for what is `planned`, names of files, and of folders with a slash at their end. Without
+    `replace` no other file of the same name is replaced either: it has the same bytes, or is
+    refused.
     """
     if str(out) == "." or (out.exists() and not out.is_dir()):
         raise UserError(f"{out}: give --out the name of a folder for the results alone")
+    for name in planned:
+        _refuse_to_replace(out / name, inputs, folder=name.endswith("/"))
     made = None
     try:
         if not out.exists():
@@ -56,7 +68,9 @@ def whole_folder(
         yield new
         gone = [out / name for name in stale if (out / name).exists() and _is_result(out / name)]
         for entry in sorted(new.iterdir()):
-            _refuse_to_replace(out / entry.name, entry, inputs)
+            _refuse_to_replace(out / entry.name, inputs, folder=entry.is_dir())
+            if not replace:
+                _leave_alone(out / entry.name, entry)
         _swap(out, new, old, gone)
         done = True
     except OSError as error:
@@ -70,15 +84,26 @@ def whole_folder(
             shutil.rmtree(made, ignore_errors=True)
 
 
-def _refuse_to_replace(place: Path, entry: Path, inputs: Sequence[Path]) -> None:
-    """Raise UserError where `entry` must not stand at `place`."""
+def _refuse_to_replace(place: Path, inputs: Sequence[Path], *, folder: bool) -> None:
+    """Raise UserError where a result, a file or a folder, must not stand at `place`."""
     if not place.exists():
         return
     for given in inputs:
         if given.exists() and (place.samefile(given) or place.resolve() in given.resolve().parents):
             raise UserError(f"{given}: would be replaced by a result; give another --out")
-    if place.is_dir() != entry.is_dir() or not _is_result(place):
+    if place.is_dir() != folder or not _is_result(place):
         raise UserError(f"{place}: is no earlier result and would be replaced; give another --out")
+
+
+def _leave_alone(place: Path, entry: Path) -> None:
+    """Drop the new `entry` where the file at `place` is the same, else raise UserError."""
+    if not place.exists():
+        return
+    if not filecmp.cmp(place, entry, shallow=False):
+        raise UserError(
+            f"{place}: stands there already and differs; remove it or give another --out"
+        )
+    entry.unlink()
 
 
 def _is_result(place: Path) -> bool:
@@ -195,12 +220,7 @@ def _elastic(job: Job) -> tuple[object, ...]:
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    try:
-        import duckdb  # noqa: PLC0415  an extra, loaded only where it is needed
-    except ImportError:
-        raise UserError(
-            f"{path}: writing Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
-        ) from None
+    duckdb = duckdb_for(path, "writing")
     text = path.with_suffix(".partial.csv")
     try:
         write_rows(text, header, rows)

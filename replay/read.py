@@ -23,6 +23,7 @@ import msgspec
 
 from replay.errors import UserError
 from replay.limits import MAX_LINE, MAX_TIME, MIN_DURATION
+from replay.parquet import duckdb_for
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
@@ -178,12 +179,7 @@ def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import duckdb  # noqa: PLC0415  an extra, loaded only where it is needed
-    except ImportError:
-        raise UserError(
-            f"{path}: reading Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
-        ) from None
+    duckdb = duckdb_for(path, "reading")
 
     @contextmanager
     def querying() -> Iterator[None]:

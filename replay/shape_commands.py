@@ -164,7 +164,7 @@ def split(log: Path, by: str, out: Path) -> None:
     """
     assert by == "width", "the only choice"
     found = split_by_width(read_trace(log))
-    with whole_folder(out, [log]) as folder:
+    with whole_folder(out, [log], replace=False) as folder:
         write_trace(folder / "trace.csv", found)
     pools = {arrival.job.pool for arrival in found.arrivals}
     click.echo(f"{len(found.arrivals):,} jobs in {len(pools)} pools: {out / 'trace.csv'}")

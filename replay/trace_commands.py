@@ -242,7 +242,8 @@ def load_bounds(text: str) -> tuple[float, float]:
 def _write(
     out: Path, name: str, found: Trace, table: PoolTable | None, *inputs: Path | None
 ) -> None:
-    with whole_folder(out, [path for path in inputs if path is not None]) as folder:
+    given = [path for path in inputs if path is not None]
+    with whole_folder(out, given, replace=False) as folder:
         write_trace(folder / name, found)
         if table is not None:
             write_pools(folder / "pools.csv", table)

@@ -527,6 +527,12 @@ def test_what_is_of_no_experiment_is_refused(name, log, tmp_path):
     assert digests(tmp_path).keys() == {str(precious.relative_to(tmp_path))}
 
 
+def test_a_replays_folder_is_no_place_for_an_experiment(log, tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    assert_refused(command(log, tmp_path), "holds the results of sia replay; give another --out")
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
 def test_other_things_in_the_folder_are_left_alone(log, reference, tmp_path):
     out = tmp_path / "out"
     (out / "figures").parent.mkdir()

@@ -489,7 +489,8 @@ def test_nothing_that_is_no_result_is_replaced(small):
     (small / "out" / "sia" / "core.py").write_text("precious")
     done = replay(small, "--policy", "fcfs,sia")
     assert done.returncode == 2
-    assert "no earlier result" in done.stderr
+    [said] = done.stderr.splitlines()  # nothing was replayed before
+    assert "no earlier result" in said
     assert [path.name for path in (small / "out").rglob("*")] == ["sia", "core.py"]
 
 
@@ -502,6 +503,48 @@ def test_no_input_is_replaced(small):
     assert cut.returncode == 2
     assert "would be replaced" in cut.stderr
     assert digests(small) == before
+
+
+def test_somebodys_own_log_is_not_overwritten_by_one_that_is_made(tmp_path):
+    (tmp_path / "pools.csv").write_text("pool,quota\nmine,8\n")
+    done = sia("trace", "synth", "--days", 1, "--out", tmp_path)
+    assert done.returncode == 2
+    [said] = done.stderr.splitlines()
+    assert "pools.csv: stands there already and differs; remove it" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["pools.csv"]
+    assert (tmp_path / "pools.csv").read_text() == "pool,quota\nmine,8\n"
+
+
+def test_what_is_made_a_second_time_stays(tmp_path):
+    def make(seed):
+        return sia("trace", "synth", "--days", 1, "--seed", seed, "--out", tmp_path).returncode
+
+    assert make(1) == 0
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    (tmp_path / "pools.csv").unlink()
+    assert make(1) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.csv", "pools.csv"}
+    assert (tmp_path / "trace.csv").stat().st_ino == before[tmp_path / "trace.csv"]
+    assert make(2) == 2
+
+
+@pytest.mark.parametrize("left", [{"experiments.csv": ""}, {"settings.json": "sia experiment"}])
+def test_an_experiments_folder_is_no_place_for_a_replay(left, small):
+    (small / "out").mkdir()
+    for name, command in left.items():
+        (small / "out" / name).write_text(json.dumps({"command": command}))
+    done = replay(small)
+    assert done.returncode == 2
+    assert "out: holds the results of sia experiment; give another --out" in done.stderr
+    assert [path.name for path in (small / "out").iterdir()] == list(left)
+
+
+def test_parquet_is_written_and_read_without_a_word_on_stderr(small):
+    pytest.importorskip("duckdb")
+    made = sia("trace", "convert", small / "trace.csv", "--to", "parquet", "--out", small / "p")
+    assert (made.returncode, made.stderr) == (0, "")
+    read = sia("trace", "info", "--trace", small / "p" / "trace.parquet")
+    assert (read.returncode, read.stderr) == (0, "")
 
 
 def test_a_swap_that_fails_is_undone(small, monkeypatch):
