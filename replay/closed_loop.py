@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 from operator import itemgetter
 
 import msgspec
@@ -59,6 +60,21 @@ class ClosedLoop:
         ]
         self._submitted += shifted
         return shifted
+
+    def sooner(self, effective: Trace, schedule: Schedule, warmup: float) -> float | None:
+        """Seconds by which jobs end earlier, on average, than under the baseline on the log.
+
+        Of those that the log has from `warmup` on and that end in both; None of none.
+        """
+        submits = {arrival.job.id: arrival.job.submit for arrival in self._trace.arrivals}
+        gains = [
+            before - end
+            for (job, _), end in zip(effective.arrivals, schedule.ends, strict=True)
+            if end is not None
+            and (before := self._ends[job.id]) is not None
+            and submits[job.id] >= warmup
+        ]
+        return fsum(gains) / len(gains) if gains else None
 
     def effective(self, schedule: Schedule) -> tuple[Trace, Schedule]:
         """The log as it came about, in order of submission, and `schedule` by its positions.

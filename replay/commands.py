@@ -15,10 +15,10 @@ from replay.experiment_folder import holds_experiment
 from replay.options import WINDOWS, Ascending, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
-from replay.run import Settings, known_in_advance, replay_all
+from replay.run import BASELINE, Settings, known_in_advance, replay_all
 from replay.summary import summarize
 from replay.tables import progress_bars, show_policies, show_pools
-from replay.text import Seconds, parse_seconds
+from replay.text import Seconds, duration, parse_seconds
 from replay.trace import PoolTable, Trace, playable
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, MAX_QUEUES
 from sia.model import Options
@@ -177,9 +177,22 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
             f"note: {' and '.join(sorted(known))} were known in advance, as they never are; "
             "compare --forecast sliding-max --durations history"
         )
+    dropped = sum(trace.dropped.values())
     for name, measures in summary["policies"].items():
-        if measures["never_started"]:
-            click.echo(f"note: under {name} {measures['never_started']:,} jobs never started")
+        if measures["never_ended"]:
+            click.echo(f"note: under {name} {measures['never_ended']:,} jobs never ended")
+        if unheard := measures["skipped"] - dropped:
+            click.echo(f"note: under {name} {unheard:,} jobs were never submitted: they follow one "
+                       "that never ended")  # fmt: skip
+        if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
+            when = "sooner" if sooner >= 0 else "later"
+            click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
+                       f"than under {BASELINE} on the log as it is")  # fmt: skip
+    if settings.closed_loop:
+        click.echo(
+            "note: the speed-ups below are against fcfs on the log that each policy brought about, "
+            "with its earlier submissions"
+        )
     show_policies(summary)
     show_pools(summary)
 

@@ -118,10 +118,10 @@ def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
             f"{brief(_largest(worst, policy))}, is in run {worst['run']}",
             f"({_place(experiment, worst)}).",
         ]
-    if lost := sum(entry["never_started"] for entry in found):
-        alone = [entry["never_started"] for entry in entries(runs, BASELINE)]
+    if lost := sum(entry["never_ended"] for entry in found):
+        alone = [entry["never_ended"] for entry in entries(runs, BASELINE)]
         among = f", {sum(alone):,} in the baseline" if alone else ""
-        more.append(f"{counted(lost, 'job')} never started{among}.")
+        more.append(f"{counted(lost, 'job')} never ended{among}.")
     return {
         "policy": policy,
         "harmless": not hurt,

@@ -179,14 +179,16 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     for (job, _), start, end, spare in zip(
         trace.arrivals, schedule.starts, schedule.ends, schedule.spare, strict=True
     ):
-        if start is not None:
+        if start is not None and end is not None:
             stream = "spare" if spare else "dedicated"
             rows.append((job.id, job.pool, job.submit, job.width, start, end, stream, ""))
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
-    write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), schedule.loans)
+    ended = {row[0] for row in rows}  # what was begun and never ended is no result
+    loans = [loan for loan in schedule.loans if loan.job_id in ended]
+    write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
-        segments = [(s.job_id, s.start, s.end, s.width, "") for s in schedule.segments]
+        segments = [(s.job_id, s.start, s.end, s.width, "") for s in schedule.segments if s.job_id in ended]
         write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 

@@ -39,10 +39,16 @@ FORESIGHT = {
 }
 
 RUN_TIMES = {
-    "perfect": "perfect: each job's duration bin was read from the log itself",
+    "perfect": "perfect: each job's run time was read from the log itself",
     "random": "random: a duration bin was drawn for each job",
-    "history": "history: guessed from earlier jobs of the same user, name and pool",
+    "history": "history: guessed from earlier jobs of the same name, or user, pool and width",
 }
+
+
+CLOSED_LOOP = (
+    "each job of a user comes as much earlier or later as the one before ended; every policy "
+    "brings about a log of its own, and is compared with the baseline on that log"
+)
 
 
 class Row(NamedTuple):
@@ -88,7 +94,7 @@ class Outcome(NamedTuple):
     measured: NDArray[np.bool_]
     slowed: NDArray[np.bool_]
     lost: int
-    """Jobs that run in the baseline and never here."""
+    """Jobs that end in the baseline and never here."""
 
 
 class Replayed:
@@ -102,7 +108,9 @@ class Replayed:
         results: Sequence[Result],
     ) -> None:
         """O(jobs · policies)."""
-        self.trace, self.table, self.settings = results[0].trace, table, settings
+        first = results[0]
+        self.trace = first.loop.log if first.loop else first.trace
+        self.table, self.settings = table, settings
         self.version = str(summary["version"])
         self.measures: Mapping[str, Mapping[str, Any]] = summary["policies"]
         self.log = self._log(self.trace)
@@ -125,14 +133,14 @@ class Replayed:
         )
 
     def _outcome(self, result: Result) -> Outcome:
-        trace, baseline, schedule = result
+        trace, baseline, schedule = result[:3]
         log = self.log if trace is self.trace else self._log(trace)
         base = _floats(baseline.ends)
         starts, ends = _floats(schedule.starts), _floats(schedule.ends)
         jct, baseline_jct = ends - log.submit, base - log.submit
         measured = (log.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
         slowed = measured & (jct - baseline_jct > SLOWED)
-        lost = int(np.count_nonzero(np.isnan(starts) & ~np.isnan(base)))
+        lost = int(np.count_nonzero(np.isnan(ends) & ~np.isnan(base)))
         return Outcome(
             trace, log, schedule, starts, ends, jct, baseline_jct, measured, slowed, lost
         )
@@ -185,7 +193,8 @@ def render(replayed: Replayed) -> str:
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
         foreseen=_foreseen(replayed),
-        headlines=[_headline(replayed, name) for name in replayed.sharing],
+        headlines=[_headline(replayed, name) for name in replayed.outcomes if name != BASELINE],
+        sharing=replayed.sharing,
         styles=styles(replayed.looks),
         policies=list(replayed.outcomes),
         baseline=BASELINE,
@@ -285,25 +294,71 @@ def _facts(replayed: Replayed) -> list[tuple[str, str]]:
     warmup = (
         f"{around(settings.warmup - begin)} from the first submission: {_jobs(before)} not measured"
     )
-    recent = f", {settings.recent} windows back" if settings.forecast == "sliding-max" else ""
     facts = [
         ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),
         ("GPUs", gpus),
-        ("Load forecast", FORESIGHT.get(settings.forecast, settings.forecast) + recent),
-        ("Job durations", RUN_TIMES.get(settings.durations, settings.durations)),
+        *_senses(replayed),
         ("Windows", ", ".join(map(around, options.windows))),
         ("Warm-up", warmup if before else "none: every job is measured"),
         ("Reserve factor", f"{options.slack:g}"),
         ("Seed", str(settings.seed)),
         ("Version", f"sia {replayed.version}"),
     ]
+    if settings.closed_loop:
+        facts.append(("Closed loop", CLOSED_LOOP))
+    facts += _stopping(replayed)
     if options.spare_priority:
         ranks = sorted(options.spare_priority.items(), key=lambda item: (-item[1], item[0]))
         facts.append(("Spare priority", ", ".join(f"{pool}: {rank}" for pool, rank in ranks)))
     if options.no_lending:
         pairs = (f"{pool} ({around(window)})" for pool, window in sorted(options.no_lending))
         facts.append(("Lending off", ", ".join(pairs)))
+    return facts
+
+
+def _senses(replayed: Replayed) -> list[tuple[str, str]]:
+    """By what loads and run times were foreseen, for whom that matters."""
+    forecasts: dict[str, list[str]] = {}
+    durations: dict[str, list[str]] = {}
+    for label in replayed.outcomes:
+        try:
+            choice = replayed.settings.choice(label)
+            needs = load(choice.policy).needs
+        except KeyError:  # a schedule from elsewhere
+            continue
+        if needs.loads:
+            forecasts.setdefault(choice.forecast, []).append(label)
+        if needs.run_times:
+            durations.setdefault(choice.durations, []).append(label)
+    recent = f", {replayed.settings.recent} windows back"
+    return [
+        *(
+            (
+                "Load forecast",
+                f"{FORESIGHT[name]}{recent if name == 'sliding-max' else ''} ({', '.join(who)})",
+            )
+            for name, who in forecasts.items()
+        ),
+        *(
+            ("Run times", f"{RUN_TIMES[name]} ({', '.join(who)})")
+            for name, who in durations.items()
+        ),
+    ]
+
+
+def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
+    """What stopping jobs costs those policies that do."""
+    options = replayed.settings.options
+    who = [name for name, o in replayed.outcomes.items() if o.schedule.segments is not None]
+    if not who:
+        return []
+    cost = around(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
+    facts = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
+    if any(name.partition("@")[0] == "las" for name in who):
+        queues = ", ".join(map(around, options.las_thresholds))
+        promote = f"promoted after waiting {options.las_promote:g} times the run"
+        facts.append(("LAS", f"queues end at GPU-times of {queues}; {promote}"))
     return facts
 
 
@@ -318,7 +373,9 @@ def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
         ("how long jobs run", any("run times" in words for words in told.values())),
     ]
     words = " and ".join(words for words, perfect in known if perfect)
-    avoidable = "perfect" in (replayed.settings.forecast, replayed.settings.durations)
+    settings = replayed.settings
+    perfect = "perfect" in (settings.forecast, settings.durations)
+    avoidable = perfect and any("@" not in name for name in who)
     return {"who": who, "known": words, "avoidable": avoidable}
 
 
@@ -329,8 +386,10 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
         return {"policy": policy, "harmless": False, "words": "no job was measured", "more": []}
     words = (
         f"mean speed-up {speed(m['speedup_mean'])}, {m['slowed']:,} of {_jobs(m['measured'])} "
-        f"slowed, {hours(m['gpu_hours_lent'])} GPU-hours lent"
+        "slowed"
     )
+    if policy in replayed.sharing:
+        words += f", {hours(m['gpu_hours_lent'])} GPU-hours lent"
     alone, shared = m["baseline_avg_jct_s"], m["avg_jct_s"]
     change = f"{share(abs(shared - alone), alone or inf)} {'more' if shared > alone else 'less'}"
     more = [
@@ -344,7 +403,7 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
             f"{minutes(m['slowdown_max_min'])}."
         )
     if lost := replayed.outcomes[policy].lost:
-        more.append(f"{_jobs(lost)} never started that would have run alone; no measure has them.")
+        more.append(f"{_jobs(lost)} never ended that would have alone; no measure has them.")
     return {"policy": policy, "harmless": not m["slowed"] + lost, "words": words, "more": more}
 
 
@@ -416,7 +475,7 @@ def _later(outcome: Outcome) -> Floats:
 
 def _slowed_sentence(outcome: Outcome) -> str:
     n = int(np.count_nonzero(outcome.measured))
-    never = f"; {_jobs(outcome.lost)} never started that would have alone" if outcome.lost else ""
+    never = f"; {_jobs(outcome.lost)} never ended that would have alone" if outcome.lost else ""
     late = _later(outcome)[outcome.slowed] / 60
     if not n:
         return f"no job was measured{never}."

@@ -10,7 +10,7 @@ from predictors.history import HistoryRunTimes
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import RECENT, SlidingMaximum
 from replay.closed_loop import ClosedLoop
-from replay.schedule import Recorder, Result, Schedule
+from replay.schedule import Loop, Recorder, Result, Schedule
 from replay.trace import PoolTable, Trace
 from sia import Core
 from sia.events import FutureRevealed, PoolChanged
@@ -92,7 +92,8 @@ def replay_all(
     results = []
     for label in settings.policies:
         if label == BASELINE:
-            results.append(Result(trace, baseline, baseline))
+            same = Loop(trace, 0.0) if settings.closed_loop else None  # nothing is shifted
+            results.append(Result(trace, baseline, baseline, same))
         elif settings.closed_loop:
             results.append(_replay_closed(trace, table, label, settings, baseline, progress))
         else:
@@ -113,7 +114,8 @@ def _replay_closed(
     schedule = replay_one(trace, table, label, settings, None, progress, loop)
     effective, schedule = loop.effective(schedule)
     alone = replay_one(effective, table, BASELINE, settings, None)
-    return Result(effective, alone, schedule)
+    sooner = loop.sooner(effective, schedule, settings.warmup)
+    return Result(effective, alone, schedule, Loop(trace, sooner))
 
 
 def replay_one(

@@ -17,7 +17,7 @@ from sia.metrics import measure
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
     """All measures of all policies, as plain values; no wall-clock time among them."""
-    trace = results[0].trace
+    trace = results[0].loop.log if results[0].loop else results[0].trace
     return {
         "version": __version__,
         "seed": settings.seed,
@@ -47,7 +47,7 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
 
 
 def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, Any]:
-    trace, _, schedule = result
+    trace, schedule = result.trace, result.schedule
     by_pool: dict[str, list[int]] = {pool.name: [] for pool in sorted(table.pools, key=_name)}
     for i, arrival in enumerate(trace.arrivals):
         by_pool[arrival.job.pool].append(i)
@@ -66,13 +66,14 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
             hours = loan.gpus * (loan.end - loan.start) / 3600
             lent[loan.donor].append(hours)
             borrowed[pool_of[loan.job_id]].append(hours)
-    unfinished = schedule.starts.count(None)
+    unfinished = schedule.ends.count(None)
     ends = [end for end in schedule.ends if end is not None]
     return {
         "jobs": len(trace.arrivals) - unfinished,
         "skipped": sum(trace.dropped.values()),
-        "never_started": unfinished,
+        "never_ended": unfinished,
         **_measures(pairs),
+        **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
         "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,

@@ -39,7 +39,7 @@ def gave(
         "slowed_pct": None if speed is None else slowed / 2,
         "slowdown_total_min": late,
         "slowdown_max_min": late,
-        "never_started": never,
+        "never_ended": never,
         "utilisation_pct": 60.0,
         "gpu_hours_lent": lent,
         "hourly_pct": [50.0, 70.0],
@@ -226,9 +226,9 @@ def test_only_the_baseline(tmp_path: Path):
     assert names == {"fig02"}
 
 
-def test_jobs_that_never_started_are_told(tmp_path: Path):
+def test_jobs_that_never_ended_are_told(tmp_path: Path):
     runs = [run(0, fcfs=gave(never=1), mmfs=gave(2.0, never=3))]
-    assert "3 jobs never started, 1 in the baseline." in Tags(written(tmp_path, runs)[0]).text
+    assert "3 jobs never ended, 1 in the baseline." in Tags(written(tmp_path, runs)[0]).text
 
 
 def test_the_report_says_who_knew_the_future(tmp_path: Path):

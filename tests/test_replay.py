@@ -173,7 +173,7 @@ def test_the_checker_accepts_pools_that_change_size(tmp_path, checker):
     (tmp_path / "pools.csv").write_text("\n".join(rows) + "\n")
     table = read_pools(tmp_path / "pools.csv")
     summary = replayed(tmp_path, trace, table, ALL)
-    assert all(ours["never_started"] == 0 for ours in summary.values())
+    assert all(ours["never_ended"] == 0 for ours in summary.values())
     for policy in ALL:
         violations, _ = checker(
             tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path / policy, policy

@@ -172,7 +172,7 @@ def test_slowed_jobs_are_those_of_the_summary():
     outcome, measures = replayed.outcomes["ssf"], parts[2]["policies"]["ssf"]
     assert np.count_nonzero(outcome.slowed) == measures["slowed"] > 0
     assert np.count_nonzero(outcome.measured) == measures["measured"] == 177
-    assert outcome.lost == measures["never_started"] == 4
+    assert outcome.lost == measures["never_ended"] == 4
 
 
 @pytest.mark.parametrize("name", [HOSTILE, "$\\frac{1}{", "]]>--><!--", "_x", "\x01\n", "池" * 50])
@@ -205,7 +205,7 @@ def test_nothing_measured(tmp_path: Path):
 def test_jobs_that_never_start(tmp_path: Path):
     story = Story(Pool("a", 4)).job(0, 4, 60, fcfs=0, gssf=None).job(5, 4, 60, fcfs=60, gssf=0)
     text = Tags(story.lend("gssf", "a", 1).report(tmp_path)).text
-    assert "1 job never started that would have run alone" in text
+    assert "1 job never ended that would have alone" in text
     assert "some jobs ran later" in text
     nothing = Story(Pool("a", 4)).job(0, 4, 60, fcfs=None).job(5, 4, 60, fcfs=None)
     assert "No job was measured" in nothing.report(tmp_path)
