@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,18 @@ from replay.experiment_folder import holds_experiment
 from replay.options import WINDOWS, Ascending, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
-from replay.run import BASELINE, Settings, known_in_advance, replay_all
+from replay.run import BASELINE, Settings, replay_all
 from replay.summary import summarize
-from replay.tables import progress_bars, show_policies, show_pools
-from replay.text import Seconds, duration, parse_seconds
+from replay.tables import progress_bars, show_foresight, show_policies, show_pools
+from replay.text import Seconds, counted, duration, parse_seconds, some
 from replay.trace import PoolTable, Trace, playable
-from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, MAX_QUEUES
+from sia.limits import (
+    LAS_PROMOTE,
+    LAS_THRESHOLDS,
+    LEAST_PROMOTE,
+    LEAST_THRESHOLD,
+    MAX_QUEUES,
+)
 from sia.model import Options
 from sia.policies import load, names
 
@@ -82,7 +89,7 @@ from sia.policies import load, names
 )
 @click.option(
     "--las-promote",
-    type=click.FloatRange(0, 1e6, min_open=True),
+    type=click.FloatRange(LEAST_PROMOTE, 1e6),
     default=LAS_PROMOTE,
     show_default=True,
     help="A job that waits so many times as long as it ran goes back to LAS's first queue.",
@@ -115,7 +122,11 @@ def replay(
     trace = playable(read_trace(log, skip_invalid=skip_invalid), table)
     if not trace.arrivals:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
-        raise UserError(f"{log}: no job can run in the pools of {pools} ({reasons})")
+        named = "".join(f"; {note}" for note in trace.notes)
+        raise UserError(
+            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give the pools "
+            "file that belongs to the log, a row for each pool as column pool names it"
+        )
     options = Options(
         windows=windows,
         slack=slack,
@@ -128,9 +139,14 @@ def replay(
     settings = Settings(policies, forecast, durations, options, warmup, seed, recent, closed_loop)
     if not isfinite(slack):
         raise UserError(f"--slack {slack}: write a number from 0 to 1000, like 1.2")
+    if not isfinite(las_promote):
+        raise UserError(f"--las-promote {las_promote}: write a number, like 8")
+    if las_thresholds[0] < LEAST_THRESHOLD:
+        raise UserError(f"--las-queues: the first one ends at {LEAST_THRESHOLD:g} s or later")
     if closed_loop:
         _refuse_foresight(settings)
     _note_warmup(trace, warmup)
+    _note_lonely(trace, table)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
     stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html")]
     planned = ["summary.json", *(f"{label}/" for label in policies)]
@@ -168,15 +184,10 @@ def _run(
 
 def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
     for reason, count in sorted(trace.dropped.items()):
-        click.echo(f"dropped: {count:,} jobs {reason}")
+        click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
-    known = {what for label in settings.policies for what in known_in_advance(settings, label)}
-    if known:
-        click.echo(
-            f"note: {' and '.join(sorted(known))} were known in advance, as they never are; "
-            "compare --forecast sliding-max --durations history"
-        )
+    show_foresight(settings)
     dropped = sum(trace.dropped.values())
     for name, measures in summary["policies"].items():
         if measures["never_ended"]:
@@ -226,6 +237,16 @@ def _note_warmup(trace: Trace, warmup: float) -> None:
         )
 
 
+def _note_lonely(trace: Trace, table: PoolTable) -> None:
+    """Say where no pool has another to share with."""
+    groups = Counter(pool.group for pool in table.pools if pool.share)
+    if max(groups.values(), default=0) < 2:
+        trace.notes.append(
+            "no pool has another in its sharing group: there is nobody to lend to; "
+            "sia trace split makes one pool several"
+        )
+
+
 def _priorities(given: tuple[str, ...], table: PoolTable) -> dict[str, int]:
     priorities = {}
     for text in given:
@@ -260,5 +281,5 @@ def _no_lending(
 def _known(pool: str, table: PoolTable, option: str) -> str:
     known = sorted(p.name for p in table.pools)
     if pool not in known:
-        raise UserError(f"{option}: there is no pool {pool!r}; there are {', '.join(known)}")
+        raise UserError(f"{option}: there is no pool {pool!r}; there are {some(known)}")
     return pool

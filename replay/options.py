@@ -9,7 +9,20 @@ import click
 
 from replay.run import DURATIONS, FORECASTS, Settings
 from replay.text import Seconds, parse_seconds
-from sia.limits import MAX_WINDOWS
+from sia.limits import MAX_RESUME_COST, MAX_WINDOWS
+
+
+class Cost(Seconds):
+    """A resume cost."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds, up to the limit."""
+        seconds = super().convert(value, param, ctx)
+        if seconds > MAX_RESUME_COST:
+            self.fail(f"{value}: going on costs at most {MAX_RESUME_COST:g} s", param, ctx)
+        return seconds
 
 
 class Labels(click.ParamType[list[str]]):
@@ -82,7 +95,7 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--resume-cost",
-        type=Seconds(),
+        type=Cost(),
         default="0",
         show_default=True,
         help="Time lost when a job goes on after a preemption or a change of width.",

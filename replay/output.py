@@ -188,7 +188,8 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     loans = [loan for loan in schedule.loans if loan.job_id in ended]
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
-        segments = [(s.job_id, s.start, s.end, s.width, "") for s in schedule.segments if s.job_id in ended]
+        whole = [segment for segment in schedule.segments if segment.job_id in ended]
+        segments = [(s.job_id, s.start, s.end, s.width, "") for s in whole]
         write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 

@@ -58,14 +58,19 @@ class Settings(NamedTuple):
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""
         policy, at, senses = label.partition("@")
-        forecast, plus, durations = senses.partition("+")
+        forecast, _, durations = senses.partition("+")
+        if at and not (forecast and durations):
+            raise KeyError(
+                f"{label!r}: write POLICY@FORECAST+DURATIONS, like sia@sliding-max+history"
+            )
         chosen = Choice(policy, forecast or self.forecast, durations or self.durations)
         known = {"policy": names(), "forecast": FORECASTS, "durations": DURATIONS}
         for what, name in zip(known, chosen, strict=True):
             if name not in known[what]:
                 raise KeyError(f"there is no {what} {name!r}; there are {', '.join(known[what])}")
-        if bool(at) != bool(senses) or bool(plus) != bool(durations):
-            raise KeyError(f"{label!r}: write POLICY@FORECAST+DURATIONS")
+        needs = load(policy).needs
+        if at and not (needs.loads or needs.run_times):
+            raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
         return chosen
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import isfinite
 
 import click
 
+from replay.limits import MAX_TIME
+
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 NONE = "–"
+
+NAMED = 5
+"""Names in one line, the first of them: more make no line."""
 
 
 def parse_seconds(text: str) -> float:
@@ -16,7 +22,10 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no time; write a number and s, m, h, d or w, like 5m")
-    return float(match[1]) * UNITS[match[2] or "s"]
+    seconds = float(match[1]) * UNITS[match[2] or "s"]
+    if seconds >= MAX_TIME:
+        raise ValueError(f"{text.strip()[:40]!r}: is too long; stay below {MAX_TIME:g} seconds")
+    return seconds
 
 
 class Seconds(click.ParamType[float]):
@@ -55,6 +64,24 @@ def decimal(value: float | None, digits: int = 2) -> str:
     if digits and 0 < abs(value) < 0.5 / 10**digits:
         return f"{value:.1g}"
     return f"{value:,.{digits}f}" if isfinite(value) else str(value)
+
+
+def counted(n: int, what: str) -> str:
+    """`1 job`, `2,000 jobs`."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join([*names[:NAMED], *more])
+
+
+def as_typed(seconds: float) -> str:
+    """Seconds in the largest unit that they are a whole number of: `2d`, `90m`, `0.5s`."""
+    whole = (unit for unit, size in reversed(UNITS.items()) if seconds and not seconds % size)
+    unit = next(whole, "s")
+    return f"{seconds / UNITS[unit]:g}{unit}"
 
 
 def percent(value: float | None) -> str:

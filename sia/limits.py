@@ -43,3 +43,13 @@ turns."""
 
 MAX_QUEUES = 16
 """Thresholds of LAS: with more, queues are hardly told apart."""
+
+LEAST_THRESHOLD = 60.0
+"""GPU-seconds of LAS's first queue: each threshold that a job crosses is a decision pass, and a job
+that is promoted crosses them again; below a minute, passes would outnumber everything else."""
+
+LEAST_PROMOTE = 0.1
+"""LAS's promotion: below it jobs take turns every few seconds, as above."""
+
+MAX_RESUME_COST = 86400.0
+"""Seconds: a checkpoint that takes a day to load is none."""

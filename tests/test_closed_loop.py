@@ -1,14 +1,18 @@
 """A closed loop: who gets results earlier submits the next jobs earlier."""
 
+from random import Random
+
 import pytest
 from builders import job, pools
 from msgspec.structs import replace
 
 from replay.closed_loop import ClosedLoop
+from replay.output import write_schedule
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all, replay_one
 from replay.summary import summarize
 from replay.trace import PoolTable, Trace, playable
+from sia.events import PoolChanged
 from sia.playout import Arrival
 
 
@@ -60,9 +64,55 @@ def test_who_gets_results_later_submits_the_next_job_later():
 
 
 def test_a_job_that_follows_at_once_follows_at_once():
-    story = [by("ann", job("one").runs(10)), by("ann", job("two").at(10).runs(10))]
-    submits, ends, _ = closed(pools(a=1), story, "mmfs")
-    assert (submits["two"], ends["two"]) == (10, 20)
+    story = [
+        by("cat", job("full").gpus(2).runs(100)),
+        by("ann", job("one").at(10).runs(20)),
+        by("ann", job("two").at(120).runs(10)),  # the very instant at which `one` ends alone
+    ]
+    submits, ends, _ = closed(pools(a=2, b=2), story, "mmfs")
+    assert (ends["one"], submits["two"], ends["two"]) == (30, 30, 40)
+
+
+def test_submissions_never_run_ahead_of_what_they_follow():
+    """Differences of times that are no whole numbers round; time must not run backwards."""
+    for seed in range(300):
+        rng = Random(seed)
+        story = [
+            by(f"u{i % 3}", job(f"j{i}").at(rng.uniform(0, 50)).runs(rng.uniform(0.1, 9)))
+            for i in range(12)
+        ]
+        story.sort(key=lambda arrival: arrival.job.submit)
+        alone = replay_one(Trace(story), PoolTable(pools(a=1, b=2)), BASELINE, Settings([]), None)
+        at_once = [  # some follow the end of the one before without any time in between
+            Arrival(replace(a.job, submit=end), a.duration) if i % 2 and end else a
+            for i, (a, end) in enumerate(zip(story, [None, *alone.ends[:-1]], strict=True))
+        ]
+        at_once.sort(key=lambda arrival: arrival.job.submit)
+        submits, ends, _ = closed(pools(a=1, b=2), at_once, "mmfs")
+        assert all(ends[job_id] >= submit for job_id, submit in submits.items())
+
+
+def test_how_much_sooner_jobs_end_is_told(helios):
+    _, _, result = closed(pools(a=2, b=2), shared_pools(), "mmfs")
+    # first: 120 to 30, second: 170 to 80, full and other as before
+    assert result.loop.sooner == (90 + 90) / 4
+
+
+def test_a_job_that_is_never_resumed_is_named_and_not_written(tmp_path):
+    table = PoolTable(pools(a=4), [PoolChanged(12.0, "a", 2)])
+    story = [
+        by("ann", job("long").gpus(4).runs(100)),
+        job("short").at(10).runs(5),
+        job("other").at(20).runs(5),
+        by("ann", job("next").at(150).runs(5)),
+    ]
+    chosen = Settings(["srtf"], closed_loop=True)
+    results = replay_all(Trace(story), table, chosen)
+    found = summarize(table, chosen, results)["policies"]["srtf"]
+    assert (found["never_ended"], found["skipped"], found["jobs"]) == (1, 1, 2)
+    write_schedule(tmp_path / "srtf", results[0].trace, results[0].schedule)
+    for name in ("jobs.csv", "segments.csv"):
+        assert "long" not in (tmp_path / "srtf" / name).read_text()
 
 
 def test_jobs_that_follow_one_that_never_ends_are_dropped_and_counted():

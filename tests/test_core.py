@@ -748,6 +748,9 @@ def test_a_wider_job_borrows_what_its_pool_has_not():
         (lambda j: Resize(j["waits"], 1, Stream.DEDICATED, "x"), "it does not run"),
         (lambda j: Resize(j["runs"], 3, Stream.DEDICATED, "x"), "it cannot run on 3 GPUs"),
         (lambda j: Resize(j["runs"], 0, Stream.DEDICATED, "x"), "it cannot run on 0 GPUs"),
+        (lambda j: Start(j["waits"], Stream.DEDICATED, "x", 2), "it cannot run on 2 GPUs"),
+        (lambda j: Start(j["waits"], Stream.DEDICATED, "x", -1), "it cannot run on -1 GPUs"),
+        (lambda j: Resize(j["elastic"], 7, Stream.SPARE, "x"), "it cannot run on 7 GPUs"),
         (lambda j: Resize(j["elastic"], 5, Stream.SPARE, "x"), "it needs 5 GPUs, 4 would be idle"),
         (lambda j: Resize(j["elastic"], 3, Stream.DEDICATED, "x"), "a would exceed its quota"),
     ],
@@ -795,3 +798,35 @@ def test_what_runs_already_may_be_stopped_in_a_playout():
         if isinstance(event, JobFinished)
     }
     assert ends == {"short": 15.0, "long": 105.0}
+
+
+class Fickle(Policy):
+    """Starts each job narrow, widens it, stops it and starts it again, in one pass."""
+
+    def propose(self, now):
+        for waiting in [w for w in self.state.jobs.values() if w.stream is None]:
+            yield Start(waiting, Stream.DEDICATED, "narrow", 1)
+            yield Resize(waiting, 2, Stream.DEDICATED, "wide")
+            yield Preempt(waiting, "no")
+            yield Start(waiting, Stream.DEDICATED, "yes")
+
+
+def test_a_job_that_is_moved_about_in_one_pass_ends_once():
+    core = Core(pools(a=2), Fickle(), SMALL)
+    ended = [
+        (event.job_id, now)
+        for now, events, _ in play(core, [job("j").gpus(2).runs(10)])
+        for event in events
+        if isinstance(event, JobFinished)
+    ]
+    assert ended == [("j", 10.0)]
+
+
+def test_a_wish_that_has_come_may_be_wished_again():
+    core = on_cue(job("j").runs(9), a=4)
+    core.policy.cues.append(5.0)
+    assert core.step(1.0, []) == [WakeAt(5.0)]
+    core.policy.cues.append(9.0)
+    assert core.step(5.0, [TimePassed(5.0)]) == [WakeAt(9.0)]
+    core.policy.cues.append(9.0)
+    assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(9.0)]

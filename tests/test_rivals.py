@@ -18,6 +18,7 @@ from sia.decisions import StartJob
 from sia.earliest import Earliest
 from sia.events import PoolChanged
 from sia.playout import Arrival, play
+from sia.policies import Start
 from sia.policies.easy import Easy
 from sia.policies.emmfs import ElasticMaxMin
 from sia.policies.fcfs import Fcfs
@@ -287,7 +288,7 @@ def test_a_resume_costs_time_in_which_no_work_is_done():
 
 @pytest.mark.parametrize("policy", [Srtf, Srsf, Las, ElasticMaxMin, Easy, HiveD, Themis, Sjf])
 def test_a_pool_that_changes_its_size_breaks_nothing(policy):
-    for seed in range(60):
+    for seed in range(300):
         rng = Random(seed)
         workload = random_workload(rng)
         changes = [
@@ -296,9 +297,147 @@ def test_a_pool_that_changes_its_size_breaks_nothing(policy):
         ]
         changes += [PoolChanged(1000.0, pool.name, 12) for pool in workload.pools]
         changes.sort(key=lambda change: change.time)
-        played = play_segments(policy, *workload, quotas=changes, checked=True)
+        played = play_segments(policy, *workload, quotas=changes, checked=seed % 5 == 0)
         ran = {a.job.id for a in workload.arrivals if a.duration}
         assert played.keys() == ran, f"seed {seed}"
+
+
+def test_an_elastic_job_narrows_where_its_pool_has_lost_gpus():
+    story = [
+        job("j0").pool("b").gpus(3).at(1).runs(10),
+        job("j2").pool("b").gpus(5).at(2).runs(20),
+        job("j1").pool("b").gpus(6).at(2).runs(20),
+    ]
+    played = play_segments(
+        ElasticMaxMin, pools(a=3, b=2), story, quotas=[PoolChanged(7.0, "a", 1)], checked=True
+    )
+    assert played.keys() == {"j0", "j1", "j2"}
+
+
+def test_nobody_is_stopped_for_a_job_that_finds_no_room_in_a_pool_that_shrank():
+    story = [job("j1").pool("b").at(1).runs(10), job("j0").pool("b").gpus(2).at(6).runs(1)]
+    changes = [PoolChanged(1.0, "b", 0), PoolChanged(500.0, "b", 2)]
+    owned = pools(a=1, b=1)
+    played = play_segments(Srtf, owned, story, quotas=changes, checked=True)
+    assert played["j1"] == [(1, 11, 1)]  # on the GPU of a, which j0 cannot do with
+    assert played["j0"][0][0] >= 500
+
+
+class CutShort(ElasticMaxMin):
+    """Proposes what does not fit, once, before anything else at 10."""
+
+    def propose(self, now):
+        if now == 10.0:
+            yield Start(next(iter(self.state.jobs.values())), Stream.DEDICATED, "again")
+        yield from super().propose(now)
+
+
+def test_after_a_refusal_elastic_max_min_starts_what_it_was_about_to():
+    story = [job("runs").runs(30)] + [job(f"j{i}").at(10).runs(5) for i in range(3)]
+    core = Core(pools(a=4), CutShort(), SMALL)
+    begun = {}
+    for now, _, decisions in play(core, story):
+        begun |= {d.job_id: now for d in decisions if isinstance(d, StartJob)}
+    assert begun == {"runs": 0, "j0": 15, "j1": 15, "j2": 15}  # the next tick
+
+
+def test_easy_with_wrong_estimates_promises_now_to_the_head_whose_time_has_come():
+    """`late` should have ended at 10; until it does, only who fits beside the head goes ahead."""
+    story = [
+        job("late").gpus(3).runs(50),
+        job("head").gpus(3).at(1).runs(10),
+        job("short").gpus(2).at(20).runs(5),
+        job("beside").gpus(1).at(21).runs(100),
+    ]
+    core = Core(pools(a=4), Easy(), SMALL)
+    estimates = PerfectRunTimes({"late": 10.0, "head": 10.0, "short": 5.0, "beside": 100.0})
+    begun = {}
+    for now, _, decisions in play(core, story, run_times=estimates):
+        begun |= {d.job_id: now for d in decisions if isinstance(d, StartJob)}
+    assert begun == {"late": 0, "beside": 21, "head": 50, "short": 60}
+
+
+def streams(policy, story, **quotas):
+    return {i: started.stream for i, started in play_out(policy, pools(**quotas), story).items()}
+
+
+def test_hived_calls_dedicated_what_its_pool_has_quota_for():
+    story = [
+        job("full").gpus(4).pool("b").runs(50),
+        job("guest").gpus(2).pool("b").at(1).runs(50),
+        job("head").gpus(3).pool("a").at(2).runs(5),
+        job("narrow").gpus(1).pool("a").at(3).runs(5),
+    ]
+    found = streams(HiveD, story, a=4, b=4)
+    assert found == {
+        "full": "dedicated",
+        "guest": "spare",
+        "head": "dedicated",
+        "narrow": "dedicated",
+    }
+
+
+def elastic_workload(rng):
+    """Some jobs say how far their width may change."""
+    workload = random_workload(rng)
+    arrivals = [
+        Arrival(
+            replace(
+                j,
+                min_width=rng.randint(0, j.width),
+                max_width=rng.choice([0, j.width, 2 * j.width]),
+            ),
+            d,
+        )
+        for j, d in workload.arrivals
+    ]
+    return Workload(workload.pools, arrivals)
+
+
+@pytest.mark.parametrize("cost", [0.0, 4.0])
+def test_elastic_jobs_stay_within_their_widths_and_do_all_their_work(cost):
+    for seed in range(200):
+        rng = Random(seed)
+        workload = elastic_workload(rng)
+        played = play_segments(
+            ElasticMaxMin,
+            *workload,
+            options=replace(SMALL, resume_cost=cost),
+            checked=seed % 5 == 0,
+        )
+        for elastic, duration in workload.arrivals:
+            own = played.get(elastic.id, [])
+            least, most = elastic.min_width or 1, elastic.max_width or elastic.width
+            assert all(least <= width <= most for *_, width in own), f"seed {seed}"
+            work = costs = 0.0
+            for number, (start, end, width) in enumerate(own):
+                lost = min(cost, end - start) if number else 0.0
+                costs += lost
+                work += (end - start - lost) * width
+            assert work == pytest.approx(duration * elastic.width), f"seed {seed}, {elastic.id}"
+
+
+def test_a_naive_model_catches_planted_faults_in_elastic_max_min(monkeypatch):
+    caught = dict.fromkeys(("level", "share"), 0)
+    for seed in range(60):
+        workload = random_workload(Random(seed))
+        expected = naive_rivals.merged(naive_rivals.emmfs(*workload.plain()))
+        with monkeypatch.context() as patch:
+            patch.setattr("sia.policies.emmfs._Line._level", lambda *_: 1)
+            played = naive_rivals.merged(play_segments(ElasticMaxMin, *workload))
+            caught["level"] += any(played.get(i, []) != own for i, own in expected.items())
+        with monkeypatch.context() as patch:
+            patch.setattr("sia.policies.emmfs._deal_rest", deal_by_name)
+            played = naive_rivals.merged(play_segments(ElasticMaxMin, *workload))
+            caught["share"] += any(played.get(i, []) != own for i, own in expected.items())
+    assert all(caught.values()), caught
+
+
+def deal_by_name(owners, gpus, quota, shares):
+    """Gives the first pool all that it has quota for, and so on."""
+    for pool in sorted(owners, key=lambda pool: pool.name):
+        shares[pool] = min(gpus, pool.quota)
+        gpus -= shares[pool]
 
 
 class EarliestAgainstAList(RuleBasedStateMachine):
