@@ -199,6 +199,8 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
             when = "sooner" if sooner >= 0 else "later"
             click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
                        f"than under {BASELINE} on the log as it is")  # fmt: skip
+    if settings.closed_loop and not any(arrival.job.user for arrival in trace.arrivals):
+        click.echo("note: no job has a user, so none follows another: this is the open loop")
     if settings.closed_loop:
         click.echo(
             "note: the speed-ups below are against fcfs on the log that each policy brought about, "
