@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.errors import UserError
+from replay.experiment_folder import holds_experiment
 from replay.limits import DRAWN_AT_ONCE
 from replay.read import BadCellError, Row, columns_of, number, open_table, shown
+from replay.text import as_typed
 from sia.limits import SLOWED
 
 Floats = NDArray[np.float64]
@@ -137,6 +139,8 @@ def side_of(text: str) -> Side:
                 f"{text}: there is no such folder; write OUT/POLICY or EXPERIMENT:POLICY"
             )
         folder, policy = Path(head), tail
+    if holds_experiment(folder) and not (folder / RUNS).is_file():
+        raise UserError(f"{folder}: this experiment is not finished; repeat its command")
     if (folder / RUNS).is_file():
         return Side(folder, RUNS, policy)
     if not policy and (folder / JOBS).is_file():
@@ -220,6 +224,12 @@ def compare_jobs(
     # By id and not by place: the same pairs are drawn however the rows were ordered.
     both = [(a[job_id], b[job_id]) for job_id in sorted(a.keys() & b.keys())]
     warm = [pair for pair in both if pair[0].submit >= warmup]
+    if both and not warm:
+        last = max(mine.submit for mine, _ in both)
+        raise UserError(
+            f"--warmup {as_typed(warmup)}: no job is left to compare, the last came at "
+            f"{last:,.0f} s; give a shorter one"
+        )
     pairs = [pair for pair in warm if pair[0].jct > 0 and pair[1].jct > 0]
     if not pairs:
         raise UserError(

@@ -26,7 +26,7 @@ from replay.compare import (
 from replay.errors import UserError
 from replay.limits import MAX_RESAMPLES
 from replay.tables import show_table
-from replay.text import NONE, Seconds, decimal, duration, percent
+from replay.text import NONE, Seconds, counted, decimal, duration, percent
 from sia.terminal import printable
 
 WIDE = "95 % interval"
@@ -146,7 +146,7 @@ def _noted(comparison: dict[str, Any]) -> dict[str, Any]:
         "without_duration": "with a JCT of 0",
     }
     left_out = [(comparison.get(key, 0), words) for key, words in reasons.items()]
-    notes = [f"{_counted(n, what)} {words} left out" for n, words in left_out if n]
+    notes = [f"{counted(n, what)} {words} left out" for n, words in left_out if n]
     if comparison.get("one_log"):
         notes.append(
             "these runs are one log at several sizes, no independent draws: the intervals say how "
@@ -164,10 +164,6 @@ def _noted(comparison: dict[str, Any]) -> dict[str, Any]:
     return comparison | {"notes": notes}
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
 def _show(policy: str, comparison: dict[str, Any]) -> None:
     for note in comparison["notes"]:
         click.echo(f"note: {note}")
@@ -183,7 +179,7 @@ def _show_jobs(comparison: dict[str, Any]) -> None:
         measure = comparison["measures"][key]
         rows.append([words, *(_cell(measure[end], kind) for end in ("value", "low", "high"))])
     header = ["", "value", f"{WIDE} from", "to"]
-    show_table(f"{_counted(comparison['pairs'], 'job')} in both", header, rows)
+    show_table(f"{counted(comparison['pairs'], 'job')} in both", header, rows)
     click.echo()
     difference = Estimate(**comparison["measures"]["difference_s"])
     ratio = Estimate(**comparison["measures"]["geomean_ratio"])
@@ -209,7 +205,7 @@ def _show_runs(policy: str, comparison: dict[str, Any]) -> None:
             _better(Estimate(**difference), 0.0, HIGHER_IS_BETTER[key]),
         ])  # fmt: skip
     header = ["", "A", "B", "A − B", f"{WIDE} from", "to", "A above", "below", "better"]
-    show_table(f"{policy}: means over {_counted(comparison['pairs'], 'run')}", header, rows)
+    show_table(f"{policy}: means over {counted(comparison['pairs'], 'run')}", header, rows)
     click.echo()
     for key in SAID:
         measure = comparison["measures"][key]

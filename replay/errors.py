@@ -7,3 +7,7 @@ class UserError(ClickException):
     """Shown as one line on stderr; the command ends with exit code 2."""
 
     exit_code = 2
+
+
+class OtherFormatError(UserError):
+    """A file does not look like what it was taken for."""

@@ -12,15 +12,15 @@ from typing import NamedTuple
 from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
 from replay.slice import scaled_quota, slice_trace
-from replay.text import UNITS, decimal
+from replay.text import UNITS, counted, decimal, some
 from replay.trace import PoolTable, Trace, playable
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Pool
 from sia.playout import Arrival
 
-NAMED = 5
-"""Pools that an error names: those that failed most often; more make no line."""
+ONE_POOL = ", or make one pool several with sia trace split"
+"""Mend where a log has one pool."""
 
 NO_JOB = "no job"
 TOO_WIDE = "only jobs wider than its quota"
@@ -136,11 +136,12 @@ def _refuse(
     idle = [pool.name for pool in pools if pool.name not in logs]
     if idle:
         raise UserError(
-            f"--pools: {_some(idle)}: no job in the whole log; take what has none out of the file"
+            f"--pools: {some(idle)}: no job in the whole log; take what has none out of the file"
         )
     if max(asked.queues) > len(pools):
         raise UserError(
-            f"--queues {max(asked.queues)}: there are only {len(pools)} pools; ask for fewer"
+            f"--queues {max(asked.queues)}: the log has only "
+            f"{counted(len(pools), 'pool')}; ask for fewer" + ONE_POOL * (len(pools) == 1)
         )
     span = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit
     if asked.length > span:
@@ -187,12 +188,7 @@ def _draw(
 
 def _reasons(failed: Counter[tuple[str, str]]) -> str:
     most = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
-    return _some([f"{pool} had {why} in {count:,}" for (pool, why), count in most])
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    return ", ".join([*texts[:NAMED], *more])
+    return some([f"{pool} had {why} in {count:,}" for (pool, why), count in most])
 
 
 def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
@@ -205,7 +201,8 @@ def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
         )
     if asked.withdraw >= len(table.pools):
         raise UserError(
-            f"--withdraw {asked.withdraw}: there are {len(table.pools)} pools; leave some"
+            f"--withdraw {asked.withdraw}: the pools file has only "
+            f"{counted(len(table.pools), 'pool')}; leave some"
         )
     kinds = (0, asked.withdraw) if asked.withdraw else (0,)
     pieces: list[Piece] = []

@@ -23,9 +23,9 @@ from replay.limits import MAX_RUNS
 from replay.options import policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
-from replay.run import BASELINE, Settings, known_in_advance
-from replay.tables import progress_bars
-from replay.text import UNITS, Seconds, duration
+from replay.run import BASELINE, Settings
+from replay.tables import progress_bars, show_foresight
+from replay.text import UNITS, Seconds, as_typed, counted, duration
 from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
@@ -144,15 +144,10 @@ def experiment(
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
         return
     for reason, count in sorted(trace.dropped.items()):
-        click.echo(f"dropped: {count:,} jobs {reason}")
+        click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
-    knowing = [label for label in policies if known_in_advance(settings, label)]
-    if knowing:
-        click.echo(
-            f"note: {', '.join(knowing)}: told in advance what nobody can know; compare "
-            "--forecast sliding-max --durations history"
-        )
+    show_foresight(settings)
     show_medians(rows, by_size=isinstance(asked, Sizes))
     click.echo(f"results: {out / 'report.html'}")
 
@@ -209,9 +204,10 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     end = asked.length if isinstance(asked, Pieces) else last
     if warmup > 0 and warmup >= end:
+        default = " (the default)" if isinstance(asked, Pieces) and warmup == WARMUP else ""
         raise UserError(
-            f"--warmup {warmup:,.0f} s leaves nothing to measure: the last job may come at "
-            f"{end:,.0f} s; give a shorter one"
+            f"--warmup {as_typed(warmup)}{default} leaves nothing to measure: the last job may "
+            f"come at {as_typed(end)}; give a shorter one"
         )
     if isinstance(asked, Sizes) and 0 < warmup <= first:
         raise UserError(

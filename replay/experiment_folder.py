@@ -19,6 +19,7 @@ import msgspec
 
 from replay.errors import UserError
 from replay.output import write_json
+from replay.text import UNITS, as_typed
 
 SETTINGS = "settings.json"
 RUNS = "runs"
@@ -115,15 +116,65 @@ def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
     for key in sorted(wanted.keys() | found.keys(), key=[*wanted, *found].index):
         if found.get(key) != wanted.get(key):
             raise UserError(
-                f"{folder}: holds an experiment with {key} = {_shown(found.get(key))}, not "
-                f"{_shown(wanted.get(key))}; repeat its options to go on with it, or give another "
-                "--out"
+                f"{folder}: holds an experiment {_difference(key, found, wanted)}; repeat its "
+                "options to go on with it, or give another --out"
             )
 
 
+def _difference(key: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Where two experiments' settings differ, as options that the user gave, or may give."""
+    if ("sizes" in found) != ("sizes" in wanted):
+        return "with --size, not without it" if "sizes" in found else "without --size, not with it"
+    was, now = found.get(key), wanted.get(key)
+    if key == "trace_sha256":
+        return "on another log than --trace"
+    if key == "pools_sha256":
+        was, now = was is not None, now is not None
+        if was and now:
+            return "on another pools file than --pools"
+    if isinstance(was, bool) and isinstance(now, bool):
+        option = "--pools" if key == "pools_sha256" else "--" + key.replace("_", "-")
+        return f"{'with' if was else 'without'} {option}"
+    if key == "version":
+        return f"of sia {was}, not {now}"
+    option, typed = OPTIONS.get(key, (key, _shown))
+    return f"with {option} {typed(was)}, not {typed(now)}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return _shown(",".join(v if isinstance(v, str) else f"{v:g}" for v in values))
+
+
+def _bounds(loads: Sequence[float]) -> str:
+    return "-".join(f"{load:g}" for load in dict.fromkeys(loads))
+
+
+def _weeks(seconds: float) -> str:
+    return f"{seconds / UNITS['w']:g}"
+
+
 def _shown(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+SHOWN = 60
+"""Characters of a setting in an error."""
+
+OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "queues": ("--queues", _listed),
+    "length_s": ("--weeks", _weeks),
+    "load": ("--load", _bounds),
+    "sizes": ("--size", _listed),
+    "withdraw": ("--withdraw", _shown),
+    "policies": ("--policy", _listed),
+    "forecast": ("--forecast", _shown),
+    "durations": ("--durations", _shown),
+    "resume_cost_s": ("--resume-cost", as_typed),
+    "warmup_s": ("--warmup", as_typed),
+    "seed": ("--seed", _shown),
+}
+"""Settings whose value is that of an option, and how it is typed."""
 
 
 def _tidy(folder: Path) -> None:

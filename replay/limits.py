@@ -16,6 +16,12 @@ POINTS_DRAWN = 400
 ROWS_SHOWN = 40
 """Pools in a terminal table, those with most jobs; `summary.json` holds all."""
 
+WIDTHS_SHOWN = 5
+"""Widths of a pool's jobs that `sia trace info` shows, the most frequent: more make no line."""
+
+MAX_LOAD = 10.0
+"""Load that quotas are scaled to; beyond, it was more likely meant in percent."""
+
 MAX_JOBS_MADE = 10_000_000
 """Jobs that `sia trace synth` will make: more would not fit in memory."""
 

@@ -21,9 +21,10 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from replay.errors import UserError
+from replay.errors import OtherFormatError, UserError
 from replay.limits import MAX_LINE, MAX_TIME, MIN_DURATION
 from replay.parquet import duckdb_for
+from replay.text import some
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
@@ -32,6 +33,7 @@ from sia.playout import Arrival
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
+CELLS = "wrong number of cells"
 YES = ("", "yes", "true", "1")
 NO = ("no", "false", "0")
 
@@ -54,7 +56,8 @@ class Row(NamedTuple):
 
 def bad_row(path: Path, row: Row, bad: BadCellError) -> UserError:
     """The one line that says where a bad cell stands and how to mend it."""
-    return UserError(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
+    kind = OtherFormatError if bad.reason == CELLS else UserError
+    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
 
 
 class Table(NamedTuple):
@@ -214,9 +217,10 @@ def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> di
     """Where each column stands. Raises UserError where one is missing or stands twice."""
     missing = [name for name in required if name not in header]
     if missing:
-        raise UserError(
-            f"{path}: row 1: column {', '.join(missing)} is missing; the header must name "
-            f"{','.join(required)}, separated by commas, in small letters"
+        there = some([shown(name) for name in header])
+        raise OtherFormatError(
+            f"{path}: row 1: column {', '.join(missing)} is missing, there are {there}; the "
+            f"header must name {','.join(required)}, separated by commas, in small letters"
         )
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
@@ -228,9 +232,7 @@ def complete(cells: Sequence[str], columns: int, first: str) -> None:
     """A cell for each column, `first` being the name of the first. Raises BadCellError."""
     if len(cells) != columns:
         problem = f"the row has {len(cells)} cells, the table {columns} columns"
-        raise BadCellError(
-            first, problem, "fill it up or cut it: a cell for each column", "wrong number of cells"
-        )
+        raise BadCellError(first, problem, "fill it up or cut it: a cell for each column", CELLS)
 
 
 def take_rows(path: Path, table: Table, take: Callable[[Sequence[str]], object]) -> None:
@@ -315,7 +317,7 @@ def shown(text: str) -> str:
 def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
     """Read a canonical job log. Raises UserError; `skip_invalid` counts bad rows instead."""
     with open_table(path) as table:
-        at = columns_of(path, table.header, REQUIRED)
+        at = _columns_of_log(path, table.header)
         parse = _JobParser(at, len(table.header))
         kept = tuple(
             name for name in table.header if name and name not in REQUIRED + KNOWN + ELASTIC
@@ -354,6 +356,15 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
         arrivals.sort(key=lambda arrival: arrival.job.submit)
         notes.append("rows were not in order of submission and have been sorted")
     return Trace(arrivals, kept, extras, dropped, notes)
+
+
+def _columns_of_log(path: Path, header: Sequence[str]) -> dict[str, int]:
+    try:
+        return columns_of(path, header, REQUIRED)
+    except OtherFormatError as error:
+        raise OtherFormatError(
+            f"{error.message}; a publisher's log is converted by sia trace convert --format"
+        ) from None
 
 
 class _JobParser:

@@ -15,7 +15,7 @@ from replay.output import whole_folder, write_json, write_trace
 from replay.read import read_pools, read_trace
 from replay.split import split_by_width
 from replay.tables import show_table
-from replay.text import decimal, duration
+from replay.text import counted, decimal, duration
 
 if TYPE_CHECKING:
     from replay.shape import Facts
@@ -116,7 +116,7 @@ def _show(shapes: Mapping[str, Facts]) -> None:
     for name, facts in shapes.items():
         _show_pools(name, facts)
         for reason, count in facts.get("dropped", {}).items():
-            click.echo(f"dropped: {count:,} jobs {reason}")
+            click.echo(f"dropped: {counted(count, 'job')} {reason}")
         for note in facts["notes"]:
             click.echo(f"note: {note}")
 
@@ -167,6 +167,11 @@ def split(log: Path, by: str, out: Path) -> None:
     with whole_folder(out, [log], replace=False) as folder:
         write_trace(folder / "trace.csv", found)
     pools = {arrival.job.pool for arrival in found.arrivals}
-    click.echo(f"{len(found.arrivals):,} jobs in {len(pools)} pools: {out / 'trace.csv'}")
+    size = f"{counted(len(found.arrivals), 'job')} in {counted(len(pools), 'pool')}"
+    click.echo(f"{size}: {out / 'trace.csv'}")
     for note in found.notes:
         click.echo(f"note: {note}")
+    click.echo(
+        "note: pool sizes are not written; sia experiment scales pools to a load, for sia replay "
+        "write a pools file: pool,quota"
+    )

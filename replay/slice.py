@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from replay.errors import UserError
+from replay.text import some
 from replay.trace import PoolTable, Trace
 from sia.model import Pool
 from sia.playout import Arrival
@@ -36,9 +37,7 @@ def slice_trace(
     known = {pool.name for pool in table.pools}
     unknown = [name for name in pools if name not in known]
     if unknown:
-        raise UserError(
-            f"--pick: there is no pool {unknown[0]!r}; there are {', '.join(sorted(known))}"
-        )
+        raise UserError(f"--pick: there is no pool {unknown[0]!r}; there are {some(sorted(known))}")
     wanted = set(pools)
     arrivals = []
     dropped: Counter[str] = Counter()
@@ -52,7 +51,7 @@ def slice_trace(
             arrivals.append(Arrival(moved, duration))
     if not arrivals:
         raise UserError(
-            f"no job of {', '.join(pools)} was submitted from {begin:,.0f} s to {end:,.0f} s; "
+            f"no job of {some(pools)} was submitted from {begin:,.0f} s to {end:,.0f} s; "
             "choose another --from, --length or --pick"
         )
     extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}

@@ -11,8 +11,13 @@ import click
 
 from replay.limits import ROWS_SHOWN
 from replay.run import Progress as Tell
-from replay.text import decimal, duration, percent
+from replay.run import Settings, known_in_advance
+from replay.text import counted, decimal, duration, percent
+from sia.policies import load
 from sia.terminal import printable
+
+WITHOUT = {"arrivals": "--forecast sliding-max", "run times": "--durations history"}
+"""Options that do without what nobody can know."""
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -71,9 +76,36 @@ def show_pools(summary: Mapping[str, Any]) -> None:
     show_table(f"Geometric mean speed-up by pool{cut}", header, rows)
 
 
+def show_foresight(settings: Settings) -> None:
+    """Say which policies are told what nobody can know, and how they would do without, if at all.
+
+    Policies that need the whole future cannot do without; those that run without it, too, are
+    shown beside.
+    """
+    told: dict[str, list[str]] = {}
+    honest = set()
+    lacking = set()
+    for label in settings.policies:
+        policy = settings.choice(label).policy
+        known = known_in_advance(settings, label)
+        if not known:
+            honest.add(policy)
+            continue
+        told.setdefault(" and ".join(known), []).append(label)
+        if not load(policy).needs.future:
+            lacking |= {(policy, what) for what in known}
+    if not told:
+        return
+    who = "; ".join(f"{what} to {', '.join(labels)}" for what, labels in told.items())
+    open_ = {what for policy, what in lacking if policy not in honest}
+    mends = [WITHOUT[what] for what in WITHOUT if what in open_]
+    mend = f"; compare {' '.join(mends)}" if mends else ""
+    click.echo(f"note: known in advance, as nobody can: {who}{mend}")
+
+
 def _say_when_done(policy: str, done: int, jobs: int) -> None:
     if done == jobs:
-        click.echo(f"{policy}: {jobs:,} jobs replayed", err=True)
+        click.echo(f"{policy}: {counted(jobs, 'job')} replayed", err=True)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from replay.text import some
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
@@ -55,18 +56,21 @@ def playable(trace: Trace, table: PoolTable) -> Trace:
     largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
+    lacking: dict[str, None] = {}
     for arrival in trace.arrivals:
         job = arrival.job
         maxima = largest_from.get(job.pool)
         if maxima is None:
             dropped["of a pool that the pools file lacks"] += 1
+            lacking[job.pool] = None
         elif job.width > maxima[0][1]:
             dropped["wider than its pool"] += 1
         elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
             dropped["wider than its pool will ever be again"] += 1
         else:
             kept.append(arrival)
-    return Trace(kept, trace.columns, trace.extras, dropped, trace.notes)
+    notes = [f"the pools file lacks {some([*lacking])}"] if lacking else []
+    return Trace(kept, trace.columns, trace.extras, dropped, [*trace.notes, *notes])
 
 
 def largest_load(jobs: Sequence[Job], window: float = 300.0) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import fsum
 from pathlib import Path
 from random import Random
@@ -13,15 +14,16 @@ import msgspec
 
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
-from replay.errors import UserError
+from replay.errors import OtherFormatError, UserError
 from replay.importers import FORMATS
+from replay.limits import MAX_LOAD, WIDTHS_SHOWN
 from replay.output import whole_folder, write_pools, write_trace
 from replay.read import read_pools, read_trace
 from replay.shape_commands import shape, split
 from replay.slice import slice_trace
 from replay.synth import PRESETS, synthesize
 from replay.tables import show_table
-from replay.text import Seconds, decimal, duration
+from replay.text import Seconds, counted, decimal, duration
 from replay.trace import PoolTable, Trace, largest_load
 from sia.playout import Arrival
 
@@ -62,7 +64,7 @@ def synth(preset: str, seed: int, days: float | None, pools: int | None, out: Pa
     else:
         made, table = synthesize(PRESETS[preset], seed, days or 3.0)
     _write(out, "trace.csv", made, table)
-    click.echo(f"{len(made.arrivals):,} jobs in {len(table.pools)} pools: {out / 'trace.csv'}")
+    click.echo(f"{_size(made, len(table.pools))}: {out / 'trace.csv'}")
 
 
 @trace.command()
@@ -94,11 +96,16 @@ def convert(
         found = read_trace(log, skip_invalid=skip_invalid)
         table = None if second is None else read_pools(second)
     else:
-        found, table = FORMATS[form](log, second)
+        try:
+            found, table = FORMATS[form](log, second)
+        except OtherFormatError as error:
+            raise UserError(
+                f"{error.message}; if it is of another format, name that with --format"
+            ) from None
     _write(out, SUFFIX[target], found, table, log, second)
-    click.echo(f"{len(found.arrivals):,} jobs: {out / SUFFIX[target]}")
+    click.echo(f"{counted(len(found.arrivals), 'job')}: {out / SUFFIX[target]}")
     for reason, count in sorted(found.dropped.items()):
-        click.echo(f"dropped: {count:,} jobs {reason}")
+        click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in found.notes:
         click.echo(f"note: {note}")
     if table is None:
@@ -139,7 +146,8 @@ def slice_(
         busy = {a.job.pool for a in found.arrivals if begin <= a.job.submit < begin + length}
         chosen = [name for name in chosen if name in busy]
         if queues > len(chosen):
-            raise UserError(f"--queues {queues}: only {len(chosen)} pools have a job in that time")
+            raise UserError(f"--queues {queues}: a job in that time have only "
+                            f"{counted(len(chosen), 'pool')}; ask for fewer")  # fmt: skip
         chosen = sorted(random.sample(chosen, queues))
     scaled = None
     if loads is not None:
@@ -149,7 +157,7 @@ def slice_(
         found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
     )
     _write(out, "trace.csv", piece, small, log, pools)
-    click.echo(f"{len(piece.arrivals):,} jobs in {len(small.pools)} pools: {out / 'trace.csv'}")
+    click.echo(f"{_size(piece, len(small.pools))}: {out / 'trace.csv'}")
     for note in (*found.notes, *piece.notes):
         click.echo(f"note: {note}")
 
@@ -166,10 +174,11 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
         return
-    click.echo(f"{facts['jobs']:,} jobs from {facts['first_s']:,.0f} s to {facts['last_s']:,.0f} s "
-               f"({duration(facts['last_s'] - facts['first_s'])})")  # fmt: skip
+    first, last = facts["first_s"], facts["last_s"]
+    jobs = counted(facts["jobs"], "job")
+    click.echo(f"{jobs} from {first:,.0f} s to {last:,.0f} s ({duration(last - first)})")
     for reason, count in facts["dropped"].items():
-        click.echo(f"dropped: {count:,} jobs {reason}")
+        click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in facts["notes"]:
         click.echo(f"note: {note}")
     header = ["pool", "GPUs", "jobs", "run p50", "run p99", "widths", "most in 5 m", "% load"]
@@ -180,13 +189,24 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
             f"{pool['jobs']:,}",
             duration(pool["duration_p50_s"]),
             duration(pool["duration_p99_s"]),
-            " ".join(f"{w}:{share:.0f}%" for w, share in pool["widths_pct"].items()),
+            _widths(pool["widths_pct"]),
             f"{pool['burst_gpus']:,}",
             decimal(pool["load_pct"], 0),
         ]
         for name, pool in facts["pools"].items()
     ]
     show_table("Pools", header, rows)
+
+
+def _size(trace: Trace, pools: int) -> str:
+    return f"{counted(len(trace.arrivals), 'job')} in {counted(pools, 'pool')}"
+
+
+def _widths(shares: Mapping[str, float]) -> str:
+    """The most frequent widths with their shares, by width, and how many more there are."""
+    most = sorted(shares, key=lambda width: (-shares[width], int(width)))[:WIDTHS_SHOWN]
+    rest = [f"+{len(shares) - len(most)}"] if len(shares) > len(most) else []
+    return " ".join([*(f"{w}:{shares[w]:.0f}%" for w in sorted(most, key=int)), *rest])
 
 
 def describe(found: Trace, table: PoolTable | None) -> dict[str, Any]:
@@ -234,8 +254,10 @@ def load_bounds(text: str) -> tuple[float, float]:
         bounds = float(low), float(high if dash else low)
     except ValueError:
         raise UserError(f"--load {text}: write one load, like 0.9, or two, like 0.6-1.1") from None
-    if not 0.001 <= bounds[0] <= bounds[1] <= 100:
-        raise UserError(f"--load {text}: loads are ascending, from 0.001 to 100")
+    if not 0.001 <= bounds[0] <= bounds[1] <= MAX_LOAD:
+        raise UserError(
+            f"--load {text}: loads are ascending, from 0.001 to {MAX_LOAD:g}; 0.6 is 60 %"
+        )
     return bounds
 
 

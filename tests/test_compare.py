@@ -350,6 +350,8 @@ def folders(tmp_path: Path, monkeypatch) -> Path:
     experiment(Path("wider"), [{"queues": 8}])
     experiment(Path("later"), [{"run": 5}])
     experiment(Path("double"), [{}, {}])
+    Path("begun").mkdir()
+    Path("begun", "settings.json").write_text('{"command": "sia experiment"}')
     return tmp_path
 
 
@@ -359,6 +361,7 @@ def folders(tmp_path: Path, monkeypatch) -> Path:
         ("out/a", "nowhere", "nowhere: there is no such folder"),
         ("out/a", "out", "out: holds no jobs.csv or experiments.csv"),
         ("out/a:sia", "out/a", "out/a: holds no experiments.csv"),
+        ("begun:sia", "begun:mmfs", "begun: this experiment is not finished; repeat its command"),
         ("out/a", "exp:sia", "give two of a kind"),
         ("out/a", "out/other", "no job to compare: 0 of 2 and 1 job ids stand in both"),
         ("out/a", "out/instant", "no job to compare: 2 of 2 and 2 job ids"),
@@ -390,5 +393,7 @@ def test_experiments_without_a_common_policy_and_a_warmup_of_runs_are_refused(fo
 
 
 def test_no_job_is_left_after_the_warmup():
-    with pytest.raises(UserError, match="1 of them before the warm-up"):
+    with pytest.raises(
+        UserError, match="--warmup 10s: no job is left to compare, the last came at 0 s"
+    ):
         compare_jobs({"x": Job(0, 1)}, {"x": Job(0, 1)}, 10.0, Resampling())

@@ -433,14 +433,17 @@ def test_more_runs_later_are_the_same_experiment(log, reference, tmp_path):
 
 
 OTHER = {
-    "another seed": (["--seed", 1], "seed = 0, not 1"),
-    "other queues": (["--queues", "4"], "queues = [2,4], not [4]"),
-    "other weeks": (["--weeks", 1.5], "length_s"),
-    "another load": (["--load", "0.9"], "load = [0.6,1.1], not [0.9,0.9]"),
-    "other policies": (["--policy", "mmfs"], "policies"),
-    "another forecast": (["--forecast", "none"], "forecast"),
-    "another warm-up": (["--warmup", "1d"], "warmup_s"),
-    "other contents": (["--keep"], "keep = false, not true"),
+    "another seed": (["--seed", 1], "with --seed 0, not 1"),
+    "other queues": (["--queues", "4"], "with --queues 2,4, not 4"),
+    "other weeks": (["--weeks", 1.5], "with --weeks 1, not 1.5"),
+    "another load": (["--load", "0.9"], "with --load 0.6-1.1, not 0.9"),
+    "other policies": (
+        ["--policy", "mmfs"],
+        "--policy fcfs,mmfs,sia@random+history, not fcfs,mmfs;",
+    ),
+    "another forecast": (["--forecast", "none"], "with --forecast perfect, not none"),
+    "another warm-up": (["--warmup", "1d"], "with --warmup 2d, not 1d"),
+    "other contents": (["--keep"], "holds an experiment without --keep; repeat its options"),
 }
 
 
@@ -455,9 +458,11 @@ def test_a_folder_of_other_settings_is_refused(case, log, reference):
 def test_another_log_or_other_pools_are_refused(log, reference, tmp_path):
     lines = (log / "trace.csv").read_text().splitlines()
     (tmp_path / "trace.csv").write_text("\n".join(lines[:-1]) + "\n")
-    assert_refused(command(tmp_path, reference), "trace_sha256")
+    assert_refused(command(tmp_path, reference), "on another log than --trace")
     pools = ["--pools", log / "pools.csv"]
-    assert_refused(command(log, reference, *pools), "pools_sha256")
+    assert_refused(command(log, reference, *pools), "without --pools")
+    sizes = ["--trace", log / "trace.csv", "--size", 1, *pools, "--out", reference]
+    assert_refused(["experiment", *sizes], "without --size, not with it")
 
 
 def assert_refused(arguments, said):
@@ -481,6 +486,8 @@ MISUSE = {
     "no run": (["--runs", 0], "--runs"),
     "a load that falls": (["--load", "1.1-0.6"], "ascending"),
     "no load": (["--load", "0"], "from 0.001"),
+    "weeks shorter than the warm-up": (["--weeks", "0.2"], "--warmup 2d (the default)"),
+    "a load in percent": (["--load", "60-110"], "0.6 is 60 %"),
     "a warm-up as long as the piece": (["--warmup", "1w"], "nothing to measure"),
     "no process": (["--jobs", 0], "--jobs"),
     "a withdrawal of pieces": (["--withdraw", 1], "--size"),
@@ -743,7 +750,7 @@ def test_invalid_rows_are_left_out_in_every_process_where_asked(log, tmp_path):
         file.write("odd,q0,5,1.5,60,,\n")
     assert_refused(command(tmp_path, tmp_path / "out"), "--skip-invalid")
     ended = done(tmp_path, tmp_path / "out", "--runs", 1, "--jobs", 2, "--skip-invalid")
-    assert "dropped: 1 jobs invalid: width is no whole number" in ended.stdout
+    assert "dropped: 1 job invalid: width is no whole number" in ended.stdout
 
 
 def test_two_runs_of_philly(traces, tmp_path, checker):

@@ -19,6 +19,7 @@ from replay.errors import UserError
 from replay.importers import FORMATS, alibaba, google, swf
 from replay.limits import MAX_TIME
 from replay.read import read_pools, read_trace
+from replay.text import counted
 from replay.trace import playable
 from replay.trace_commands import trace as trace_command
 from sia.limits import MAX_QUOTA
@@ -918,7 +919,7 @@ def test_what_convert_writes_is_what_the_importer_read(tmp_path, form):
         trace.extras,
     )
     for reason, count in trace.dropped.items():
-        assert f"dropped: {count} jobs {reason}\n" in done.output
+        assert f"dropped: {counted(count, 'job')} {reason}\n" in done.output
     for note in trace.notes:
         assert f"note: {note}\n" in done.output
     assert ("pool sizes are not known" in done.output) is (table is None)
@@ -951,7 +952,7 @@ def test_a_folder_of_parts_is_converted(tmp_path):
     parts.mkdir()
     written(parts, SURE, "part-00000-of-00001.csv")
     done = sia_trace("convert", parts, "--format", "google", "--out", tmp_path / "out")
-    assert done.output.startswith("1 jobs: ")
+    assert done.output.startswith("1 job: ")
     assert by_id(read_trace(tmp_path / "out" / "trace.csv")).keys() == {"sure"}
 
 

@@ -19,6 +19,7 @@ from replay.run import Settings, replay_all
 from replay.slice import slice_trace
 from replay.summary import summarize
 from replay.synth import PRESETS, synthesize
+from replay.tables import show_foresight
 from replay.trace import playable
 from sia import Options
 from sia.policies import names
@@ -388,12 +389,66 @@ def test_the_tables_name_every_policy_and_pool(small):
         assert word in done.stdout
 
 
+FORESIGHT = {
+    "fcfs,mmfs": None,
+    "ssf,sia,sia-vc": "run times to ssf; arrivals and run times to sia, sia-vc; "
+    "compare --forecast sliding-max --durations history",
+    "ssf": "run times to ssf; compare --durations history",
+    "sia,sia@sliding-max+history": "arrivals and run times to sia",
+    "sia-vc": "arrivals and run times to sia-vc",
+    "sia@sliding-max+history": None,
+}
+
+
+@pytest.mark.parametrize("policies", FORESIGHT)
+def test_who_knew_in_advance_is_named_and_the_mend_where_there_is_one(policies, capsys):
+    show_foresight(Settings(policies.split(",")))
+    expected = FORESIGHT[policies]
+    said = "" if expected is None else f"note: known in advance, as nobody can: {expected}\n"
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
+    ("pools", "lonely"),
+    [("pool,quota,share\nq0,8,\nq1,8,no\n", True), ("pool,quota,group\nq0,8,x\nq1,8,y\n", True),
+     ("pool,quota\nq0,8\nq1,8\n", False)],
+)  # fmt: skip
+def test_pools_that_have_nobody_to_lend_to_are_told(pools, lonely, small):
+    (small / "pools.csv").write_text(pools)
+    done = replay(small, "--policy", "sia")
+    assert done.returncode == 0
+    assert ("nobody to lend to" in done.stdout) == lonely
+
+
+def test_a_log_of_many_widths_is_described_in_short_lines(tmp_path):
+    rows = [f"j{w}x{i},a,0,{w},60" for w in range(1, 10) for i in range(w % 5 + 1)]
+    (tmp_path / "trace.csv").write_text("\n".join(["job_id,pool,submit,width,duration", *rows]))
+    done = sia("trace", "info", "--trace", tmp_path / "trace.csv")
+    assert "2:10% 3:14% 4:17% 8:14% 9:17% +4" in done.stdout
+    assert done.stdout.startswith("29 jobs from 0 s to 0 s")
+
+
+def test_a_publishers_log_names_the_mend(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("job_id,user,vc,gpu_num\n1,u,a,1\n")
+    said = sia("trace", "info", "--trace", log).stderr
+    assert "there are 'job_id', 'user', 'vc', 'gpu_num';" in said
+    assert "sia trace convert --format" in said
+    for form in ("helios", "philly", "swf", "google", "alibaba"):
+        second = [log] if form == "alibaba" else []
+        done = sia("trace", "convert", log, *second, "--format", form, "--out", tmp_path / "out")
+        assert done.returncode == 2, form
+        assert len(done.stderr.splitlines()) == 1
+        assert "if it is of another format, name that with --format" in done.stderr, form
+
+
 def test_what_cannot_be_replayed_is_dropped_counted_and_shown(small):
     with (small / "trace.csv").open("a") as file:
         file.write("stranger,elsewhere,5,1,60,,\nwide,q0,6,9,60,,\n")
     done = replay(small, "--policy", "fcfs")
-    assert "1 jobs of a pool that the pools file lacks" in done.stdout
-    assert "1 jobs wider than its pool" in done.stdout
+    assert "note: the pools file lacks elsewhere" in done.stdout
+    assert "1 job of a pool that the pools file lacks" in done.stdout
+    assert "1 job wider than its pool" in done.stdout
     assert "have been sorted" in done.stdout
     dropped = json.loads((small / "out" / "summary.json").read_text())["trace"]["dropped"]
     assert dropped == {"of a pool that the pools file lacks": 1, "wider than its pool": 1}
@@ -405,7 +460,7 @@ def test_invalid_rows_are_left_out_counted_and_shown_where_asked(small):
     assert replay(small, "--policy", "fcfs").returncode == 2
     done = replay(small, "--policy", "fcfs", "--skip-invalid")
     assert done.returncode == 0
-    assert "1 jobs invalid: width is no whole number" in done.stdout
+    assert "1 job invalid: width is no whole number" in done.stdout
 
 
 MISUSE = {
@@ -472,6 +527,8 @@ def test_no_job_that_can_run_is_an_error(small):
     done = replay(small)
     assert done.returncode == 2
     assert "no job can run" in done.stderr
+    assert "the pools file lacks q" in done.stderr
+    assert "a row for each pool" in done.stderr
     assert not (small / "out").exists()
 
 

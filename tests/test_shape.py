@@ -411,6 +411,7 @@ def test_the_command_splits_and_keeps_further_columns(tmp_path, small):
     done = sia("trace", "split", "--trace", small[0], "--by", "width", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "4 jobs in 4 pools" in done.stdout
+    assert "pool sizes are not written" in done.stdout
     assert (tmp_path / "out" / "trace.csv").read_text() == (
         "job_id,pool,submit,width,duration,user,name,gpu_type\n"
         "1,x-w4,0.0,3,3600.0,,,V\n2,x-w8,0.0,8,60.0,,,K\n"

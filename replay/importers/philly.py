@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from replay.errors import UserError
+from replay.errors import OtherFormatError, UserError
 from replay.importers.clock import day, midnight, seconds
 from replay.importers.kept import Kept
 from replay.limits import MAX_JSON
@@ -85,7 +85,7 @@ def _entries(log: Path) -> list[Entry]:
     try:
         return msgspec.json.decode(text, type=list[Entry])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(
+        raise OtherFormatError(
             f"{log}: this is not a Philly job log ({error}); give cluster_job_log as published"
         ) from None
 
