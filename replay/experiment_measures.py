@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay.figures import Floats, Look, looks
-from replay.report import hours, shares, speed
+from replay.replayed import shares
 from replay.run import BASELINE, Settings, known_in_advance
 from replay.text import NONE, decimal, percent
+from replay.words import hours, speed
 
 Run = Mapping[str, Any]
 """The contents of a run.json."""

@@ -35,8 +35,9 @@ from replay.experiment_measures import (
     spread,
 )
 from replay.experiment_sections import Section, sections
-from replay.report import around, inlined, page, styles
+from replay.report import inlined, page, styles
 from replay.run import BASELINE
+from replay.words import around
 
 FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig18", "fig18-withdrawn")
 """All pictures there may be: of an earlier report, those that are no longer drawn are removed."""

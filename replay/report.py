@@ -5,9 +5,7 @@ Names of pools and policies, job ids and notes come from strangers: the template
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,37 +16,18 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from replay import figures
-from replay.figures import TIMES, Floats, Look, SlowedBars, Steps, TimeLine
+from replay.figures import Floats, Look, SlowedBars, Steps, TimeLine
 from replay.limits import POOLS_DRAWN
-from replay.run import BASELINE, Settings, known_in_advance
-from replay.schedule import Result, Schedule
-from replay.summary import span
+from replay.replayed import Outcome, Replayed, floats
+from replay.report_facts import facts, foreseen
+from replay.run import BASELINE, Settings
+from replay.schedule import Result
 from replay.text import NONE, decimal, duration, percent
-from replay.trace import PoolTable, Trace
-from sia.limits import SLOWED
-from sia.policies import load
+from replay.trace import PoolTable
+from replay.words import around, hours, jobs, minutes, share, speed
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
-
-FORESIGHT = {
-    "perfect": "perfect: the load of the next windows was read from the log itself",
-    "sliding-max": "sliding-max: the highest load seen in recent windows",
-    "random": "random: a coin decides whether load arrives",
-    "none": "none: no load was foreseen",
-}
-
-RUN_TIMES = {
-    "perfect": "perfect: each job's run time was read from the log itself",
-    "random": "random: a duration bin was drawn for each job",
-    "history": "history: guessed from earlier jobs of the same name, or user, pool and width",
-}
-
-
-CLOSED_LOOP = (
-    "each job of a user comes as much earlier or later as the one before ended; every policy "
-    "brings about a log of its own, and is compared with the baseline on that log"
-)
 
 
 class Row(NamedTuple):
@@ -72,106 +51,6 @@ class Slowed(NamedTuple):
     minutes: str
 
 
-class Log(NamedTuple):
-    """The jobs of a trace, by position; `pool` is their pool's place in the table."""
-
-    submit: Floats
-    width: Floats
-    duration: Floats
-    pool: NDArray[np.int64]
-
-
-class Outcome(NamedTuple):
-    """One schedule against the baseline, by position in its log; JCTs only where `measured`."""
-
-    trace: Trace
-    log: Log
-    schedule: Schedule
-    starts: Floats
-    ends: Floats
-    jct: Floats
-    baseline_jct: Floats
-    measured: NDArray[np.bool_]
-    slowed: NDArray[np.bool_]
-    lost: int
-    """Jobs that end in the baseline and never here."""
-
-
-class Replayed:
-    """All that a replay gave, as arrays."""
-
-    def __init__(
-        self,
-        table: PoolTable,
-        settings: Settings,
-        summary: Mapping[str, Any],
-        results: Sequence[Result],
-    ) -> None:
-        """O(jobs · policies)."""
-        first = results[0]
-        self.trace = first.loop.log if first.loop else first.trace
-        self.table, self.settings = table, settings
-        self.version = str(summary["version"])
-        self.measures: Mapping[str, Mapping[str, Any]] = summary["policies"]
-        self.log = self._log(self.trace)
-        self.outcomes = {result.schedule.policy: self._outcome(result) for result in results}
-        self.looks = figures.looks(self.outcomes, BASELINE)
-        self.sharing = [
-            name
-            for name, outcome in self.outcomes.items()
-            if shares(name, lent=bool(outcome.schedule.loans))
-        ]
-
-    def _log(self, trace: Trace) -> Log:
-        jobs = [arrival.job for arrival in trace.arrivals]
-        place = {pool.name: i for i, pool in enumerate(self.table.pools)}
-        return Log(
-            submit=_floats([job.submit for job in jobs]),
-            width=_floats([job.width for job in jobs]),
-            duration=_floats([arrival.duration for arrival in trace.arrivals]),
-            pool=np.asarray([place[job.pool] for job in jobs], dtype=np.int64),
-        )
-
-    def _outcome(self, result: Result) -> Outcome:
-        trace, baseline, schedule = result[:3]
-        log = self.log if trace is self.trace else self._log(trace)
-        base = _floats(baseline.ends)
-        starts, ends = _floats(schedule.starts), _floats(schedule.ends)
-        jct, baseline_jct = ends - log.submit, base - log.submit
-        measured = (log.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
-        slowed = measured & (jct - baseline_jct > SLOWED)
-        lost = int(np.count_nonzero(np.isnan(ends) & ~np.isnan(base)))
-        return Outcome(
-            trace, log, schedule, starts, ends, jct, baseline_jct, measured, slowed, lost
-        )
-
-    @cached_property
-    def pools(self) -> list[int]:
-        """Pools by the GPU-time that their jobs ask for, most first."""
-        asked = self.by_pool(self.log, self.log.width * self.log.duration)
-        names = [pool.name for pool in self.table.pools]
-        return sorted(range(len(names)), key=lambda i: (-asked[i], names[i]))
-
-    def by_pool(self, log: Log, weights: Floats | NDArray[np.bool_]) -> Floats:
-        """The sum over each pool's jobs."""
-        return np.bincount(log.pool, weights, len(self.table.pools)).astype(np.float64)
-
-    def pool_name(self, place: int) -> str:
-        """The name of the pool at that place of the table."""
-        return self.table.pools[place].name
-
-    def range(self) -> tuple[float, float]:
-        """The time lines' first and last second; where all come at once, until the last end."""
-        if not len(self.log.submit):
-            return 0.0, 1.0
-        begin, last = float(self.log.submit[0]), span(self.trace, self.settings)[1]
-        shortest = max(1.0, begin * 1e-9)  # in which the floats still tell bins apart
-        if last - begin >= shortest:
-            return begin, last
-        ends = [np.nanmax(o.ends, initial=begin) for o in self.outcomes.values()]
-        return begin, max(begin + shortest, *map(float, ends))
-
-
 def write_report(
     path: Path,
     table: PoolTable,
@@ -189,10 +68,10 @@ def render(replayed: Replayed) -> str:
     trace = replayed.trace
     return page(
         "report.html",
-        facts=_facts(replayed),
+        facts=facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
-        foreseen=_foreseen(replayed),
+        foreseen=foreseen(replayed),
         headlines=[_headline(replayed, name) for name in replayed.outcomes if name != BASELINE],
         sharing=replayed.sharing,
         styles=styles(replayed.looks),
@@ -219,25 +98,6 @@ def page(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array(values, dtype=np.float64)  # None becomes NaN
-
-
-def shares(label: str, *, lent: bool) -> bool:
-    """Whether a policy shares; one that is not installed does if it `lent` anything."""
-    try:
-        return load(label.partition("@")[0]).shares
-    except KeyError:  # a schedule from elsewhere
-        return lent
-
-
-def _told(settings: Settings, label: str) -> list[str]:
-    try:
-        return known_in_advance(settings, label)
-    except KeyError:  # a schedule from elsewhere: whatever it is, it was offered both
-        return ["arrivals", "run times"]
-
-
 def styles(looks: Mapping[str, Look]) -> dict[str, dict[str, str]]:
     """How the page's keys show each policy."""
     return {
@@ -246,147 +106,13 @@ def styles(looks: Mapping[str, Look]) -> dict[str, dict[str, str]]:
     }
 
 
-def speed(value: float | None) -> str:
-    """A speed-up with about three digits, as `28.5x`."""
-    if value is None:
-        return NONE
-    for least, digits in ((100, 0), (10, 1), (0.1, 2)):
-        if value >= least:
-            return f"{value:,.{digits}f}{TIMES}"
-    return f"{value:.2g}{TIMES}"
-
-
-def hours(value: float) -> str:
-    """GPU-hours, with digits after the point where there are few; some never show as none."""
-    if 0 < value < 0.095:
-        return f"{value:.1g}"
-    return f"{value:,.1f}" if 0 < value < 99.95 else f"{value:,.0f}"
-
-
-def minutes(value: float) -> str:
-    """Minutes as a human would say them; a small time that is not zero never shows as zero."""
-    return duration(value * 60) if value == 0 or value * 60 >= 1 else f"{value * 60:.2g} s"
-
-
-def around(seconds: float) -> str:
-    """A time that is likely round: `12 h` and not `12 h 0 m`."""
-    return re.sub(r"(?<=\w) 0 [smh]$", "", duration(seconds))
-
-
-def share(part: float, whole: float) -> str:
-    """A part in percent, with a digit after the point."""
-    value = 100 * part / whole
-    return "under 0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
-
-
-def _jobs(count: int) -> str:
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
-
-
-def _facts(replayed: Replayed) -> list[tuple[str, str]]:
-    settings, options = replayed.settings, replayed.settings.options
-    quotas = replayed.table.quotas().values()
-    gpus = f"{sum(max(quota for _, quota in steps) for steps in quotas):,}"
-    if replayed.table.changes:
-        gpus += f", each pool at its largest ({len(replayed.table.changes):,} changes of size)"
-    begin, end = replayed.range()
-    before = int(np.count_nonzero(replayed.log.submit < settings.warmup))
-    warmup = (
-        f"{around(settings.warmup - begin)} from the first submission: {_jobs(before)} not measured"
-    )
-    facts = [
-        ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
-        ("Pools", f"{len(replayed.table.pools):,}"),
-        ("GPUs", gpus),
-        *_senses(replayed),
-        ("Windows", ", ".join(map(around, options.windows))),
-        ("Warm-up", warmup if before else "none: every job is measured"),
-        ("Reserve factor", f"{options.slack:g}"),
-        ("Seed", str(settings.seed)),
-        ("Version", f"sia {replayed.version}"),
-    ]
-    if settings.closed_loop:
-        facts.append(("Closed loop", CLOSED_LOOP))
-    facts += _stopping(replayed)
-    if options.spare_priority:
-        ranks = sorted(options.spare_priority.items(), key=lambda item: (-item[1], item[0]))
-        facts.append(("Spare priority", ", ".join(f"{pool}: {rank}" for pool, rank in ranks)))
-    if options.no_lending:
-        pairs = (f"{pool} ({around(window)})" for pool, window in sorted(options.no_lending))
-        facts.append(("Lending off", ", ".join(pairs)))
-    return facts
-
-
-def _senses(replayed: Replayed) -> list[tuple[str, str]]:
-    """By what loads and run times were foreseen, for whom that matters."""
-    forecasts: dict[str, list[str]] = {}
-    durations: dict[str, list[str]] = {}
-    for label in replayed.outcomes:
-        try:
-            choice = replayed.settings.choice(label)
-            needs = load(choice.policy).needs
-        except KeyError:  # a schedule from elsewhere
-            continue
-        if needs.loads:
-            forecasts.setdefault(choice.forecast, []).append(label)
-        if needs.run_times:
-            durations.setdefault(choice.durations, []).append(label)
-    recent = f", {replayed.settings.recent} windows back"
-    return [
-        *(
-            (
-                "Load forecast",
-                f"{FORESIGHT[name]}{recent if name == 'sliding-max' else ''} ({', '.join(who)})",
-            )
-            for name, who in forecasts.items()
-        ),
-        *(
-            ("Run times", f"{RUN_TIMES[name]} ({', '.join(who)})")
-            for name, who in durations.items()
-        ),
-    ]
-
-
-def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
-    """What stopping jobs costs those policies that do."""
-    options = replayed.settings.options
-    who = [name for name, o in replayed.outcomes.items() if o.schedule.segments is not None]
-    if not who:
-        return []
-    cost = around(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
-    facts = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
-    if any(name.partition("@")[0] == "las" for name in who):
-        queues = ", ".join(map(around, options.las_thresholds))
-        promote = f"promoted after waiting {options.las_promote:g} times the run"
-        facts.append(("LAS", f"queues end at GPU-times of {queues}; {promote}"))
-    return facts
-
-
-def _foreseen(replayed: Replayed) -> dict[str, Any] | None:
-    """Which foreknowledge was perfect, and which of the policies made use of it."""
-    told = {name: _told(replayed.settings, name) for name in replayed.outcomes}
-    who = [name for name, known in told.items() if known]
-    if not who:
-        return None
-    known = [
-        ("the load to come", any("arrivals" in words for words in told.values())),
-        ("how long jobs run", any("run times" in words for words in told.values())),
-    ]
-    words = " and ".join(words for words, perfect in known if perfect)
-    settings = replayed.settings
-    perfect = "perfect" in (settings.forecast, settings.durations)
-    avoidable = perfect and any("@" not in name for name in who)
-    return {"who": who, "known": words, "avoidable": avoidable}
-
-
 def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
     """What an operator wants to know first of a sharing policy."""
     m = replayed.measures[policy]
     if not m["measured"]:
         return {"policy": policy, "harmless": False, "words": "no job was measured", "more": []}
     words = (
-        f"mean speed-up {speed(m['speedup_mean'])}, {m['slowed']:,} of {_jobs(m['measured'])} "
-        "slowed"
+        f"mean speed-up {speed(m['speedup_mean'])}, {m['slowed']:,} of {jobs(m['measured'])} slowed"
     )
     if policy in replayed.sharing:
         words += f", {hours(m['gpu_hours_lent'])} GPU-hours lent"
@@ -403,7 +129,7 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
             f"{minutes(m['slowdown_max_min'])}."
         )
     if lost := replayed.outcomes[policy].lost:
-        more.append(f"{_jobs(lost)} never ended that would have alone; no measure has them.")
+        more.append(f"{jobs(lost)} never ended that would have alone; no measure has them.")
     return {"policy": policy, "harmless": not m["slowed"] + lost, "words": words, "more": more}
 
 
@@ -475,7 +201,7 @@ def _later(outcome: Outcome) -> Floats:
 
 def _slowed_sentence(outcome: Outcome) -> str:
     n = int(np.count_nonzero(outcome.measured))
-    never = f"; {_jobs(outcome.lost)} never ended that would have alone" if outcome.lost else ""
+    never = f"; {jobs(outcome.lost)} never ended that would have alone" if outcome.lost else ""
     late = _later(outcome)[outcome.slowed] / 60
     if not n:
         return f"no job was measured{never}."
@@ -483,7 +209,7 @@ def _slowed_sentence(outcome: Outcome) -> str:
         return f"no job was slowed, of {n:,} measured{never}."
     median, most, total = (minutes(float(x)) for x in (np.median(late), late.max(), late.sum()))
     return (
-        f"{len(late):,} of {_jobs(n)} ({percent(100 * len(late) / n)} %) ended later than alone: "
+        f"{len(late):,} of {jobs(n)} ({percent(100 * len(late) / n)} %) ended later than alone: "
         f"by {median} in the median, {most} at most, {total} in all{never}."
     )
 
@@ -579,10 +305,10 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
     home = {a.job.id: pool for a, pool in zip(arrivals, log.pool, strict=True)}
     donor = np.asarray([place[loan.donor] for loan in loans], dtype=np.int64)
     user = np.asarray([home[loan.job_id] for loan in loans], dtype=np.int64)
-    terms = _floats([x for loan in loans for x in loan[2:]]).reshape(-1, 3)
+    terms = floats([x for loan in loans for x in loan[2:]]).reshape(-1, 3)
     runs = [*outcome.schedule.runs(outcome.trace)]
     who = np.asarray([run.position for run in runs], dtype=np.int64)
-    times = _floats([x for run in runs for x in run[1:4]]).reshape(-1, 3)
+    times = floats([x for run in runs for x in run[1:4]]).reshape(-1, 3)
     dedicated = np.asarray([not run.spare for run in runs], dtype=np.bool_)
     stays = np.where(np.isnan(outcome.ends), np.inf, outcome.ends)
 
@@ -593,7 +319,7 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
     lines = []
     for at in places:
         steps = quotas[replayed.pool_name(at)]
-        sizes = _floats([quota for _, quota in steps])
+        sizes = floats([quota for _, quota in steps])
         mine, runs_here = log.pool == at, log.pool[who] == at
         start, end, gpus = times[runs_here & dedicated].T
         from_, until, _ = times[runs_here].T
@@ -601,7 +327,7 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
         lines.append(
             figures.time_line(
                 edges,
-                owned=Steps(_floats([time for time, _ in steps]), np.diff(sizes, prepend=0.0)),
+                owned=Steps(floats([time for time, _ in steps]), np.diff(sizes, prepend=0.0)),
                 dedicated=figures.during(start, end, gpus),
                 own_spare=lending((donor == at) & (user == at)),
                 lent=lending((donor == at) & (user != at)),

@@ -13,12 +13,14 @@ import pytest
 from replay import figures
 from replay.figures import TIMES
 from replay.limits import POINTS_DRAWN, POOLS_DRAWN
-from replay.report import Replayed, around, hours, speed, time_lines, write_report
+from replay.replayed import Replayed
+from replay.report import time_lines, write_report
 from replay.run import Settings
 from replay.schedule import Loan, Result, Schedule
 from replay.summary import summarize
 from replay.text import NONE
 from replay.trace import PoolTable, Trace
+from replay.words import around, hours, speed
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
