@@ -207,7 +207,7 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
         default = " (the default)" if isinstance(asked, Pieces) and warmup == WARMUP else ""
         raise UserError(
             f"--warmup {as_typed(warmup)}{default} leaves nothing to measure: the last job may "
-            f"come at {as_typed(end)}; give a shorter one"
+            f"come {duration(end)} after second 0; give a shorter one"
         )
     if isinstance(asked, Sizes) and 0 < warmup <= first:
         raise UserError(

@@ -146,8 +146,10 @@ def slice_(
         busy = {a.job.pool for a in found.arrivals if begin <= a.job.submit < begin + length}
         chosen = [name for name in chosen if name in busy]
         if queues > len(chosen):
-            raise UserError(f"--queues {queues}: a job in that time have only "
-                            f"{counted(len(chosen), 'pool')}; ask for fewer")  # fmt: skip
+            there = counted(len(chosen), "pool")
+            raise UserError(
+                f"--queues {queues}: there is a job in that time in {there} only; ask for fewer"
+            )
         chosen = sorted(random.sample(chosen, queues))
     scaled = None
     if loads is not None:

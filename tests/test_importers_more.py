@@ -114,7 +114,7 @@ def test_a_swf_job_too_short_for_the_clock_ran_for_0_seconds(tmp_path):
 def test_swf_jobs_as_wide_as_they_asked_for_are_said(tmp_path):
     """Jobs 6 and 8 got -1 and 0 processors, which tells nothing; 5 asked for -1 and is gone."""
     trace, _ = swf_of(tmp_path, SWF_LOG)
-    assert "2 jobs are as wide as they requested: what they got is not known" in trace.notes
+    assert "2 jobs as wide as requested: what was given is not known" in trace.notes
     trace, _ = swf_of(tmp_path, swf_row(allocated=4, requested=8))
     assert trace.arrivals[0].job.width == 4
     assert not any("requested" in note for note in trace.notes)
@@ -335,7 +335,7 @@ def test_what_is_between_an_eviction_and_the_next_schedule_counts_and_is_said(tm
         Job("6251639646", "google", 700.0, 1, "u81", "n3591"), 60.0
     )
     assert trace.extras["6251639646"] == ("KILL", "1")
-    assert trace.notes[-1].startswith("1 jobs were scheduled again")
+    assert trace.notes[-1].startswith("1 job scheduled again")
     assert not any("again" in note for note in google_of(tmp_path, SURE).notes)
 
 
@@ -704,9 +704,9 @@ def test_what_was_made_of_pai_jobs_is_said(tmp_path):
     assert alibaba_of(tmp_path, PAI_JOBS, PAI_TASKS, PAI_GROUPS).notes == [
         "second 0 is a midnight in Shanghai; the publisher does not tell the date",
         "a job is submitted at its start_time and runs from the launch of its first task",
-        "2 jobs use parts of GPUs; each task is rounded up to whole ones",
-        "1 jobs of the task table are not in the log",
-        "1 jobs have no name, as no group or several are given",
+        "2 jobs on parts of GPUs; each task is rounded up to whole ones",
+        "1 job of the task table, not in the log",
+        "1 job without a name, as no group or several are given",
         "names are the groups of pai_group_tag_table.csv",
     ]
 
@@ -784,7 +784,7 @@ def test_each_task_is_rounded_up_on_its_own(tmp_path):
     """Two tasks of half a GPU are two GPUs, as they may be on two machines."""
     trace = alibaba_of(tmp_path, pai_job("a"), 2 * pai_task("a", percent=50.0))
     assert trace.arrivals[0].job.width == 2
-    assert "1 jobs use parts of GPUs; each task is rounded up to whole ones" in trace.notes
+    assert "1 job on parts of GPUs; each task is rounded up to whole ones" in trace.notes
 
 
 def test_jobs_that_are_dropped_are_not_said_to_use_parts(tmp_path):

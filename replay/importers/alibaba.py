@@ -34,6 +34,7 @@ from replay.read import (
     take_rows,
     whole,
 )
+from replay.text import counted
 from replay.trace import PoolTable, Trace
 from sia.limits import MAX_QUOTA
 from sia.model import Job
@@ -129,12 +130,14 @@ class _Jobs:
     def notes(self) -> Iterator[str]:
         """What was done to the jobs."""
         if self._shares:
-            yield f"{self._shares} jobs use parts of GPUs; each task is rounded up to whole ones"
+            jobs = counted(self._shares, "job")
+            yield f"{jobs} on parts of GPUs; each task is rounded up to whole ones"
         strange = sum(not wants.listed for wants in self._tasks.values())
         if strange:
-            yield f"{strange} jobs of the task table are not in the log"
+            yield f"{counted(strange, 'job')} of the task table, not in the log"
         if self._groups and self._nameless:
-            yield f"{self._nameless} jobs have no name, as no group or several are given"
+            jobs = counted(self._nameless, "job")
+            yield f"{jobs} without a name, as no group or several are given"
 
 
 def _read_tasks(path: Path) -> dict[str, _Tasks]:

@@ -38,6 +38,7 @@ from replay.read import (
     shown,
     take_rows,
 )
+from replay.text import counted
 from replay.trace import PoolTable, Trace
 from sia.model import Job
 
@@ -204,8 +205,8 @@ class _Events:
             again += story.into(kept) and story.schedules > 1
         if again:
             kept.notes.append(
-                f"{again} jobs were scheduled again after they were evicted or had failed; "
-                "their duration includes what was between"
+                f"{counted(again, 'job')} scheduled again after being evicted or failing; "
+                "what was between is in the duration"
             )
 
 

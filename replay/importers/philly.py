@@ -17,6 +17,7 @@ from replay.importers.clock import day, midnight, seconds
 from replay.importers.kept import Kept
 from replay.limits import MAX_JSON
 from replay.read import reading, shown
+from replay.text import counted
 from replay.trace import PoolTable, Trace
 from sia.limits import MAX_QUOTA
 from sia.model import Job
@@ -72,7 +73,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     kept.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
     if retried:
         kept.notes.append(
-            f"{retried} jobs were retried; their duration is the sum of their attempts"
+            f"{counted(retried, 'job')} retried; the duration is the sum of the attempts"
         )
     return kept.trace(origin), None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from replay.errors import UserError
 from replay.importers.kept import Kept
 from replay.read import BadCellError, Row, bad_row, complete, number, open_lines, shown, whole
+from replay.text import counted
 from replay.trace import PoolTable, Trace
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Pool
@@ -124,7 +125,8 @@ class _Log:
         trace.notes.append("widths are processors, each in the place of a GPU")
         if self._requested:
             trace.notes.append(
-                f"{self._requested} jobs are as wide as they requested: what they got is not known"
+                f"{counted(self._requested, 'job')} as wide as requested: "
+                "what was given is not known"
             )
         if len(self._pools) > 1:
             counts = ", ".join(f"{kind} {jobs.total()}" for kind, jobs in self._pools.items())
