@@ -24,7 +24,7 @@ from replay.compare import (
     compare_jobs,
     compare_runs,
 )
-from replay.compare_commands import RUN_ROWS
+from replay.compare_show import RUN_ROWS
 from replay.errors import UserError
 from replay.output import write_schedule, write_trace
 from replay.read import read_pools, read_trace
