@@ -208,7 +208,7 @@ def _verdict(
         return f"{what}: A and B are equal in every pair"
     if not estimate.excludes(neutral):
         return f"{what}: {numbers}, includes {neutral:.0f}): this does not tell which is better"
-    better = _better(estimate, neutral, higher_is_better)
+    better = _better(estimate, neutral, higher=higher_is_better)
     return f"{what}: {numbers}, excludes {neutral:.0f}): {better} is better"
 
 

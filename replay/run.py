@@ -64,10 +64,10 @@ class Settings(NamedTuple):
                 f"{label!r}: write POLICY@FORECAST+DURATIONS, like sia@sliding-max+history"
             )
         chosen = Choice(policy, forecast or self.forecast, durations or self.durations)
-        known = {"policy": names(), "forecast": FORECASTS, "durations": DURATIONS}
+        known = {"policy": names(), "forecast": FORECASTS, "way to foresee durations": DURATIONS}
         for what, name in zip(known, chosen, strict=True):
             if name not in known[what]:
-                raise KeyError(f"there is no {what} {name!r}; there are {', '.join(known[what])}")
+                raise KeyError(f"there is no {what} {name!r}; there is {', '.join(known[what])}")
         needs = load(policy).needs
         if at and not (needs.loads or needs.run_times):
             raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
