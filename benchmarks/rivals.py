@@ -1,20 +1,27 @@
-"""Jobs per second of the rivals on 30,000 Philly jobs in one pool, and of a bare loop."""
+"""Jobs per second of the rivals on 30,000 Philly jobs in one pool, and how their cost grows."""
 
 from __future__ import annotations
 
+import gc
+import time
 from typing import Any
 
 import msgspec
 from common import in_turn, keep, philly, spread
+from growth import LONG_QUEUE, SHORT_QUEUE, compared, queued
 from speed import bare_loop
 
-from replay.run import Settings, replay_one
+from replay.run import Settings, replay_one, run_times_of
 from replay.trace import PoolTable, Trace
+from sia import Core
 from sia.model import Options, Pool
-from sia.playout import Arrival
+from sia.playout import Arrival, play
+from sia.policies import load
 
 RUNS = 5
 JOBS, GPUS = 30_000, 1_500
+ARRIVALS = 4_000
+"""Jobs that arrive while the queue has that length."""
 RIVALS = ("sjf", "easy", "hived", "themis", "srtf", "srsf", "las", "emmfs")
 
 
@@ -45,5 +52,44 @@ def main() -> None:
     keep("rivals", results)
 
 
+def cost_of_a_step(trace: Trace, table: PoolTable, policy: str) -> float:
+    """Microseconds for each event and decision after the first instant, until the last arrival.
+
+    Not for each arrival: who serves the shortest first ends many jobs while one arrives.
+    """
+    rule = load(policy)()
+    core = Core(table.pools, rule)
+    run_times = run_times_of("perfect", trace, Settings([])) if rule.needs.run_times else None
+    last, began, steps = trace.arrivals[-1].job.submit, 0.0, 0
+    gc.collect()
+    for instant in play(core, trace.arrivals, run_times=run_times):
+        if not began:
+            began = time.perf_counter()
+        steps += len(instant.events) + len(instant.decisions)
+        if instant.now >= last:
+            break
+    return 1e6 * (time.perf_counter() - began) / steps
+
+
+def by_queue() -> dict[str, Any]:
+    """Microseconds a step with few and with many jobs waiting."""
+    inputs = [
+        (Trace(trace.arrivals[: waiting + ARRIVALS]), table)
+        for waiting in (SHORT_QUEUE, LONG_QUEUE)
+        for trace, table in [queued(waiting)]
+    ]
+    return {
+        name: compared(
+            *in_turn(
+                3,
+                lambda n=name: cost_of_a_step(*inputs[0], n),  # type: ignore[misc]
+                lambda n=name: cost_of_a_step(*inputs[1], n),  # type: ignore[misc]
+            )
+        )
+        for name in RIVALS
+    }
+
+
 if __name__ == "__main__":
     main()
+    keep("rivals_queue", {"waiting": [SHORT_QUEUE, LONG_QUEUE], **by_queue()})

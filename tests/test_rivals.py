@@ -234,8 +234,10 @@ class KeepsToItself(HiveD):
 class ForgetsWhoWaited(Themis):
     def submitted(self, job):
         super().submitted(job)
-        claims = self._claims[job.pool.group][job.width]
-        claims[job.sequence] = claims[job.sequence]._replace(alone=1.0)
+        claim = self._own[job.sequence]
+        self._claims[job.pool.group].remove(claim)
+        self._own[job.sequence] = claim._replace(alone=1.0)
+        self._claims[job.pool.group].add(self._own[job.sequence])
 
 
 @pytest.mark.parametrize(

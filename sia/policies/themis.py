@@ -8,26 +8,31 @@ is passed over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from math import frexp
+from operator import itemgetter
 from typing import NamedTuple
 
+from sortedcontainers import SortedList
+
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
-from sia.state import GroupState, JobState, PoolState, State
+from sia.state import JobState, PoolState, State
 
 MOMENT = 1e-6
 """Seconds, the least that a job may take alone, so that one estimated at 0 has a fairness too."""
 
 
 class _Claim(NamedTuple):
-    """A waiting job that, started at `now`, would take (now + `offset`) / `alone` times as long."""
+    """A waiting job that, started at `now`, would take (now − `minus`) / `alone` times as long."""
 
-    job: JobState
-    offset: float
+    minus: float
+    sequence: int
     alone: float
+    job: JobState
 
 
 class Themis(Policy):
-    """Looks at every waiting job that fits when something is idle: O(n) a pass."""
+    """A start costs O(different widths · doublings of `alone`), and the claims that come close."""
 
     needs = Needs(run_times=True)
     shares = True
@@ -35,47 +40,84 @@ class Themis(Policy):
     def attach(self, state: State) -> None:
         """Run a clock of first come, first served beside each pool."""
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
-        self._claims: dict[GroupState, dict[int, dict[int, _Claim]]] = {
-            group: {} for group in state.groups
-        }
+        self._claims = {group: _Claims() for group in state.groups}
+        self._own: dict[int, _Claim] = {}
         super().attach(state)
 
     def submitted(self, job: JobState) -> None:
-        """O(log n) in what runs in the pool's own clock, amortised."""
+        """O(log n), and in what runs in the pool's own clock amortised."""
         submit, run_time = job.job.submit, job.run_time
         start = self._alone[job.pool].start(submit, job.width, run_time)
-        claim = _Claim(job, run_time - submit, max(start + run_time - submit, MOMENT))
-        self._claims[job.pool.group].setdefault(job.width, {})[job.sequence] = claim
+        alone = max(start + run_time - submit, MOMENT)
+        claim = self._own[job.sequence] = _Claim(submit - run_time, job.sequence, alone, job)
+        self._claims[job.pool.group].add(claim)
 
     def left(self, job: JobState) -> None:
-        """O(1)."""
-        claims = self._claims[job.pool.group]
-        del claims[job.width][job.sequence]
-        if not claims[job.width]:
-            del claims[job.width]
+        """O(log n)."""
+        self._claims[job.pool.group].remove(self._own.pop(job.sequence))
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start whoever is treated worst of those that fit, in the groups that changed."""
         for group in self.state.dirty_groups():
-            order = [
-                (-(now + claim.offset) / claim.alone, sequence, claim.job)
-                for width, claims in self._claims[group].items()
-                if width <= group.idle
-                for sequence, claim in claims.items()
-            ]
-            heapify(order)
-            while order and group.idle:
-                job = heappop(order)[2]
-                if job.width <= group.idle:
-                    stream = stream_of(job.pool, job.width)
-                    yield Start(job, stream, "would be the furthest behind its own pool alone")
+            while (job := self._claims[group].worst(now, group.idle)) is not None:
+                stream = stream_of(job.pool, job.width)
+                yield Start(job, stream, "would be the furthest behind its own pool alone")
 
     def check(self) -> None:
         """Every waiting job has a claim."""
         for group, claims in self._claims.items():
-            claimed = sorted(sequence for own in claims.values() for sequence in own)
             waiting = [job for pool in group.pools for job in pool.waiting()]
-            assert claimed == sorted(job.sequence for job in waiting), group.name
+            assert sorted(claims.sequences()) == sorted(j.sequence for j in waiting), group.name
+
+
+class _Claims:
+    """Claims of a group by width and by the power of two that `alone` lies below.
+
+    Who is worst changes as time goes by. But of claims whose `alone` is within a factor of two,
+    none that came much later can be; so each bin, kept by `minus`, is read from its beginning only
+    as far as its claims can still be the worst.
+    """
+
+    def __init__(self) -> None:
+        self._bins: dict[tuple[int, int], SortedList[_Claim]] = {}
+
+    def add(self, claim: _Claim) -> None:
+        key = claim.job.width, frexp(claim.alone)[1]
+        if key not in self._bins:
+            self._bins[key] = SortedList()
+        self._bins[key].add(claim)
+
+    def remove(self, claim: _Claim) -> None:
+        key = claim.job.width, frexp(claim.alone)[1]
+        self._bins[key].remove(claim)
+        if not self._bins[key]:
+            del self._bins[key]
+
+    def worst(self, now: float, idle: int) -> JobState | None:
+        """Of the jobs that fit, whoever would take longest compared with its pool alone."""
+        bounds = [
+            ((now - claims[0].minus) / 2.0 ** (power - 1), power, claims)
+            for (width, power), claims in self._bins.items()
+            if width <= idle
+        ]
+        bounds.sort(key=itemgetter(0), reverse=True)
+        best: tuple[float, int] | None = None
+        found = None
+        for bound, power, claims in bounds:
+            if best is not None and bound < -best[0]:
+                break
+            low = 2.0 ** (power - 1)
+            for minus, sequence, alone, job in claims:
+                takes = now - minus
+                if best is not None and takes / low < -best[0]:
+                    break
+                rank = -takes / alone, sequence
+                if best is None or rank < best:
+                    best, found = rank, job
+        return found
+
+    def sequences(self) -> list[int]:
+        return [claim.sequence for claims in self._bins.values() for claim in claims]
 
 
 class _Alone:
