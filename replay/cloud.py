@@ -18,7 +18,7 @@ from replay.cloud_model import Cloud, Nature, Range
 from replay.cloud_users import User
 from replay.errors import UserError
 from replay.limits import MAX_JOBS_MADE
-from replay.synth import DAY, MINUTE
+from replay.text import DAY, MINUTE
 from replay.trace import PoolTable, Trace
 from sia import Core
 from sia.decisions import StartJob

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replay.synth import DAY, MINUTE
+from replay.text import DAY, HOUR, MINUTE
 from sia.model import Pool
-
-HOUR = 3600.0
 
 Range = tuple[float, float]
 """Least and most."""

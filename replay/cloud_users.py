@@ -6,8 +6,8 @@ from math import exp, log, log2
 from random import Random
 from typing import NamedTuple
 
-from replay.cloud_model import APART, HOUR, MAYFLY, PROMPT, Cloud, Nature, Range
-from replay.synth import DAY
+from replay.cloud_model import APART, MAYFLY, PROMPT, Cloud, Nature, Range
+from replay.text import DAY, HOUR
 from sia.model import Job
 from sia.playout import Arrival
 

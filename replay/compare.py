@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.limits import DRAWN_AT_ONCE
-from replay.read import BadCellError, Row, columns_of, number, open_table, shown
+from replay.read import BadCellError, Row, bad_row, columns_of, number, open_table, shown
 from replay.text import as_typed
 from sia.limits import SLOWED
 
@@ -161,9 +161,7 @@ def _parsing(path: Path, row: Row, width: int) -> Iterator[None]:
             raise BadCellError("1", problem, "write the results anew", "")
         yield
     except BadCellError as bad:
-        raise UserError(
-            f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
-        ) from None
+        raise bad_row(path, row, bad) from None
 
 
 def read_jobs(folder: Path) -> dict[str, Job]:

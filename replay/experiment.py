@@ -12,7 +12,7 @@ from typing import NamedTuple
 from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
 from replay.slice import scaled_quota, slice_trace
-from replay.text import UNITS, counted, decimal, some
+from replay.text import HOUR, WEEK, counted, decimal, some
 from replay.trace import PoolTable, Trace, playable
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
@@ -145,7 +145,7 @@ def _refuse(
         )
     span = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit
     if asked.length > span:
-        weeks = UNITS["w"]
+        weeks = WEEK
         raise UserError(
             f"--weeks {asked.length / weeks:g}: from its first to its last submission the log has "
             f"{span / weeks:.3g}; ask for fewer"
@@ -194,7 +194,7 @@ def _reasons(failed: Counter[tuple[str, str]]) -> str:
 def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
     """A run a size, or two. Raises UserError for a log or quotas that are too large."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    if last - first > MAX_HOURS * UNITS["h"]:
+    if last - first > MAX_HOURS * HOUR:
         raise UserError(
             f"--trace: it spans {decimal((last - first) / 3600, 0)} hours, more than "
             f"{MAX_HOURS:,}; write its times in seconds, or cut it with sia trace slice"

@@ -25,14 +25,14 @@ from replay.output import write_rows
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
 from replay.tables import progress_bars, show_foresight
-from replay.text import UNITS, Seconds, as_typed, counted, duration
+from replay.text import DAY, WEEK, Seconds, as_typed, counted, duration
 from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
 from sia.model import Options
 
 QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
-WARMUP = 2 * UNITS["d"]
+WARMUP = 2 * DAY
 """Of a piece of the log (§6.1); the whole log is measured whole."""
 
 INTERRUPTED = 130
@@ -164,7 +164,7 @@ def _asked(
             raise UserError("--withdraw: give it together with --size")
         if not isfinite(weeks or WEEKS):
             raise UserError(f"--weeks {weeks}: write a number, like 2")
-        length = (weeks or WEEKS) * UNITS["w"]
+        length = (weeks or WEEKS) * WEEK
         return Pieces(queues or QUEUES, runs or RUNS, length, load_bounds(load or LOAD), seed)
     if strange:
         raise UserError(f"{strange[0]}: the whole log is replayed with --size; leave one out")

@@ -19,7 +19,7 @@ import msgspec
 
 from replay.errors import UserError
 from replay.output import write_json
-from replay.text import UNITS, as_typed
+from replay.text import WEEK, as_typed
 
 SETTINGS = "settings.json"
 RUNS = "runs"
@@ -150,7 +150,7 @@ def _bounds(loads: Sequence[float]) -> str:
 
 
 def _weeks(seconds: float) -> str:
-    return f"{seconds / UNITS['w']:g}"
+    return f"{seconds / WEEK:g}"
 
 
 def _shown(value: Any) -> str:

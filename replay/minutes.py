@@ -17,10 +17,9 @@ from replay.errors import UserError
 from replay.figures import Floats
 from replay.importers.clock import seconds
 from replay.limits import MAX_HOURS
-from replay.read import BadCellError, columns_of, number, open_table, shown
-from replay.shape import BURST, HOUR, Facts, soon_after_an_end, utilisation
-
-MINUTE = 60.0
+from replay.read import BadCellError, bad_row, columns_of, number, open_table, shown
+from replay.shape import BURST, Facts, soon_after_an_end, utilisation
+from replay.text import HOUR, MINUTE
 
 COUNTED = ("total_gpu_num", "running_gpu_num", "pending_gpu_num", "total_gpujob_num")
 COLUMNS = ("time", *COUNTED)
@@ -109,9 +108,7 @@ def _read(path: Path) -> _Pool | None:
                 )
                 rows.append((time, *counted))
             except BadCellError as bad:
-                raise UserError(
-                    f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}"
-                ) from None
+                raise bad_row(path, row, bad) from None
     if not rows:
         raise UserError(f"{path}: no minute in it; remove the file, or fetch it again")
     return _Pool(*np.array(rows).T)

@@ -22,9 +22,9 @@ from replay.replayed import Outcome, Replayed, floats
 from replay.report_facts import facts, foreseen
 from replay.run import BASELINE, Settings
 from replay.schedule import Result
-from replay.text import NONE, decimal, duration, percent
+from replay.text import NONE, counted, decimal, duration, percent
 from replay.trace import PoolTable
-from replay.words import around, hours, jobs, minutes, share, speed
+from replay.words import around, hours, minutes, share, speed
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
@@ -111,9 +111,8 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
     m = replayed.measures[policy]
     if not m["measured"]:
         return {"policy": policy, "harmless": False, "words": "no job was measured", "more": []}
-    words = (
-        f"mean speed-up {speed(m['speedup_mean'])}, {m['slowed']:,} of {jobs(m['measured'])} slowed"
-    )
+    slowed = f"{m['slowed']:,} of {counted(m['measured'], 'job')} slowed"
+    words = f"mean speed-up {speed(m['speedup_mean'])}, {slowed}"
     if policy in replayed.sharing:
         words += f", {hours(m['gpu_hours_lent'])} GPU-hours lent"
     alone, shared = m["baseline_avg_jct_s"], m["avg_jct_s"]
@@ -129,7 +128,9 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
             f"{minutes(m['slowdown_max_min'])}."
         )
     if lost := replayed.outcomes[policy].lost:
-        more.append(f"{jobs(lost)} never ended that would have alone; no measure has them.")
+        more.append(
+            f"{counted(lost, 'job')} never ended that would have alone; no measure has them."
+        )
     return {"policy": policy, "harmless": not m["slowed"] + lost, "words": words, "more": more}
 
 
@@ -201,7 +202,11 @@ def _later(outcome: Outcome) -> Floats:
 
 def _slowed_sentence(outcome: Outcome) -> str:
     n = int(np.count_nonzero(outcome.measured))
-    never = f"; {jobs(outcome.lost)} never ended that would have alone" if outcome.lost else ""
+    never = (
+        f"; {counted(outcome.lost, 'job')} never ended that would have alone"
+        if outcome.lost
+        else ""
+    )
     late = _later(outcome)[outcome.slowed] / 60
     if not n:
         return f"no job was measured{never}."
@@ -209,8 +214,8 @@ def _slowed_sentence(outcome: Outcome) -> str:
         return f"no job was slowed, of {n:,} measured{never}."
     median, most, total = (minutes(float(x)) for x in (np.median(late), late.max(), late.sum()))
     return (
-        f"{len(late):,} of {jobs(n)} ({percent(100 * len(late) / n)} %) ended later than alone: "
-        f"by {median} in the median, {most} at most, {total} in all{never}."
+        f"{len(late):,} of {counted(n, 'job')} ({percent(100 * len(late) / n)} %) ended later "
+        f"than alone: by {median} in the median, {most} at most, {total} in all{never}."
     )
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from replay.replayed import Replayed
 from replay.run import Settings, known_in_advance
-from replay.text import duration
-from replay.words import around, jobs
+from replay.text import counted, duration
+from replay.words import around
 from sia.policies import load
 
 FORESIGHT = {
@@ -41,9 +41,8 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         gpus += f", each pool at its largest ({len(replayed.table.changes):,} changes of size)"
     begin, end = replayed.range()
     before = int(np.count_nonzero(replayed.log.submit < settings.warmup))
-    warmup = (
-        f"{around(settings.warmup - begin)} from the first submission: {jobs(before)} not measured"
-    )
+    from_first = f"{around(settings.warmup - begin)} from the first submission"
+    warmup = f"{from_first}: {counted(before, 'job')} not measured"
     found = [
         ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),

@@ -63,7 +63,7 @@ class Schedule:
     """From the first event to the last decision, on the wall."""
 
     def runs(self, trace: Trace) -> Iterator[Run]:
-        """Who runs when and how wide; jobs that never end are left out."""
+        """Who runs when and how wide, in segments where there are any."""
         if self.segments is not None:
             positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
             for job_id, start, end, width, spare in self.segments:

@@ -13,10 +13,9 @@ from replay.errors import UserError
 from replay.figures import Floats, Steps, averages, during
 from replay.limits import MAX_HOURS
 from replay.run import BASELINE, Settings, replay_one
+from replay.text import DAY, HOUR
 from replay.trace import PoolTable, Trace, largest_load, playable
 from sia.playout import Arrival
-
-HOUR, DAY = 3600.0, 86400.0
 
 BURST = 300.0
 """Seconds in which a burst arrives (Fig. 3b)."""

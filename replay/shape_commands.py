@@ -15,7 +15,7 @@ from replay.output import whole_folder, write_json, write_trace
 from replay.read import read_pools, read_trace
 from replay.split import split_by_width
 from replay.tables import show_table
-from replay.text import counted, decimal, duration
+from replay.text import NONE, counted, decimal, duration
 
 if TYPE_CHECKING:
     from replay.shape import Facts
@@ -150,7 +150,7 @@ def _row(name: str, pool: Mapping[str, Any]) -> list[str]:
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f} %"
+    return NONE if value is None else f"{value:.0f} %"
 
 
 @click.command()

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from replay.errors import UserError
 from replay.limits import MAX_JOBS_MADE
+from replay.text import DAY, MINUTE
 from replay.trace import PoolTable, Trace
 from sia.model import Job, Pool
 from sia.playout import Arrival
 
-MINUTE, DAY = 60.0, 86400.0
 WIDTHS = (1, 2, 4, 8)
 
 Spread = tuple[tuple[float, float, float], ...]

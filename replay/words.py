@@ -39,8 +39,3 @@ def share(part: float, whole: float) -> str:
     """A part in percent, with a digit after the point."""
     value = 100 * part / whole
     return "under 0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
-
-
-def jobs(count: int) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"

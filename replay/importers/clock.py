@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-DAY = 86400.0
+from replay.text import DAY
+
 EMPTY = ("", "None", "NULL", "null", "nan", "NaN")
 """How publishers write that a time is not known."""
 
