@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from builders import job, pools
 from msgspec.structs import replace
+from shell import sia
 
 from replay.closed_loop import ClosedLoop
 from replay.output import write_schedule
@@ -179,8 +180,6 @@ def test_think_times_are_kept(helios):
 
 
 def test_the_checker_accepts_a_closed_loop_on_its_own_log(tmp_path, checker, traces):
-    from test_replay import sia  # noqa: PLC0415
-
     log, table = traces / "helios_venus_2vc.csv.gz", traces / "helios_venus_2vc_pools.csv"
     done = sia(
         "replay", "--trace", log, "--pools", table, "--policy", "fcfs,mmfs,sia,srtf,emmfs",
@@ -204,8 +203,6 @@ def test_the_checker_accepts_a_closed_loop_on_its_own_log(tmp_path, checker, tra
     ],
 )
 def test_who_would_know_the_future_is_refused_in_a_closed_loop(arguments, named, tmp_path):
-    from test_replay import sia  # noqa: PLC0415
-
     sia("trace", "synth", "--days", 1, "--out", tmp_path)
     done = sia(
         "replay", "--trace", tmp_path / "trace.csv", "--pools", tmp_path / "pools.csv",

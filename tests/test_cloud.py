@@ -11,6 +11,7 @@ from math import log2
 from statistics import correlation, fmean, median
 
 import pytest
+from shell import sia
 
 from replay.closed_loop import ClosedLoop
 from replay.cloud import make_cloud
@@ -278,15 +279,6 @@ def test_another_seed_is_another_cloud_and_more_pools_leave_the_first_as_they_ar
 
 
 # The command
-
-
-def sia(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "sia", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_the_command_writes_the_cloud_and_a_replay_reads_it(tmp_path):

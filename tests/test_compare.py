@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
+from shell import sia
 
 from replay.compare import (
     FEW_PAIRS,
@@ -318,12 +316,9 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path):
     b = outcome(tmp_path / "b", **{f"j{i}": rng.uniform(1, 99) for i in range(30)})
 
     def bytes_of(hash_seed: str, *more: str) -> bytes:
-        return subprocess.run(
-            [sys.executable, "-m", "sia", "compare", a, b, "--json", *more],
-            capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-        ).stdout
+        done = sia("compare", a, b, "--json", *more, hash_seed=hash_seed)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.encode()
 
     assert bytes_of("1") == bytes_of("2") != bytes_of("1", "--seed", "1")
 

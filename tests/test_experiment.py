@@ -1,7 +1,6 @@
 """Experiments: what is drawn, the same bytes whatever interrupts them, and one line for misuse."""
 
 import csv
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import pytest
 from builders import job
 from click import ClickException
 from click.testing import CliRunner
+from shell import digests, sia
 
 from replay.errors import UserError
 from replay.experiment import Pieces, Sizes, plan_pieces, plan_sizes
@@ -233,17 +233,6 @@ def test_gpu_hours_agree_with_counting_each_span_in_each_hour():
 # The command
 
 
-def sia(*arguments, **environment):
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "sia", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-
-
 ASKED = ["--queues", "2,4", "--weeks", 1, "--policy", "mmfs,sia@random+history"]
 
 
@@ -251,19 +240,11 @@ def command(log, out, *arguments):
     return ["experiment", "--trace", log / "trace.csv", *ASKED, "--out", out, *arguments]
 
 
-def done(log, out, *arguments, **environment):
+def done(log, out, *arguments, hash_seed="0"):
     """Run an experiment to its end."""
-    ended = sia(*command(log, out, *arguments), **environment)
+    ended = sia(*command(log, out, *arguments), hash_seed=hash_seed)
     assert ended.returncode == 0, ended.stderr
     return ended
-
-
-def digests(folder: Path):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def rows_in(folder):
@@ -303,7 +284,7 @@ def test_an_experiment_leaves_a_row_a_run_and_policy(reference):
 def test_the_same_bytes_come_out_whatever_the_processes_and_the_hash_seed(
     jobs, log, reference, tmp_path
 ):
-    done(log, tmp_path / "out", "--runs", 4, "--jobs", jobs, PYTHONHASHSEED=str(jobs))
+    done(log, tmp_path / "out", "--runs", 4, "--jobs", jobs, hash_seed=str(jobs))
     assert digests(tmp_path / "out") == digests(reference)
 
 

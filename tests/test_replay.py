@@ -1,9 +1,7 @@
 """Whole replays, as a user runs them, judged by the external checker."""
 
 import csv
-import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from shell import digests, sia
 
 from replay.errors import UserError
 from replay.output import whole_folder, write_pools, write_schedule, write_trace
@@ -30,17 +29,6 @@ PREEMPTING = ["srtf", "srsf", "las", "emmfs"]
 ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = 20
 DAY = 86400.0
-
-
-def sia(*arguments, hash_seed="0"):
-    """Run the command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "sia", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        check=False,
-    )
 
 
 def replayed(folder, trace, table, policies=POLICIES, **settings):
@@ -250,14 +238,6 @@ def test_sia_vc_slows_nobody_on_philly(number, queues, traces):
     found = summarize(table, settings, replay_all(trace, table, settings))["policies"]["sia-vc"]
     assert found["slowed"] == 0
     assert found["speedup_mean"] > 1
-
-
-def digests(folder: Path):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):

@@ -3,14 +3,12 @@
 import csv
 import gzip
 import json
-import os
-import subprocess
-import sys
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from builders import job
+from shell import sia
 
 from replay.errors import UserError
 from replay.minutes import COLUMNS, shape_of_minutes
@@ -294,16 +292,6 @@ def test_helios_venus(traces):
 
 
 # The command
-
-
-def sia(*arguments, hash_seed="0"):
-    return subprocess.run(
-        [sys.executable, "-m", "sia", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        check=False,
-    )
 
 
 JOBS = (
