@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from predictors.sliding import RECENT
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
-from replay.options import WINDOWS, Ascending, policy_options
+from replay.options import QUEUES, WINDOWS, Number, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
@@ -21,13 +20,7 @@ from replay.summary import summarize
 from replay.tables import progress_bars, show_foresight, show_policies, show_pools
 from replay.text import Seconds, counted, duration, parse_seconds, some
 from replay.trace import PoolTable, Trace, playable
-from sia.limits import (
-    LAS_PROMOTE,
-    LAS_THRESHOLDS,
-    LEAST_PROMOTE,
-    LEAST_THRESHOLD,
-    MAX_QUEUES,
-)
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
 
@@ -61,7 +54,7 @@ from sia.policies import load, names
 )
 @click.option(
     "--slack",
-    type=click.FloatRange(0, 1000),
+    type=Number(0, 1000),
     default=1.0,
     show_default=True,
     help="Factor on what SIA reserves for each pool.",
@@ -82,14 +75,14 @@ from sia.policies import load, names
 @click.option(
     "--las-queues",
     "las_thresholds",
-    type=Ascending(MAX_QUEUES),
+    type=QUEUES,
     default=",".join(f"{threshold:g}s" for threshold in LAS_THRESHOLDS),
     show_default=True,
     help="GPU-time after which a job leaves each but the last of LAS's queues.",
 )
 @click.option(
     "--las-promote",
-    type=click.FloatRange(LEAST_PROMOTE, 1e6),
+    type=Number(LEAST_PROMOTE, 1e6),
     default=LAS_PROMOTE,
     show_default=True,
     help="A job that waits so many times as long as it ran goes back to LAS's first queue.",
@@ -137,12 +130,6 @@ def replay(
         las_promote=las_promote,
     )
     settings = Settings(policies, forecast, durations, options, warmup, seed, recent, closed_loop)
-    if not isfinite(slack):
-        raise UserError(f"--slack {slack}: write a number from 0 to 1000, like 1.2")
-    if not isfinite(las_promote):
-        raise UserError(f"--las-promote {las_promote}: write a number, like 8")
-    if las_thresholds[0] < LEAST_THRESHOLD:
-        raise UserError(f"--las-queues: the first one ends at {LEAST_THRESHOLD:g} s or later")
     if closed_loop:
         _refuse_foresight(settings)
     _note_warmup(trace, warmup)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,7 +19,7 @@ from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_
 from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
 from replay.limits import MAX_RUNS
-from replay.options import policy_options
+from replay.options import Number, policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
@@ -74,7 +73,7 @@ class Numbers(click.ParamType[list[Any]]):
 )
 @click.option(
     "--weeks",
-    type=click.FloatRange(0.01, 520),
+    type=Number(0.01, 520),
     help=f"Length of the piece that a run replays.  [default: {WEEKS:g}]",
 )
 @click.option(
@@ -162,8 +161,6 @@ def _asked(
     if sizes is None:
         if withdraw:
             raise UserError("--withdraw: give it together with --size")
-        if not isfinite(weeks or WEEKS):
-            raise UserError(f"--weeks {weeks}: write a number, like 2")
         length = (weeks or WEEKS) * WEEK
         return Pieces(queues or QUEUES, runs or RUNS, length, load_bounds(load or LOAD), seed)
     if strange:

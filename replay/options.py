@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
 
 from replay.run import DURATIONS, FORECASTS, Settings
 from replay.text import Seconds, parse_seconds
-from sia.limits import MAX_RESUME_COST, MAX_WINDOWS
+from sia.limits import LEAST_THRESHOLD, MAX_QUEUES, MAX_RESUME_COST, MAX_WINDOWS
 
 
 class Cost(Seconds):
@@ -23,6 +24,19 @@ class Cost(Seconds):
         if seconds > MAX_RESUME_COST:
             self.fail(f"{value}: going on costs at most {MAX_RESUME_COST:g} s", param, ctx)
         return seconds
+
+
+class Number(click.FloatRange):
+    """A number between two bounds; `nan` lies between none, and click lets it through."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse it, or fail as click wants."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value}: write a number, like {self.min or 1.5:g}", param, ctx)
+        return number
 
 
 class Labels(click.ParamType[list[str]]):
@@ -48,9 +62,9 @@ class Ascending(click.ParamType[tuple[float, ...]]):
 
     name = "times"
 
-    def __init__(self, most: int) -> None:
-        """Allow up to so many."""
-        self._most = most
+    def __init__(self, most: int, least: float = 0.0) -> None:
+        """Allow up to so many, the first of them at least `least` seconds."""
+        self._most, self._least = most, least
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -63,10 +77,13 @@ class Ascending(click.ParamType[tuple[float, ...]]):
         ascending = all(a < b for a, b in zip((0.0, *times), times, strict=False))
         if not ascending or len(times) > self._most:
             self.fail(f"{value}: name 1 to {self._most} times, ascending, above 0", param, ctx)
+        if times[0] < self._least:
+            self.fail(f"{value}: the first must be {self._least:g} s or more", param, ctx)
         return times
 
 
 WINDOWS = Ascending(MAX_WINDOWS)
+QUEUES = Ascending(MAX_QUEUES, LEAST_THRESHOLD)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

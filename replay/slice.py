@@ -38,6 +38,18 @@ def slice_trace(
     unknown = [name for name in pools if name not in known]
     if unknown:
         raise UserError(f"--pick: there is no pool {unknown[0]!r}; there are {some(sorted(known))}")
+    piece = _cut(trace, begin, end, pools)
+    if loads is None:
+        return piece, _as_they_are(table, begin, end, set(pools))
+    work = dict.fromkeys(pools, 0.0)
+    for arrival in piece.arrivals:
+        work[arrival.job.pool] += arrival.job.width * arrival.duration
+    scaled = {name: scaled_quota(work[name], loads[name], end - begin) for name in pools}
+    kept = [pool for pool in table.pools if pool.name in scaled]
+    return piece, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in kept])
+
+
+def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
     wanted = set(pools)
     arrivals = []
     dropped: Counter[str] = Counter()
@@ -56,26 +68,16 @@ def slice_trace(
         )
     extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
     notes = [f"second 0 of this piece is second {begin:,.0f} of the whole"]
-    piece = Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
-    kept = [pool for pool in table.pools if pool.name in wanted]
-    if loads is not None:
-        work = dict.fromkeys(pools, 0.0)
-        for arrival in arrivals:
-            work[arrival.job.pool] += arrival.job.width * arrival.duration
-        kept = [
-            Pool(
-                p.name,
-                scaled_quota(work[p.name], loads[p.name], end - begin),
-                p.group,
-                p.share,
-            )
-            for p in kept
-        ]
-        return piece, PoolTable(kept)
+    return Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
+
+
+def _as_they_are(table: PoolTable, begin: float, end: float, wanted: set[str]) -> PoolTable:
+    """These pools with the quotas that they have from `begin` to `end`."""
     steps = table.quotas()
     kept = [
         Pool(p.name, next(q for t, q in reversed(steps[p.name]) if t <= begin), p.group, p.share)
-        for p in kept
+        for p in table.pools
+        if p.name in wanted
     ]
     changes = [
         type(change)(change.time - begin, change.pool, change.quota)
@@ -87,4 +89,4 @@ def slice_trace(
         for (name, time), row in sorted(table.extras.items())  # of those before, the last holds
         if name in wanted and time < end
     }
-    return piece, PoolTable(kept, changes, table.columns, extras_of_pools)
+    return PoolTable(kept, changes, table.columns, extras_of_pools)

@@ -134,8 +134,7 @@ class _Line:
         self._others: SortedDict[int, JobState] = SortedDict()
         self._least = 0  # of the admitted
         self._flexible: SortedDict[int, JobState] = SortedDict()  # admitted, can change width
-        self._rigid = 0  # GPUs of the other admitted
-        self._kinds: Counter[tuple[int, int]] = Counter()  # widths of the flexible
+        self._kinds: Counter[tuple[int, int]] = Counter()  # least and most of the admitted
         self._news: dict[int, JobState] = {}  # admitted or dismissed since widths were last dealt
 
     def join(self, job: JobState) -> None:
@@ -175,7 +174,7 @@ class _Line:
             for sequence, job in self._news.items()
             if sequence not in self._flexible
         ]
-        return changes + self._dealt(share - self._rigid)
+        return changes + self._dealt(share)
 
     def _dealt(self, gpus: int) -> list[tuple[JobState, int]]:
         """The flexible jobs whose width changes: all have `level`, and the first ones one more."""
@@ -193,7 +192,7 @@ class _Line:
         return changes
 
     def _level(self, gpus: int) -> int:
-        """The highest width that all flexible jobs can have, within their own limits."""
+        """The highest width that all admitted jobs can have, within their own limits."""
         low, high = 0, max((most for _, most in self._kinds), default=0)
         while low < high:
             level = (low + high + 1) // 2
@@ -208,34 +207,28 @@ class _Line:
         self._admitted[job.sequence] = self._news[job.sequence] = job
         least, most = _least(job), _most(job)
         self._least += least
-        if least == most:
-            self._rigid += least
-        else:
+        self._kinds[least, most] += 1
+        if least < most:
             self._flexible[job.sequence] = job
-            self._kinds[least, most] += 1
 
     def _dismiss(self, job: JobState) -> None:
         del self._admitted[job.sequence]
         self._others[job.sequence] = self._news[job.sequence] = job
         least, most = _least(job), _most(job)
         self._least -= least
-        if least == most:
-            self._rigid -= least
-        else:
-            del self._flexible[job.sequence]
-            self._kinds[least, most] -= 1
-            if not self._kinds[least, most]:
-                del self._kinds[least, most]
+        self._kinds[least, most] -= 1
+        if not self._kinds[least, most]:
+            del self._kinds[least, most]
+        self._flexible.pop(job.sequence, None)
 
     def check(self, jobs: list[JobState]) -> None:
         assert sorted([*self._admitted, *self._others]) == sorted(job.sequence for job in jobs)
         assert self.demand == sum(map(_most, jobs))
         admitted = self._admitted.values()
         assert self._least == sum(map(_least, admitted))
-        assert self._rigid == sum(_least(job) for job in admitted if _least(job) == _most(job))
         flexible = [job for job in admitted if _least(job) < _most(job)]
         assert list(self._flexible.values()) == flexible
-        assert self._kinds == Counter((_least(job), _most(job)) for job in flexible)
+        assert self._kinds == Counter((_least(job), _most(job)) for job in admitted)
 
 
 def _least(job: JobState) -> int:
