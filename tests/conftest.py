@@ -1,4 +1,4 @@
-"""Where real logs and the external checker are, and what to do without them."""
+"""Where real logs and the external checker are, what to do without them; a shared folder."""
 
 import importlib.util
 import os
@@ -10,6 +10,12 @@ import pytest
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
 CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all examples of a property."""
+    return tmp_path_factory.mktemp("examples")
 
 
 @pytest.fixture(scope="session")

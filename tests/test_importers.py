@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from files import by_id, refusal, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from publishers import by_id, refusal, written
 
 from replay.errors import UserError
 from replay.importers import FORMATS, helios, philly
@@ -95,12 +95,6 @@ PHILLY_LOG = """\
                 "detail": [{"ip": "m1", "gpus": ["gpu7"]}]}],
   "submitted_time": "2017-10-10 00:00:00", "user": null}]
 """
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """One folder for all examples of a property."""
-    return tmp_path_factory.mktemp("examples")
 
 
 def helios_of(folder, rows, pools=None):
@@ -213,7 +207,7 @@ def test_a_bad_helios_row_is_refused_with_its_place_and_mend(tmp_path, column, c
     cells = dict(zip(names, GOOD_ROW.split(","), strict=True)) | {column: cell}
     rows = "0" + GOOD_ROW[1:] + "\n" + ",".join(cells.values()) + "\n"
     log = written(tmp_path, HELIOS_HEAD + rows)
-    text = refusal(log, lambda: helios.read(log, None))
+    text = refusal(helios.read, log, None)
     assert f": row 3, column {column}: " in text
     assert mend in text
 
@@ -232,7 +226,7 @@ def test_a_bad_helios_row_is_refused_with_its_place_and_mend(tmp_path, column, c
 )
 def test_a_file_that_is_no_helios_log_is_refused_in_one_line(tmp_path, text, says):
     log = written(tmp_path, text)
-    assert says in refusal(log, lambda: helios.read(log, None))
+    assert says in refusal(helios.read, log, None)
 
 
 def test_a_helios_log_without_a_job_that_ran_says_what_it_holds(tmp_path):
@@ -310,7 +304,7 @@ BAD_SIZES = {
 def test_a_bad_row_of_sizes_is_refused_with_its_place_and_mend(tmp_path, row, column, mend):
     log = written(tmp_path, HELIOS_HEAD + GOOD_ROW + "\n")
     sizes = written(tmp_path, HELIOS_POOLS + row + "\n", "sizes.csv")
-    text = refusal(sizes, lambda: helios.read(log, sizes))
+    text = refusal(helios.read, log, sizes, of=sizes)
     assert f": row 7, column {column}: " in text
     assert mend in text
 
@@ -519,7 +513,7 @@ BAD_PHILLY = {
 @pytest.mark.parametrize(("content", "says"), BAD_PHILLY.values(), ids=BAD_PHILLY)
 def test_a_bad_philly_log_is_refused_with_its_place_and_mend(tmp_path, content, says):
     log = written(tmp_path, content)
-    assert says in refusal(log, lambda: philly.read(log, None))
+    assert says in refusal(philly.read, log, None)
 
 
 @pytest.mark.parametrize("text", ["[]", '[{"vc": "a", "jobid": "b"}]'])
@@ -531,13 +525,13 @@ def test_a_philly_log_without_a_job_that_ran_is_refused_in_one_line(tmp_path, te
 def test_a_philly_log_takes_no_pools_file(tmp_path):
     log = written(tmp_path, PHILLY_LOG)
     pools = written(tmp_path, "pool,quota\n", "pools.csv")
-    assert "leave this file out" in refusal(pools, lambda: philly.read(log, pools))
+    assert "leave this file out" in refusal(philly.read, log, pools, of=pools)
 
 
 def test_a_philly_log_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(philly, "MAX_JSON", 1000)
     log = written(tmp_path, PHILLY_LOG)
-    assert "larger than 1000 bytes" in refusal(log, lambda: philly.read(log, None))
+    assert "larger than 1000 bytes" in refusal(philly.read, log, None)
 
 
 TIMES = st.one_of(
@@ -582,7 +576,7 @@ def test_every_philly_job_is_kept_with_its_run_time_or_counted(folder, entries):
 @pytest.mark.parametrize(("name", "says"), [("none", "no such file"), (".", "cannot be read")])
 def test_a_log_that_cannot_be_opened_is_refused_in_one_line(tmp_path, form, name, says):
     log = tmp_path / name
-    assert says in refusal(log, lambda: FORMATS[form](log, None))
+    assert says in refusal(FORMATS[form], log, None)
 
 
 @pytest.mark.parametrize(

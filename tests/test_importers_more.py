@@ -11,9 +11,9 @@ from math import ceil
 
 import pytest
 from click.testing import CliRunner
+from files import by_id, refusal, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from publishers import by_id, refusal, written
 
 from replay.errors import UserError
 from replay.importers import FORMATS, alibaba, google, swf
@@ -222,7 +222,7 @@ BAD_SWF = {
 @pytest.mark.parametrize(("row", "field", "mend"), BAD_SWF.values(), ids=BAD_SWF)
 def test_a_bad_swf_row_is_refused_with_its_place_and_mend(tmp_path, row, field, mend):
     log = written(tmp_path, SWF_HEAD + swf_row(99) + row + "\n")
-    text = refusal(log, lambda: swf.read(log, None))
+    text = refusal(swf.read, log, None)
     assert f": row 8, column {field}: " in text
     assert mend in text
 
@@ -415,12 +415,12 @@ def test_parts_that_are_missing_are_said(tmp_path):
 def test_a_part_that_is_there_twice_is_refused(tmp_path):
     written(tmp_path, SURE, "part-00000-of-00001.csv")
     twin = written(tmp_path, gzip.compress(SURE.encode()), "part-00000-of-00001.csv.gz")
-    assert "is the same part" in refusal(twin, lambda: google.read(tmp_path, None))
+    assert "is the same part" in refusal(google.read, tmp_path, None, of=twin)
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
     written(tmp_path, SURE, "job_events.csv")
-    assert "no part-*-of-*" in refusal(tmp_path, lambda: google.read(tmp_path, None))
+    assert "no part-*-of-*" in refusal(google.read, tmp_path, None)
 
 
 JOINED_HEAD = "job_id,submit_s,schedule_s,end_s,end_event,user,sched_class,logical_job_name\n"
@@ -477,7 +477,7 @@ BAD_GOOGLE = {
 def test_a_bad_google_event_is_refused_with_its_place_and_mend(tmp_path, row, column, mend):
     written(tmp_path, SURE, "part-00000-of-00002.csv")
     part = written(tmp_path, SURE + row + "\n", "part-00001-of-00002.csv")
-    text = refusal(part, lambda: google.read(tmp_path, None))
+    text = refusal(google.read, tmp_path, None, of=part)
     assert f": row 4, column {column}: " in text
     assert mend in text
 
@@ -496,7 +496,7 @@ BAD_JOINED = {
 @pytest.mark.parametrize(("row", "column", "mend"), BAD_JOINED.values(), ids=BAD_JOINED)
 def test_a_bad_joined_row_is_refused_with_its_place_and_mend(tmp_path, row, column, mend):
     log = written(tmp_path, JOINED_HEAD + JOINED + row + "\n")
-    text = refusal(log, lambda: google.read(log, None))
+    text = refusal(google.read, log, None)
     assert f": row 10, column {column}: " in text
     assert mend in text
 
@@ -516,26 +516,20 @@ def test_a_bad_joined_row_is_refused_with_its_place_and_mend(tmp_path, row, colu
 )
 def test_a_file_that_is_no_google_log_is_refused_in_one_line(tmp_path, text, says):
     log = written(tmp_path, text)
-    assert says in refusal(log, lambda: google.read(log, None))
+    assert says in refusal(google.read, log, None)
 
 
 def test_a_joined_log_among_the_parts_is_refused(tmp_path):
     part = written(tmp_path, JOINED_HEAD + JOINED, "part-00000-of-00001.csv")
-    assert "is missing" in refusal(part, lambda: google.read(tmp_path, None))
+    assert "is missing" in refusal(google.read, tmp_path, None, of=part)
 
 
 @pytest.mark.parametrize(("form", "word"), [("google", "Google's trace"), ("swf", "an SWF log")])
 def test_a_log_that_is_one_file_takes_no_second_one(tmp_path, form, word):
     second = written(tmp_path, "pool,quota\n", "pools.csv")
-    text = refusal(second, lambda: FORMATS[form](tmp_path / "log", second))
+    text = refusal(FORMATS[form], tmp_path / "log", second, of=second)
     assert word in text
     assert "leave this file out" in text
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """One folder for all examples of a property."""
-    return tmp_path_factory.mktemp("examples")
 
 
 LIVES = st.lists(
@@ -834,7 +828,7 @@ BAD_PAI_JOBS = {
 def test_a_bad_pai_job_is_refused_with_its_place_and_mend(tmp_path, row, column, mend):
     log = written(tmp_path, pai_job("a") + row + "\n")
     tasks = written(tmp_path, pai_task("a") + pai_task("b") + pai_task(""), "tasks.csv")
-    text = refusal(log, lambda: alibaba.read(log, tasks))
+    text = refusal(alibaba.read, log, tasks)
     assert f": row 2, column {column}: " in text
     assert mend in text
 
@@ -855,7 +849,7 @@ BAD_PAI_TASKS = {
 @pytest.mark.parametrize(("row", "column", "mend"), BAD_PAI_TASKS.values(), ids=BAD_PAI_TASKS)
 def test_a_bad_pai_task_is_refused_with_its_place_and_mend(tmp_path, row, column, mend):
     tasks = written(tmp_path, pai_task("a") + row.strip() + "\n", "tasks.csv")
-    text = refusal(tasks, lambda: alibaba.read(written(tmp_path, pai_job("a")), tasks))
+    text = refusal(alibaba.read, written(tmp_path, pai_job("a")), tasks, of=tasks)
     assert f": row 2, column {column}: " in text
     assert mend in text
 
@@ -863,15 +857,15 @@ def test_a_bad_pai_task_is_refused_with_its_place_and_mend(tmp_path, row, column
 def test_a_bad_table_of_groups_is_refused(tmp_path):
     log, tasks = written(tmp_path, pai_job("a")), written(tmp_path, pai_task("a"), "tasks.csv")
     groups = written(tmp_path, "inst-a,u,,group\n", "pai_group_tag_table.csv")
-    text = refusal(groups, lambda: alibaba.read(log, tasks))
+    text = refusal(alibaba.read, log, tasks, of=groups)
     assert ": row 1, column inst_id: the row has 4 cells" in text
 
 
 def test_a_pai_log_needs_its_task_table(tmp_path):
     log = written(tmp_path, pai_job("a"))
-    assert "give it as the second file" in refusal(log, lambda: alibaba.read(log, None))
+    assert "give it as the second file" in refusal(alibaba.read, log, None)
     tasks = tmp_path / "none"
-    assert "no such file" in refusal(tasks, lambda: alibaba.read(log, tasks))
+    assert "no such file" in refusal(alibaba.read, log, tasks, of=tasks)
 
 
 @pytest.mark.parametrize(
@@ -888,7 +882,7 @@ def test_a_pai_log_needs_its_task_table(tmp_path):
 def test_a_file_that_is_no_pai_log_is_refused_in_one_line(tmp_path, jobs, says):
     log = written(tmp_path, jobs)
     tasks = written(tmp_path, pai_task("a"), "tasks.csv")
-    assert says in refusal(log, lambda: alibaba.read(log, tasks))
+    assert says in refusal(alibaba.read, log, tasks)
 
 
 # From the command line to a canonical log

@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 
 import pytest
+from files import refusal, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.errors import UserError
 from replay.limits import MAX_LINE, MIN_DURATION
 from replay.output import write_pools, write_trace
 from replay.read import read_pools, read_trace
@@ -24,18 +24,6 @@ GOOD = "a,p,0,1,1\n"
 LAST = "z,p,9,1,1\n"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """One folder for all examples of a property."""
-    return tmp_path_factory.mktemp("examples")
-
-
-def written(folder, text, name="log.csv"):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
 def parquet(folder, select, name="log.parquet"):
     """A Parquet file with the rows of a query, written without the project's code."""
     path = folder / name
@@ -43,19 +31,6 @@ def parquet(folder, select, name="log.parquet"):
     with duckdb.connect() as database:
         database.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
     return path
-
-
-def refusal(read, path, **options):
-    """The one line that says what is wrong with a file: its name, the problem, the mend."""
-    with pytest.raises(UserError) as caught:
-        read(path, **options)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    problem, _, mend = text.removeprefix(f"{path}: ").rpartition("; ")
-    assert problem, f"no mend in: {text}"
-    assert mend
-    return text
 
 
 def ids(trace):

@@ -1,20 +1,24 @@
-"""Publishers' files for the importers' tests, and how a bad one is refused."""
+"""Files for the tests of what is read, and how a bad one is refused."""
 
 import pytest
 
 from replay.errors import UserError
 
 
-def written(folder, text, name="log"):
+def written(folder, text, name="log.csv"):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def refusal(path, read):
-    """The one line that says what is wrong with a file: its name, the problem, the mend."""
+def refusal(read, *files, of=None, **options):
+    """The one line that says what is wrong with a file: its name, the problem, the mend.
+
+    The file is the first of those that are read, if `of` does not name another.
+    """
+    path = files[0] if of is None else of
     with pytest.raises(UserError) as caught:
-        read()
+        read(*files, **options)
     text = str(caught.value)
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
