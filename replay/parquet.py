@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 from pathlib import Path
 from types import ModuleType
 
@@ -18,8 +16,5 @@ def duckdb_for(path: Path, doing: str) -> ModuleType:
         raise UserError(
             f"{path}: {doing} Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
         ) from None
-    # `sia` freezes what it holds when it ends; duckdb then takes its own types for leaked, and
-    # says so line by line. They form cycles, which the last search for garbage must be let find.
-    atexit.register(gc.unfreeze)
     module: ModuleType = duckdb
     return module

@@ -73,7 +73,6 @@ def main() -> None:
             sys.exit(1)
         click.echo(f"sia: cannot write the output ({error.strerror}); mend it and repeat", err=True)
         sys.exit(1)
-    gc.freeze()  # nor look at it once more while ending
     sys.exit(code if isinstance(code, int) else 0)
 
 
