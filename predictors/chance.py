@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from predictors.sliding import RECENT, SlidingMaximum
+from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job, Load
 
@@ -20,7 +21,7 @@ def draw(*question: object) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
-class RandomLoads:
+class RandomLoads(Loads):
     """WillJobsArrive by the flip of a coin for each pool and window, anew at every tick.
 
     When it says yes, TotalNewLoad is the sliding maximum, otherwise 0.
@@ -60,7 +61,7 @@ class RandomLoads:
         return changed
 
 
-class RandomRunTimes:
+class RandomRunTimes(RunTimes):
     """The upper end of a duration bin drawn by lot; the last bin's is twice the longest window."""
 
     def __init__(self, windows: Sequence[float], seed: int) -> None:
@@ -71,6 +72,3 @@ class RandomRunTimes:
     def run_time(self, job: Job) -> float:
         """The same answer for the same job."""
         return self._ends[draw(self._seed, "run time", job.id) % len(self._ends)]
-
-    def finished(self, job: Job, run_time: float) -> None:
-        """Nothing to learn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 
+from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
@@ -40,7 +41,7 @@ class _Recent:
         return self._by_length[int(n * QUANTILE)] if n >= ENOUGH else None
 
 
-class HistoryRunTimes:
+class HistoryRunTimes(RunTimes):
     """A high quantile of how long the last similar jobs ran; without any, the longest bin."""
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class HistoryRunTimes:
                 return estimate
         return UNKNOWN_RUN_TIME
 
-    def finished(self, job: Job, run_time: float) -> None:
+    def finished(self, now: float, job: Job, run_time: float) -> None:
         """Remember the run for every kind the job is of."""
         for kind in _kinds(job):
             recent = self._kinds.get(kind)

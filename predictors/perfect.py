@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sia.forecasts import Loads, RunTimes
 from sia.model import Job, Load
 
 
-class PerfectRunTimes:
+class PerfectRunTimes(RunTimes):
     """Every run time in advance."""
 
     def __init__(self, durations: dict[str, float]) -> None:
@@ -18,11 +19,8 @@ class PerfectRunTimes:
         """The true duration."""
         return self._durations[job.id]
 
-    def finished(self, job: Job, run_time: float) -> None:
-        """Nothing to learn."""
 
-
-class PerfectLoads:
+class PerfectLoads(Loads):
     """Every arrival in advance: GPUs asked for in (now, now + window], for each pool and window.
 
     O(windows) an arrival, whatever the number of pools and of calls.
@@ -35,9 +33,6 @@ class PerfectLoads:
         self._seen = [0] * len(windows)  # jobs before this one are in the window or past it
         self._passed = 0  # jobs before this one have arrived
         self._loads = {job.pool: [0] * len(windows) for job in jobs}
-
-    def submitted(self, now: float, job: Job) -> None:
-        """Known already."""
 
     def changes(self, now: float) -> list[Load]:
         """Loads of the pools whose arrivals entered or left a window since the last call."""

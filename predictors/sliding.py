@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from sia.forecasts import Loads
 from sia.limits import MAX_GROUP
 from sia.model import Job, Load
 
@@ -48,7 +49,7 @@ class _Peak:
         return peaks[0][1] if peaks else 0
 
 
-class SlidingMaximum:
+class SlidingMaximum(Loads):
     """TotalNewLoad as the sliding maximum alone: something is always thought to arrive.
 
     A window that is longer than what was observed so far is thought to bring more than any quota:

@@ -19,6 +19,7 @@ from sia.events import (
     JobFinished,
     JobSubmitted,
     PoolChanged,
+    RunTimesUpdated,
     TimePassed,
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
@@ -66,6 +67,7 @@ class Committer:
             PoolChanged: self._pool_changed,
             ForecastUpdated: self._forecast_updated,
             FutureRevealed: self._future_revealed,
+            RunTimesUpdated: self._run_times_updated,
             TimePassed: self._time_passed,
         }
 
@@ -284,6 +286,18 @@ class Committer:
 
     def _future_revealed(self, event: FutureRevealed) -> None:
         self._policy.revealed(event.jobs)
+
+    def _run_times_updated(self, event: RunTimesUpdated) -> None:
+        if not self._policy.needs.updates:
+            raise ValueError("this policy takes no new estimates")
+        for job_id, run_time in event.estimates:
+            job = self._state.jobs.get(job_id)
+            if job is None or job.stream is not None or not 0 <= run_time < inf:
+                raise ValueError(f"job {job_id}: no waiting job can get the estimate {run_time}")
+            self._policy.left(job)
+            job.run_time = run_time
+            self._policy.submitted(job)
+            self._state.dirty[job.pool] = None
 
     def _time_passed(self, event: TimePassed) -> None:
         """Only the decision pass that follows is wanted."""

@@ -1,7 +1,7 @@
 """Facts, in the past tense: all that the core is ever told. Times are seconds.
 
 At one instant ends come before changes of pools and forecasts, those before arrivals, and arrivals
-before cancellations: `RANK`. All are JSON, so every number is finite.
+before new estimates and cancellations: `RANK`. All are JSON, so every number is finite.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sia.model import FutureJob, Job, Load
+from sia.model import Estimate, FutureJob, Job, Load
 
 
 class JobFinished(Struct, frozen=True, gc=False, tag=True):
@@ -42,6 +42,13 @@ class ForecastUpdated(Struct, frozen=True, tag=True):
     loads: Sequence[Load]
 
 
+class RunTimesUpdated(Struct, frozen=True, tag=True):
+    """These waiting jobs are from now on thought to run for another time."""
+
+    time: float
+    estimates: Sequence[Estimate]
+
+
 class FutureRevealed(Struct, frozen=True, tag=True):
     """All jobs to come, with their virtual start times: for SIA-VC only (§5.1)."""
 
@@ -70,6 +77,7 @@ Event = (
     | ForecastUpdated
     | FutureRevealed
     | JobSubmitted
+    | RunTimesUpdated
     | TimePassed
 )
 
@@ -79,6 +87,7 @@ RANK: dict[type, int] = {
     ForecastUpdated: 2,
     FutureRevealed: 3,
     JobSubmitted: 4,
-    JobCancelled: 5,
-    TimePassed: 6,
+    RunTimesUpdated: 5,
+    JobCancelled: 6,
+    TimePassed: 7,
 }

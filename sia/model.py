@@ -88,6 +88,13 @@ class Load(NamedTuple):
     gpus: int
 
 
+class Estimate(NamedTuple):
+    """How long a waiting job is thought to run, in seconds."""
+
+    job_id: str
+    run_time: float
+
+
 class Options(Struct, frozen=True):
     """The operator's choices (§5.3). Windows are seconds, ascending."""
 

@@ -16,12 +16,12 @@ from sia.events import (
     JobFinished,
     JobSubmitted,
     PoolChanged,
+    RunTimesUpdated,
     TimePassed,
 )
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_IDLE_WAKES
 from sia.model import Job
-from sia.state import State
 
 
 class Arrival(NamedTuple):
@@ -60,7 +60,7 @@ def play(
     nothing is foreseen, without `followers` no job depends on another's end (an open loop). Jobs
     that can never start stay in the core's queues.
     """
-    world = _World(core.state, arrivals, run_times, loads, facts, running, followers)
+    world = _World(core, arrivals, run_times, loads, facts, running, followers)
     next_time, happen, step = world.next_time, world.happen, core.step
     idle_wakes = 0
     while (now := next_time()) < inf:
@@ -80,7 +80,7 @@ def play(
                 world.stopped = True
                 moved[decision.job_id] = None  # type: ignore[union-attr]
         for job_id in moved:
-            world.run(job_id)
+            world.run(now, job_id)
         if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
             idle_wakes += 1
             if idle_wakes > MAX_IDLE_WAKES:
@@ -94,7 +94,7 @@ class _World:
 
     def __init__(
         self,
-        state: State,
+        core: Core,
         arrivals: Sequence[Arrival],
         run_times: RunTimes | None,
         loads: Loads | None,
@@ -104,7 +104,8 @@ class _World:
     ) -> None:
         self.wake = inf
         self.stopped = False  # an attempt was, before its end: ends have to be looked at twice
-        self._jobs = state.jobs
+        self._jobs = core.state.jobs
+        self._updates = run_times if core.policy.needs.updates else None
         self._arrivals, self._facts = arrivals, facts
         self._run_times, self._loads, self._followers = run_times, loads, followers
         self._submits = [*(arrival.job.submit for arrival in arrivals), inf]
@@ -149,10 +150,15 @@ class _World:
         job = self._jobs.get(end[2])
         return job is not None and job.attempt == end[3] and job.stream is not None
 
-    def run(self, job_id: str) -> None:
+    def run(self, now: float, job_id: str) -> None:
         """Have a job that was started or resized end when its work is done."""
         job = self._jobs[job_id]
         if job.stream is not None:  # it may have been preempted in the same pass
+            if job.attempt == 1:
+                if self._run_times is not None:
+                    self._run_times.started(now, job.job)
+                if self._loads is not None:
+                    self._loads.started(now, job.job, job.run_time)
             self._starts += 1
             end = job.end(self._durations[job_id])
             heappush(self._ends, (end, self._starts, job_id, job.attempt))
@@ -175,6 +181,8 @@ class _World:
             self._submit(now, heappop(self._following)[2].job, events)
         if self._loads is not None and (updates := self._loads.changes(now)):
             events.append(ForecastUpdated(now, updates))
+        if self._updates is not None and (estimates := self._updates.changes(now)):
+            events.append(RunTimesUpdated(now, estimates))
         if self.wake == now:
             events.append(TimePassed(now))
             self.wake = inf
@@ -183,7 +191,9 @@ class _World:
     def _finish(self, now: float, job_id: str, events: list[Event]) -> None:
         events.append(JobFinished(now, job_id))
         if self._run_times is not None:
-            self._run_times.finished(self._jobs[job_id].job, self._durations[job_id])
+            self._run_times.finished(now, self._jobs[job_id].job, self._durations[job_id])
+        if self._loads is not None:
+            self._loads.finished(now, self._jobs[job_id].job)
         if self._followers is not None:
             for arrival in self._followers(now, job_id):
                 self._follow_ups += 1

@@ -199,7 +199,7 @@ def test_history_guesses_a_high_percentile_of_similar_jobs():
         assert history.run_time(job) == guess(ended, job), i
         if rng.random() < 0.8:
             ended.append((job, float(rng.choice([rng.randint(1, 9), rng.randint(10, 999)]))))
-            history.finished(*ended[-1])
+            history.finished(0.0, *ended[-1])
 
 
 def test_history_knows_nothing_of_the_first_jobs_and_then_prefers_the_same_name():
@@ -207,6 +207,6 @@ def test_history_knows_nothing_of_the_first_jobs_and_then_prefers_the_same_name(
     train, other = (Job(name, "a", 0.0, 1, "ann", name) for name in ("train", "other"))
     assert history.run_time(train) == UNKNOWN_RUN_TIME
     for job, seconds in [(train, 10.0)] * 5 + [(other, 99.0)] * 5:
-        history.finished(job, seconds)
+        history.finished(0.0, job, seconds)
     assert history.run_time(train) == 10.0
     assert history.run_time(Job("new", "a", 0.0, 1, "ann", "new")) == 99.0

@@ -18,6 +18,8 @@ class Needs(NamedTuple):
     """What a policy must be given to decide, and be able to do."""
 
     run_times: bool = False
+    updates: bool = False
+    """That estimates of waiting jobs may change: such a job leaves its queue and joins it again."""
     loads: bool = False
     future: bool = False
     preemption: bool = False
@@ -70,10 +72,10 @@ class Policy:
         state.dirty.update(dict.fromkeys(state.pools.values()))  # all is news to this policy
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its pool's queue: it is new, or was preempted."""
+        """A job joined its pool's queue: it is new, was preempted, or has another estimate."""
 
     def left(self, job: JobState) -> None:
-        """A job left its queue: it was started or cancelled."""
+        """A job left its queue: it was started or cancelled, or gets another estimate."""
 
     def finished(self, job: JobState) -> None:
         """A running job ended; its `stream` is still the one that it ran in."""

@@ -8,8 +8,8 @@ each group and window, and only pools that changed are looked at again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from math import ceil
 
 from sia.model import Stream
@@ -17,8 +17,29 @@ from sia.policies import Needs, Policy, Proposal, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
 
-Queue = dict[int, OrderedDict[int, JobState]]
-"""Waiting jobs of one duration bin: by width, then in order of arrival."""
+
+class _Queue:
+    """Waiting jobs of one pool, duration bin and width, by order of arrival.
+
+    They mostly join in that order, but for those whose estimate changes: a heap costs nothing then.
+    Who has left is dropped from it when it comes first.
+    """
+
+    __slots__ = ("_order", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, JobState] = {}
+        self._order: list[int] = []
+
+    def add(self, job: JobState) -> None:
+        self.jobs[job.sequence] = job
+        heappush(self._order, job.sequence)
+
+    def first(self) -> int:
+        order, jobs = self._order, self.jobs
+        while order[0] not in jobs:
+            heappop(order)
+        return order[0]
 
 
 ROUNDING = 1e-9
@@ -32,16 +53,16 @@ class _Group:
         self.lineup = Lineup(group)  # pools whose head is within quota
         self.reserved = [0] * windows
         self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: jobs waiting
-        self.queues: dict[PoolState, list[Queue]] = {
+        self.queues: dict[PoolState, list[dict[int, _Queue]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
-        }
+        }  # by bin and width
         self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
 
 
 class Sia(Policy):
     """Dedicated starts in order within quota, then spare starts on what nobody will need."""
 
-    needs = Needs(run_times=True, loads=True)
+    needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
 
     def attach(self, state: State) -> None:
@@ -68,8 +89,11 @@ class Sia(Policy):
         window = bisect_left(self._windows, job.run_time)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
-            queue = group.queues[job.pool][window].setdefault(job.width, OrderedDict())
-            queue[job.sequence] = job
+            queues = group.queues[job.pool][window]
+            queue = queues.get(job.width)
+            if queue is None:
+                queue = queues[job.width] = _Queue()
+            queue.add(job)
             group.waiting[job.pool] = group.waiting.get(job.pool, 0) + 1
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
 
@@ -78,10 +102,11 @@ class Sia(Policy):
         window = bisect_left(self._windows, job.run_time)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
-            queue = group.queues[job.pool][window]
-            del queue[job.width][job.sequence]
-            if not queue[job.width]:
-                del queue[job.width]
+            queues = group.queues[job.pool][window]
+            jobs = queues[job.width].jobs
+            del jobs[job.sequence]
+            if not jobs:
+                del queues[job.width]
             group.waiting[job.pool] -= 1
             if not group.waiting[job.pool]:
                 del group.waiting[job.pool]
@@ -145,12 +170,12 @@ class Sia(Policy):
         order: tuple[int, float, str] | None = None
         for pool in own.waiting:
             first = None
-            for queue in own.queues[pool][: window + 1]:
-                for width, jobs in queue.items():
+            for queues in own.queues[pool][: window + 1]:
+                for width, queue in queues.items():
                     if width <= usable:
-                        head = next(iter(jobs))
+                        head = queue.first()
                         if first is None or head < first:
-                            first, job = head, jobs[head]
+                            first, job = head, queue.jobs[head]
             if first is not None:
                 rank = (self._rank[pool], pool.ratio, pool.name)
                 if order is None or rank < order:
@@ -170,9 +195,9 @@ class Sia(Policy):
                 assert held == own.reserved[window], (group.name, window)
                 widths: dict[int, int] = {}
                 for queues in own.queues.values():
-                    for width, jobs in queues[window].items():
-                        widths[width] = widths.get(width, 0) + len(jobs)
+                    for width, queue in queues[window].items():
+                        widths[width] = widths.get(width, 0) + len(queue.jobs)
                 assert widths == own.widths[window], (group.name, window)
             for pool, queues in own.queues.items():
-                jobs_of = sum(len(jobs) for queue in queues for jobs in queue.values())
+                jobs_of = sum(len(q.jobs) for by_width in queues for q in by_width.values())
                 assert jobs_of == own.waiting.get(pool, 0), pool.name
