@@ -78,15 +78,15 @@ def test_swf_jobs_keep_the_clock_of_the_log_and_come_in_order(tmp_path):
     assert "second 0 is that of the log, Unix time 843480031 by its header" in trace.notes
 
 
-def test_swf_states_and_groups_are_kept_where_known(tmp_path):
+def test_swf_states_groups_and_waits_are_kept_where_known(tmp_path):
     trace, _ = swf_of(tmp_path, SWF_LOG + swf_row(10, status=-1))
-    assert trace.columns == ("state", "group")
+    assert trace.columns == ("state", "group", "wait")
     assert trace.extras == {
-        "1": ("1", "2"),
-        "6": ("1", ""),
-        "8": ("5", "2"),
-        "9": ("1", "2"),
-        "10": ("", "1"),
+        "1": ("1", "2", "10.0"),
+        "6": ("1", "", "5.0"),
+        "8": ("5", "2", "0.0"),
+        "9": ("1", "2", "0.0"),
+        "10": ("", "1", ""),
     }
 
 
@@ -263,7 +263,7 @@ def test_the_log_of_kth_is_read_whole(tmp_path, traces):
         row = rows[job.id]
         assert (job.submit, duration) == (float(row[1]), float(row[3]))
         assert (job.width, job.user, job.name) == (int(row[4]), row[11], "")
-        assert trace.extras[job.id] == (row[10], row[12])
+        assert trace.extras[job.id] == (row[10], row[12], repr(float(row[2])))
 
 
 # Google's events
@@ -300,8 +300,8 @@ def test_a_google_job_runs_from_its_schedule_to_its_end(tmp_path):
     assert trace.arrivals == [
         Arrival(Job("6251639646", "google", 604.046, 1, "hb/5+=", "logical="), 69.683001)
     ]
-    assert trace.columns == ("state", "sched_class")
-    assert trace.extras == {"6251639646": ("FINISH", "1")}
+    assert trace.columns == ("state", "sched_class", "wait")
+    assert trace.extras == {"6251639646": ("FINISH", "1", "1.261")}
     assert trace.notes == [
         "second 600 is 2011-05-01 19:00:00, local time of the cluster",
         "the width of every job is 1: the trace does not tell it",
@@ -334,7 +334,7 @@ def test_what_is_between_an_eviction_and_the_next_schedule_counts_and_is_said(tm
     assert by_id(trace)["6251639646"] == Arrival(
         Job("6251639646", "google", 700.0, 1, "u81", "n3591"), 60.0
     )
-    assert trace.extras["6251639646"] == ("KILL", "1")
+    assert trace.extras["6251639646"] == ("KILL", "1", "5.0")
     assert trace.notes[-1].startswith("1 job scheduled again")
     assert not any("again" in note for note in google_of(tmp_path, SURE).notes)
 
@@ -350,7 +350,7 @@ def test_a_row_that_leaves_the_user_out_takes_nothing_away(tmp_path):
     rows = event(700, G_SUBMIT) + event(701, G_SCHEDULE, user="", sched_class="", name="")
     trace = google_of(tmp_path, rows + event(702, G_FINISH, user="", sched_class="", name=""))
     assert (trace.arrivals[0].job.user, trace.arrivals[0].job.name) == ("u81", "n3591")
-    assert trace.extras["6251639646"] == ("FINISH", "1")
+    assert trace.extras["6251639646"] == ("FINISH", "1", "1.0")
 
 
 GOOGLE_DROPS = {
@@ -442,7 +442,10 @@ def test_joined_google_jobs_are_told_by_their_header(tmp_path):
         Arrival(Job("6486638013", "google", 601.5, 1, "u181", "n7585"), 2.25),
         Arrival(Job("6251639646", "google", 604.046, 1, "u81", "n3591"), 69.683),
     ]
-    assert trace.extras == {"6251639646": ("FINISH", "1"), "6486638013": ("FAIL", "1")}
+    assert trace.extras == {
+        "6251639646": ("FINISH", "1", "1.261"),
+        "6486638013": ("FAIL", "1", "1.0"),
+    }
     assert trace.dropped == Counter(
         {
             "from before the trace": 2,
@@ -458,7 +461,7 @@ def test_joined_google_columns_may_stand_in_another_order(tmp_path):
     text = "end_s,job_id,submit_s,user,schedule_s,end_event,logical_job_name,sched_class\n"
     trace = google_of(tmp_path, text + "674.5,1,604,u81,605,KILL,n1,2\n")
     assert trace.arrivals == [Arrival(Job("1", "google", 604.0, 1, "u81", "n1"), 69.5)]
-    assert trace.extras == {"1": ("KILL", "2")}
+    assert trace.extras == {"1": ("KILL", "2", "1.0")}
 
 
 BAD_GOOGLE = {
@@ -581,7 +584,7 @@ def test_the_jobs_of_google_are_read_whole(traces):
         {"from before the trace": 3_986, "ran for 0 seconds": 895, "without an end": 1_658}
     )
     assert len(trace.arrivals) + trace.dropped.total() == 672_074
-    states = Counter(state for state, _ in trace.extras.values())
+    states = Counter(state for state, _, _ in trace.extras.values())
     assert states == Counter(FINISH=385_503, KILL=269_938, FAIL=10_058, EVICT=20, LOST=16)
     kept = by_id(trace)
     with gzip.open(log, "rt", newline="") as file:
@@ -592,7 +595,9 @@ def test_the_jobs_of_google_are_read_whole(traces):
                 assert (job.submit, duration) == (float(row["submit_s"]), float(ran))
                 assert (job.pool, job.width) == ("google", 1)
                 assert (job.user, job.name) == (row["user"], row["logical_job_name"])
-                assert trace.extras[job.id] == (row["end_event"], row["sched_class"])
+                waited = float(Fraction(row["schedule_s"]) - Fraction(row["submit_s"]))
+                told = (row["end_event"], row["sched_class"], repr(waited))
+                assert trace.extras[job.id] == told
 
 
 # Alibaba PAI

@@ -8,7 +8,7 @@ folder of all.
 A job is submitted at its first SUBMIT and runs from its first SCHEDULE to its last end, an EVICT,
 FAIL, FINISH, KILL or LOST. What is between, when it was evicted or failed and was scheduled again,
 counts as run time: the table tells nothing of the tasks that a job is made of, some of which may
-have gone on.
+have gone on. The seconds before its first SCHEDULE are kept as `wait`.
 
 The same jobs joined, a row a job in seconds, are read as well, told by their header:
 job_id,submit_s,schedule_s,end_s,end_event,user,sched_class,logical_job_name.
@@ -69,7 +69,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """Jobs that ran inside the trace, by its own clock. Pool sizes are not in it."""
     if pools is not None:
         raise UserError(f"{pools}: Google's trace has no file of pools; leave this file out")
-    kept = Kept(log, "job_id", "state", "sched_class")
+    kept = Kept(log, "job_id", "state", "sched_class", "wait")
     kept.notes.append("second 600 is 2011-05-01 19:00:00, local time of the cluster")
     kept.notes.append("the width of every job is 1: the trace does not tell it")
     events = _Events()
@@ -154,7 +154,9 @@ class _Story(Struct, gc=False):
         else:
             job = Job(self.id, POOL, self.submit, 1, self.user, self.name)
             # To the microsecond, as the times are: their difference in floats is not.
-            return kept.add(job, round(self.end - self.start, 6), self.state, self.sched_class)
+            wait = round(self.start - self.submit, 6)
+            told = (self.state, self.sched_class, repr(wait) if wait >= 0 else "")
+            return kept.add(job, round(self.end - self.start, 6), *told)
         return False
 
 

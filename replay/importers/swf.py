@@ -64,7 +64,7 @@ class _Log:
     """What has been read of a log so far."""
 
     def __init__(self, log: Path) -> None:
-        self._kept = Kept(log, "job number", "state", "group")
+        self._kept = Kept(log, "job number", "state", "group", "wait")
         self._header: dict[str, str] = {}
         self._whole_job = ""
         self._requested = 0
@@ -101,7 +101,9 @@ class _Log:
             kind, pool = _pool(cells)
             user, name = _label(cells, "user"), _label(cells, "executable")
             job = Job(job_id, pool, submit, width, user, name)
-            if self._kept.add(job, duration, status, _label(cells, "group")):
+            wait = _seconds(cells, "wait time")
+            told = (status, _label(cells, "group"), "" if wait is None else repr(wait))
+            if self._kept.add(job, duration, *told):
                 self._requested += not got
                 self._pools.setdefault(kind, Counter())[pool] += 1
 
