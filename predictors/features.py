@@ -1,0 +1,276 @@
+"""What arrivals are foreseen from (§5.4.1, Table 9), kept up to date for all pools at once.
+
+Time goes by in ticks. What happens in (tick - 1, tick] is counted into that tick, and a feature is
+the difference of two counts, or the state at a tick: a question costs the same whatever happened.
+What happens at a tick's instant after it was asked about, like a start decided on then, counts into
+the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from math import ceil, inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sia.limits import TICK, UNKNOWN_RUN_TIME
+from sia.model import Job
+
+Floats = NDArray[np.float32]
+Counts = NDArray[np.int32]
+
+HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
+
+REACHES = (1, 10, 100)
+"""Windows that Table 9 looks back on at once."""
+
+SHORT = (1, 3, 12)
+"""Ticks looked back on whatever the window: 5 minutes, a quarter of an hour, an hour."""
+
+HALF_LIVES = (900.0, 3600.0, 14400.0, DAY, WEEK)
+"""Seconds after which an arrival counts half in a rate: from a burst's length to a week."""
+
+PAUSES = 128
+"""Times without arrivals remembered of each pool: some days of a busy one, months of a quiet one,
+and few enough to compare all of them at every tick."""
+
+# Rows of a pool's state. The first `REMEMBERED` are kept for every tick, the others as of now.
+ARRIVED, FINISHED, ASKED, BUSY, STARTED, STARTED_GPUS, FINISHED_GPUS, LAST, LAST_END = range(9)
+REMEMBERED = 4
+RATES = 9
+GPU_RATES = RATES + len(HALF_LIVES)
+DUE = GPU_RATES + len(HALF_LIVES)
+
+
+class _Span(NamedTuple):
+    """What a count grew by between two times, both in seconds back from now."""
+
+    name: str
+    row: int
+    since: float
+    until: float = 0.0
+
+
+def _table_9(k: float) -> list[_Span]:
+    """What a window of k seconds looks back on, in Table 9; every span ends by now."""
+    periodic = [
+        _Span(f"new in (-{x}{unit}, -{x}{unit}+k]", ARRIVED, x * p, max(0.0, x * p - k))
+        for unit, p in (("h", HOUR), ("d", DAY))
+        for x in (1, 2, 3)
+    ]
+    arrivals = [_Span(f"new in [-{x}k, 0]", ARRIVED, x * k) for x in REACHES]
+    completions = [_Span(f"finished in [-{x}k, 0]", FINISHED, x * k) for x in REACHES]
+    return [*periodic, *arrivals, *completions]
+
+
+FUTURE = ("will finish in [0, k]", "will finish after k")
+
+
+def _more(k: float, tick: float) -> list[_Span]:
+    """Spans of our own."""
+    return [
+        *(_Span(f"new in [-{x}k, 0]", ARRIVED, x * k) for x in (3, 30)),
+        *(_Span(f"GPUs in [-{x}k, 0]", ASKED, x * k) for x in REACHES),
+        *(_Span(f"busy ticks in [-{x}k, 0]", BUSY, x * k) for x in REACHES[1:]),
+        *(_Span(f"new in {x} ticks", ARRIVED, x * tick) for x in SHORT),
+        *(_Span(f"finished in {x} ticks", FINISHED, x * tick) for x in SHORT),
+        *(_Span(f"busy ticks in {x / HOUR:g}h", BUSY, x) for x in (6 * HOUR, DAY, WEEK)),
+        _Span("new in (-1w, -1w+k]", ARRIVED, WEEK, max(0.0, WEEK - k)),
+    ]
+
+
+PAUSE = "pauses like this that ended within k"
+
+NOW = (
+    *("running", "waiting", "running GPUs", "waiting GPUs"),
+    *("ticks since an arrival", "ticks since an end"),
+    *(f"arrivals, half-life {life / HOUR:g}h" for life in HALF_LIVES),
+    *(f"GPUs, half-life {life / HOUR:g}h" for life in HALF_LIVES),
+    *(f"arrivals in all pools, half-life {life / HOUR:g}h" for life in HALF_LIVES),
+    "ticks since an arrival in any pool",
+)
+"""Features that are the same for every window."""
+
+
+_FIRST = [span.name for span in _table_9(1.0)]
+_OWN = [span.name for span in _more(1.0, 1.0)]
+
+NAMES = (*_FIRST, *FUTURE, *_OWN, PAUSE, *NOW)
+"""All features in order; k stands for the window."""
+
+GROUPS = {
+    "periodic": 6,
+    "recent arrivals": 9,
+    "recent completions": 12,
+    "future completions": 14,
+    "more": len(NAMES),
+}
+"""Sets of features, nested as in Table 23: by the name of what each adds to the one before, the
+number of `NAMES` it has. The last is our own, the others make up Table 9."""
+
+_SPANS = [*range(len(_FIRST)), *range(len(_FIRST) + 2, len(_FIRST) + 2 + len(_OWN))]
+"""Where the spans are among `NAMES`."""
+
+
+class Features:
+    """The features of every pool and window at a tick: O(pools · windows · features).
+
+    It remembers 16 bytes for each pool and tick, as far back as 100 of the longest windows.
+    """
+
+    def __init__(
+        self, pools: Sequence[str], windows: Sequence[float], start: float, tick: float = TICK
+    ) -> None:
+        """Begin to observe at `start`. It, the windows and the tick are in seconds."""
+        self._pool = {pool: i for i, pool in enumerate(pools)}
+        self._tick = tick
+        self._lengths = np.array([ceil(window / tick) for window in windows])
+        self._plan(windows)
+        self._first = self._open = ceil(start / tick)
+        self._past = np.zeros((int(self._since.max()) + 2, REMEMBERED, len(pools)), np.int32)
+        self._state = np.zeros((DUE + len(windows), len(pools)))
+        self._state[[LAST, LAST_END]] = self._first - 1
+        self._closed = self._state.copy()
+        self._fade = np.tile([0.5 ** (tick / life) for life in HALF_LIVES], 2)[:, None]
+        self._pauses = np.zeros((len(pools), PAUSES), np.int32)
+        self._paused = np.zeros(len(pools), np.int64)
+        self._ends: dict[str, float] = {}  # the tick by which each running job is thought to end
+        self._due: list[tuple[float, int, int, int]] = []  # tick, window, pool, change
+
+    def _plan(self, windows: Sequence[float]) -> None:
+        """Say in ticks what each span looks back on: (windows, spans)."""
+        spans = [_table_9(k) + _more(k, self._tick) for k in windows]
+        self._rows = np.array([span.row for span in spans[0]])
+        self._since = np.array([[ceil(span.since / self._tick) for span in row] for row in spans])
+        self._until = np.array([[ceil(span.until / self._tick) for span in row] for row in spans])
+
+    def submitted(self, now: float, job: Job) -> None:
+        """Count an arrival."""
+        of = self._state_of(now, job)
+        of[ARRIVED] += 1
+        of[ASKED] += job.width
+        of[RATES:GPU_RATES] += 1
+        of[GPU_RATES:DUE] += job.width
+
+    def started(self, now: float, job: Job, run_time: float) -> None:
+        """Count a start; the job is thought to run so many seconds from now on."""
+        of = self._state_of(now, job)
+        of[STARTED] += 1
+        of[STARTED_GPUS] += job.width
+        known = run_time < UNKNOWN_RUN_TIME
+        end = self._ends[job.id] = ceil((now + run_time) / self._tick) if known else inf
+        self._expect(end, self._pool[job.pool], 1)
+
+    def finished(self, now: float, job: Job) -> None:
+        """Count an end."""
+        of = self._state_of(now, job)
+        of[FINISHED] += 1
+        of[FINISHED_GPUS] += job.width
+        self._expect(self._ends.pop(job.id, inf), self._pool[job.pool], -1)
+
+    def _state_of(self, now: float, job: Job) -> NDArray[np.float64]:
+        """A pool's state, open for what happens now."""
+        self._open_tick(ceil(now / self._tick))
+        return self._state[:, self._pool[job.pool]]
+
+    def _expect(self, end: float, pool: int, change: int) -> None:
+        """Count a job among those about to end, from when its end is within a window.
+
+        A job that outlives its estimate stays among them. What an end takes back is what the start
+        has added or will add.
+        """
+        for window, length in enumerate(self._lengths):
+            if end - length <= self._open:
+                self._state[DUE + window, pool] += change
+            elif end < inf:
+                heappush(self._due, (end - int(length), window, pool, change))
+
+    def _open_tick(self, tick: int) -> None:
+        """Close all ticks before this one."""
+        if tick - self._open > len(self._past):
+            self._close()
+            self._past[:] = self._state[:REMEMBERED]
+            self._state[RATES:DUE] *= self._fade ** (tick - 1 - self._open)
+            self._open = tick - 1
+        while self._open < tick:
+            self._close()
+
+    def _close(self) -> None:
+        state, before = self._state, self._closed
+        arrived = np.flatnonzero(state[ARRIVED] > before[ARRIVED])
+        if len(arrived):
+            self._note_pauses(arrived)
+            state[BUSY, arrived] += 1
+            state[LAST, arrived] = self._open
+        state[LAST_END, state[FINISHED] > before[FINISHED]] = self._open
+        self._closed = state.copy()
+        self._past[self._open % len(self._past)] = state[:REMEMBERED]
+        state[RATES:DUE] *= self._fade
+        self._open += 1
+        while self._due and self._due[0][0] <= self._open:
+            _, window, pool, change = heappop(self._due)
+            state[DUE + window, pool] += change
+
+    def _note_pauses(self, arrived: NDArray[np.int64]) -> None:
+        """Remember how many ticks went by between the last two with arrivals."""
+        again = arrived[self._state[LAST, arrived] >= self._first]
+        pause = self._open - self._state[LAST, again]
+        self._pauses[again, self._paused[again] % PAUSES] = np.minimum(pause, 2**30)
+        self._paused[again] += 1
+
+    def at(self, now: float) -> Floats:
+        """Features at the newest tick up to `now`: (pools, windows, `NAMES`).
+
+        What was told of later instants does not go in, so that a late question gets the answer of
+        that tick. Ticks before the one that was last told of can no longer be asked about.
+        """
+        tick = int(now // self._tick)
+        self._open_tick(tick + 1)
+        assert self._open == tick + 1, "asked about a tick long past"
+        out = np.empty((len(self._pool), len(self._lengths), len(NAMES)), np.float32)
+        out[:, :, _SPANS] = self._grown(tick).transpose(2, 0, 1)
+        due, future = self._closed[DUE:].T, len(_FIRST)
+        out[:, :, future] = due
+        out[:, :, future + 1] = (self._closed[STARTED] - self._closed[FINISHED])[:, None] - due
+        out[:, :, -len(NOW) - 1] = self._ended(tick)
+        out[:, :, -len(NOW) :] = self._now(tick).T[:, None]
+        return out
+
+    def _grown(self, tick: int) -> Counts:
+        """What the counts grew by: (windows, spans, pools)."""
+        begin = self._first - 1
+        since, until = (np.maximum(tick - back, begin) for back in (self._since, self._until))
+        size = len(self._past)
+        grown: Counts = self._past[until % size, self._rows] - self._past[since % size, self._rows]
+        return grown
+
+    def _ended(self, tick: int) -> Floats:
+        """Of the pauses longer than this one so far, the share that ended within each window.
+
+        One of each kind is added as half a pause: 0.5 where nothing is known. (pools, windows)
+        """
+        age = (tick - self._closed[LAST])[:, None]
+        longer = (self._pauses > age).sum(axis=1)[:, None]
+        still = np.stack(
+            [(self._pauses > age + length).sum(axis=1) for length in self._lengths], axis=1
+        )
+        share: Floats = ((longer - still + 0.5) / (longer + 1)).astype(np.float32)
+        return share
+
+    def _now(self, tick: int) -> NDArray[np.float64]:
+        """The features of `NOW`: (names, pools)."""
+        s = self._closed
+        everywhere = [*s[RATES:GPU_RATES].sum(axis=1), tick - s[LAST].max(initial=self._first - 1)]
+        return np.stack([
+            s[STARTED] - s[FINISHED],
+            s[ARRIVED] - s[STARTED],
+            s[STARTED_GPUS] - s[FINISHED_GPUS],
+            s[ASKED] - s[STARTED_GPUS],
+            tick - s[LAST],
+            tick - s[LAST_END],
+            *s[RATES:DUE],
+            *np.broadcast_to(np.array(everywhere)[:, None], (len(everywhere), s.shape[1])),
+        ])  # fmt: skip

@@ -1,0 +1,320 @@
+"""Forecasts of arrivals learned from a job log, and the folders their models are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.util import find_spec
+from math import ceil, inf
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from predictors.features import NAMES, Features, Floats
+from predictors.history import HistoryRunTimes
+from predictors.model import FORMAT, QUANTILES, Manifest, Model, booster, digest
+from predictors.training import Judged, Rows, TooShortError, judge, train
+from replay.errors import UserError
+from replay.limits import MAX_HOURS, MAX_TIME
+from replay.output import whole_folder, write_json
+from replay.text import DAY, HOUR, as_typed
+from replay.trace import PoolTable, Trace, playable
+from sia import Core, Pool
+from sia.forecasts import Loads
+from sia.limits import MAX_QUOTA, MAX_WINDOWS, TICK, WINDOWS
+from sia.model import Job, Load
+from sia.playout import play
+from sia.policies.fcfs import Fcfs
+
+MAX_OBSERVED = 600_000
+"""Ticks times pools observed of one log: 400 MB of features. Philly's 410,000 all fit; of a larger
+log every second tick is taken, or every third, as many as fit."""
+
+MAX_FILE = 2**25
+"""Bytes of one file of a model: the trees of one window have a sixtieth of it."""
+
+MANIFEST = "manifest.json"
+
+
+def require_xgboost() -> None:
+    """Raise UserError where xgboost, an extra, is not installed."""
+    if find_spec("xgboost") is None:
+        raise UserError(
+            "learned forecasts need xgboost, which is not installed; install it with:"
+            " pip install 'sia-scheduler[learn]'"
+        )
+
+
+def train_on(
+    trace: Trace,
+    table: PoolTable | None,
+    *,
+    until: float = inf,
+    windows: Sequence[float] = WINDOWS,
+    name: str = "the log",
+) -> Model:
+    """Learn from all that was submitted by `until` (seconds); for `table` see `observe`.
+
+    Raises UserError where the log is too short, or xgboost is not installed.
+    """
+    rows = observe(trace, table, until=until, windows=windows, name=name)
+    return learn(rows, until=rows.end, trace_sha256=checksum(trace, rows.end), name=name)
+
+
+def learn(
+    rows: Rows, *, until: float, trace_sha256: str, since: float = -inf, name: str = "the log"
+) -> Model:
+    """Learn from rows. Raises UserError where there are too few, or xgboost is not installed."""
+    require_xgboost()
+    try:
+        return train(rows, until=until, trace_sha256=trace_sha256, since=since)
+    except TooShortError as error:
+        raise UserError(
+            f"{name}: is too short to learn what arrives within {as_typed(error.window)}; give a"
+            f" longer span, ten times as long at least, or shorter --windows"
+        ) from None
+
+
+def observe(
+    trace: Trace,
+    table: PoolTable | None,
+    *,
+    until: float = inf,
+    windows: Sequence[float] = WINDOWS,
+    name: str = "the log",
+) -> Rows:
+    """What an online forecast would have seen at every tick, and what then came.
+
+    The log is replayed first come, first served in the pools of `table`; without one every job
+    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
+    where no job is left, or the log is too long.
+    """
+    every = trace.arrivals if table is None else playable(trace, table).arrivals
+    arrivals = [arrival for arrival in every if arrival.job.submit <= until]
+    if not arrivals:
+        raise UserError(f"{name}: has no jobs to learn from; give a log that has, or a later time")
+    pools = _roomy(trace) if table is None else table.pools
+    start, last = arrivals[0].job.submit, arrivals[-1].job.submit
+    if last - start > MAX_HOURS * HOUR:
+        raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
+    observer = _Observer([pool.name for pool in pools], windows, start, last)
+    facts = [] if table is None else table.changes
+    core, run_times = Core(pools, Fcfs()), HistoryRunTimes()
+    for instant in play(core, arrivals, run_times=run_times, loads=observer, facts=facts):
+        if instant.now >= last:
+            break
+    return observer.rows([arrival.job for arrival in arrivals], min(until, every[-1].job.submit))
+
+
+def _roomy(trace: Trace) -> list[Pool]:
+    """A pool of its own for each that is named, in which no job waits."""
+    names = dict.fromkeys(arrival.job.pool for arrival in trace.arrivals)
+    return [Pool(pool, MAX_QUOTA, share=False) for pool in names]
+
+
+class _Observer(Loads):
+    """Looks at the features of every tick, as an online forecast does; foresees nothing."""
+
+    def __init__(
+        self, pools: Sequence[str], windows: Sequence[float], start: float, last: float
+    ) -> None:
+        self._pools, self._windows = pools, tuple(windows)
+        self._features = Features(pools, windows, start)
+        first, ticks = ceil(start / TICK), int((last - start) // TICK) + 1
+        self._every = max(1, ceil(ticks * len(pools) / MAX_OBSERVED))
+        self._tick = first
+        self._times: list[float] = []
+        self._seen: list[Floats] = []
+
+    def submitted(self, now: float, job: Job) -> None:
+        self._look_before(now)
+        self._features.submitted(now, job)
+
+    def started(self, now: float, job: Job, run_time: float) -> None:
+        self._look_before(now)
+        self._features.started(now, job, run_time)
+
+    def finished(self, now: float, job: Job) -> None:
+        self._look_before(now)
+        self._features.finished(now, job)
+
+    def changes(self, now: float) -> Sequence[Load]:
+        self._look_before(now)
+        if self._tick * TICK == now:
+            self._look()
+        return ()
+
+    def _look_before(self, now: float) -> None:
+        while self._tick * TICK < now:
+            self._look()
+
+    def _look(self) -> None:
+        self._times.append(self._tick * TICK)
+        self._seen.append(self._features.at(self._times[-1]))
+        self._tick += self._every
+
+    def rows(self, jobs: Sequence[Job], end: float) -> Rows:
+        times = np.array(self._times)
+        shape = (len(times), len(self._pools), len(self._windows))
+        counts, gpus = np.zeros(shape, np.int32), np.zeros(shape, np.int64)
+        for i, pool in enumerate(self._pools):
+            own = [job for job in jobs if job.pool == pool]
+            submits = np.array([job.submit for job in own])
+            asked = np.concatenate([[0], np.cumsum([job.width for job in own], dtype=np.int64)])
+            after = np.searchsorted(submits, times, "right")
+            for window, length in enumerate(self._windows):
+                by = np.searchsorted(submits, times + length, "right")
+                counts[:, i, window] = by - after
+                gpus[:, i, window] = asked[by] - asked[after]
+        seen = np.stack(self._seen)
+        self._seen.clear()
+        return Rows(times, seen, counts, gpus, end, self._windows, TICK)
+
+
+def checksum(trace: Trace, until: float = inf) -> str:
+    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds)."""
+    found = sha256()
+    for job, seconds in trace.arrivals:
+        if job.submit <= until:
+            row = (job.pool, job.submit, job.width, seconds, job.user, job.name)
+            found.update(repr(row).encode(errors="surrogatepass"))
+    return found.hexdigest()
+
+
+def write_model(folder: Path, model: Model, inputs: Sequence[Path] = ()) -> None:
+    """Write `manifest.json` and the trees, all or none. Raises UserError where that cannot be."""
+    files = _files(model.manifest)
+    with whole_folder(folder, inputs, planned=[MANIFEST, *files]) as new:
+        write_json(new / MANIFEST, model.manifest)
+        for name, trees in zip(files, [*model.arrivals, *model.loads], strict=True):
+            (new / name).write_bytes(trees)
+
+
+def _files(manifest: Manifest) -> list[str]:
+    windows = [as_typed(window) for window in manifest.windows]
+    return [f"{what}-{window}.ubj" for what in ("arrivals", "load") for window in windows]
+
+
+def read_model(folder: Path, windows: Sequence[float] | None = None) -> Model:
+    """Read what `write_model` wrote; with `windows` (seconds), only a model of those.
+
+    Raises UserError where a file is missing, corrupt, too large or not the one of the manifest,
+    where the model is of other windows or features or of a newer format, and where xgboost is not
+    installed.
+    """
+    require_xgboost()
+    path = folder / MANIFEST
+    manifest = _read_manifest(path)
+    if windows is not None and tuple(windows) != manifest.windows:
+        theirs, ours = (", ".join(map(as_typed, of)) for of in (manifest.windows, windows))
+        raise UserError(f"{path}: is of windows {theirs}, not {ours}; train one with these windows")
+    digests = [of.arrivals_sha256 for of in manifest.learned]
+    digests += [of.loads_sha256 for of in manifest.learned]
+    trees = [
+        _read_trees(folder / name, expected, len(manifest.features))
+        for name, expected in zip(_files(manifest), digests, strict=True)
+    ]
+    half = len(manifest.windows)
+    return Model(manifest, trees[:half], trees[half:])
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def _read_manifest(path: Path) -> Manifest:
+    content = _read(path)
+    again = "train the model again"
+    try:
+        found = msgspec.json.decode(content, type=_Format).format
+        if found > FORMAT:
+            raise UserError(
+                f"{path}: is of format {found}, newer than {FORMAT}; use a newer sia, or {again}"
+            )
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is no manifest of a model ({error}); {again}") from None
+    if not _consistent(manifest):
+        raise UserError(f"{path}: is of other features, quantiles or windows; {again}")
+    return manifest
+
+
+def _consistent(manifest: Manifest) -> bool:
+    """Whether this version knows such windows, and has the same features and quantiles."""
+    windows = manifest.windows
+    return (
+        0 < len(windows) == len(manifest.learned) <= MAX_WINDOWS
+        and all(0 < window < MAX_TIME for window in windows)
+        and list(windows) == sorted(set(windows))
+        and manifest.tick == TICK
+        and manifest.features == NAMES
+        and manifest.quantiles == QUANTILES
+        and all(len(of.covered) == len(QUANTILES) for of in manifest.learned)
+    )
+
+
+def _read_trees(path: Path, expected: str, features: int) -> bytes:
+    from xgboost.core import XGBoostError  # noqa: PLC0415  an extra
+
+    trees = _read(path)
+    if digest(trees) != expected:
+        raise UserError(f"{path}: is not the file of the manifest; train the model again")
+    try:
+        known = booster(trees).num_features()
+    except (XGBoostError, ValueError):
+        known = -1
+    if known != features:
+        raise UserError(f"{path}: has no trees of these features; train the model again")
+    return trees
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); give --forecast a folder that sia forecast"
+            " train wrote"
+        ) from None
+    if len(content) > MAX_FILE:
+        raise UserError(f"{path}: is larger than {MAX_FILE:,} bytes; train the model again")
+    return content
+
+
+class Comparison(NamedTuple):
+    """A new model beside an old one, by window, on days that neither of them learned from."""
+
+    new: Model
+    of_new: list[Judged]
+    of_old: list[Judged]
+
+    @property
+    def better(self) -> bool:
+        """Whether the new model foretells arrivals better on average, and load no worse."""
+        f = [fmean(of.scores.f for of in judged) for judged in (self.of_new, self.of_old)]
+        loss = [fmean(of.pinball for of in judged) for judged in (self.of_new, self.of_old)]
+        return f[0] > f[1] and loss[0] <= loss[1]
+
+
+def compare(
+    rows: Rows, old: Model, *, days: float, trace_sha256: str, since: float = -inf
+) -> Comparison:
+    """Learn anew from all but the newest days, and judge both models on those.
+
+    Raises UserError where the old model is of other windows or features, and where the old model
+    has learned from those days itself or the log is too short.
+    """
+    held_from = rows.end - days * DAY
+    if old.manifest.windows != rows.windows or old.manifest.features != NAMES:
+        raise UserError("--compare: the old model is of other windows or features; leave it out")
+    if old.manifest.until > held_from:
+        raise UserError(
+            f"--compare: the old model has learned from the newest {days:g} days itself; give fewer"
+            " days, or a longer log"
+        )
+    new = learn(rows, until=held_from, trace_sha256=trace_sha256, since=since)
+    return Comparison(new, judge(new, rows, held_from), judge(old, rows, held_from))
