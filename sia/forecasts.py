@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sia.model import Estimate, Job, Load
+from sia.model import Estimate, Job, Load, Stream
 
 
 class RunTimes:
@@ -21,8 +21,8 @@ class RunTimes:
         """The estimate at submission; SIA looks only at which window's bin it falls into."""
         raise NotImplementedError
 
-    def started(self, now: float, job: Job) -> None:
-        """Learn that a job runs from now on."""
+    def started(self, now: float, job: Job, stream: Stream) -> None:
+        """Learn that a job runs from now on, and in which of its pool's streams."""
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Learn that a job has ended, and how long it ran."""
