@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sia.model import Estimate, Job, Load, Stream
+from sia.model import Estimate, Job, Load
 
 
 class RunTimes:
@@ -21,11 +21,14 @@ class RunTimes:
         """The estimate at submission; SIA looks only at which window's bin it falls into."""
         raise NotImplementedError
 
-    def started(self, now: float, job: Job, stream: Stream) -> None:
-        """Learn that a job runs from now on, and in which of its pool's streams."""
+    def started(self, now: float, job: Job) -> None:
+        """Learn that a job runs from now on."""
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Learn that a job has ended, and how long it ran."""
+
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Learn that a job is gone without having ended."""
 
     def changes(self, now: float) -> Sequence[Estimate]:
         """Jobs that wait and are thought of otherwise than last said."""
@@ -43,6 +46,9 @@ class Loads:
 
     def finished(self, now: float, job: Job) -> None:
         """Learn that a job has ended."""
+
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Learn that a job is gone without having ended."""
 
     def changes(self, now: float) -> Sequence[Load]:
         """Forecasts that differ from what was said last; at first all pools have load 0."""

@@ -156,7 +156,7 @@ class _World:
         if job.stream is not None:  # it may have been preempted in the same pass
             if job.attempt == 1:
                 if self._run_times is not None:
-                    self._run_times.started(now, job.job, job.stream)
+                    self._run_times.started(now, job.job)
                 if self._loads is not None:
                     self._loads.started(now, job.job, job.run_time)
             self._starts += 1

@@ -1,0 +1,187 @@
+"""Load as a calibrated quantile: how many GPUs new jobs may come to hold at once (§5.2, §5.4).
+
+TotalNewLoad adds up all that arrives in a window, though a job that ends makes room for the next. A
+lender needs back no more than its new jobs are in the system with at the same time: the peak. In
+windows of hours that is far less, and holding it back keeps every promise that the sum would keep:
+a pool whose new jobs fit beside those it has never queues any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sia.forecasts import Loads
+from sia.limits import MAX_GROUP, TICK
+from sia.model import Job, Load
+
+QUANTILE = 0.95
+"""The share of windows that should bring no more than what is said."""
+
+MEMORY = 14 * 86400.0
+"""Seconds looked back on: two weeks show each weekday twice."""
+
+APART = 4
+"""Windows begin at least a quarter of their length apart: those between say nearly the same."""
+
+FARTHEST = 24
+"""Ticks between two windows at most (two hours), or a day would hardly be seen."""
+
+REFRESH = 12
+"""Ticks between two looks at a pool's past: an hour changes little of two weeks."""
+
+
+class Peaks:
+    """The most GPUs that the jobs of each pool held at once that came after each recent tick.
+
+    Ticks are multiples of `TICK`; a window from tick s covers (s, s + window]. Jobs count from
+    their arrival to their end. An event costs O(ticks of the longest window), in numpy.
+    """
+
+    def __init__(self, pools: Sequence[str], start: float, ticks: int) -> None:
+        """Look at windows of up to so many ticks, from `start` (seconds) on."""
+        self.tick = ceil(start / TICK) - 1  # the last that has passed
+        self.first = self.tick + 1  # the first whose window is seen whole
+        self._rows = {pool: row for row, pool in enumerate(pools)}
+        self._slots = ticks + 1
+        self._held = np.zeros((len(pools), self._slots), np.int32)
+        self._peak = np.zeros((len(pools), self._slots), np.int32)
+        self._came: dict[str, int] = {}  # job: the last tick before it
+
+    def advance(self) -> None:
+        """Pass the next tick."""
+        self.tick += 1
+        slot = self.tick % self._slots
+        self._held[:, slot] = 0
+        self._peak[:, slot] = 0
+
+    def since(self, tick: int) -> NDArray[np.int32]:
+        """The peak of those who came after that tick: GPUs (pools)."""
+        return self._peak[:, tick % self._slots]
+
+    def add(self, job: Job) -> None:
+        """A job came, after the last tick passed."""
+        row = self._rows[job.pool]
+        held = self._held[row]
+        held += job.width
+        np.maximum(self._peak[row], held, out=self._peak[row])
+        self._came[job.id] = self.tick
+
+    def remove(self, job: Job) -> None:
+        """A job is gone; those who came before the first tick are not known."""
+        came = self._came.pop(job.id, None)
+        if came is None:
+            return
+        held, slots = self._held[self._rows[job.pool]], self._slots
+        count = came - max(self.tick - slots, self.first - 1)  # ticks still kept that it came after
+        if count > 0:
+            end = came % slots + 1
+            held[max(0, end - count) : end] -= job.width
+            if count > end:
+                held[slots - (count - end) :] -= job.width
+
+
+class PeakLoads(Loads):
+    """A quantile of the peaks that recent windows of the same length brought.
+
+    What it says is beyond any quota until enough windows have gone by for that quantile. A tick
+    costs O(pools · windows), and O(windows it remembers) for each twelfth of the pools.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[str],
+        windows: Sequence[float],
+        start: float,
+        quantile: float = QUANTILE,
+    ) -> None:
+        """Begin to observe at `start` (seconds); windows are seconds.
+
+        Raises ValueError for a quantile that is not between 0 and 1.
+        """
+        if not 0 < quantile < 1:
+            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+        self._pools = pools
+        self._quantile = quantile
+        lengths = [ceil(window / TICK) for window in windows]
+        self._peaks = Peaks(pools, start, max(lengths))
+        self._past = [_Past(len(pools), ticks) for ticks in lengths]
+        self._said = np.zeros((len(pools), len(windows)), np.int64)
+        self._asked: int | None = None  # the tick of the last answer
+
+    def submitted(self, now: float, job: Job) -> None:
+        """Count it from now on."""
+        self._advance(now)
+        self._peaks.add(job)
+
+    def finished(self, now: float, job: Job) -> None:
+        """Count it no longer."""
+        self._advance(now)
+        self._peaks.remove(job)
+
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Count it no longer."""
+        self.finished(now, job)
+
+    def changes(self, now: float) -> list[Load]:
+        """What is thought otherwise since the last tick."""
+        self._advance(now)
+        tick = floor(now / TICK)
+        if tick == self._asked:
+            return []
+        loads = self._said.copy()
+        for rows in self._due(tick):
+            for window, past in enumerate(self._past):
+                loads[rows, window] = past.quantile(self._quantile, rows)
+        self._asked = tick
+        pools, windows = np.nonzero(loads != self._said)
+        self._said = loads
+        return [
+            Load(self._pools[pool], window, int(loads[pool, window]))
+            for pool, window in zip(pools.tolist(), windows.tolist(), strict=True)
+        ]
+
+    def _due(self, tick: int) -> list[slice]:
+        """The pools to look at: at first all, then each once in `REFRESH` ticks."""
+        if self._asked is None or tick - self._asked >= REFRESH:
+            return [slice(None)]
+        return [slice(turn % REFRESH, None, REFRESH) for turn in range(self._asked + 1, tick + 1)]
+
+    def _advance(self, now: float) -> None:
+        """Pass all ticks before now, and remember the windows that end there."""
+        peaks = self._peaks
+        while peaks.tick < ceil(now / TICK) - 1:
+            peaks.advance()
+            for past in self._past:
+                begun = peaks.tick - past.ticks
+                if begun >= peaks.first and not begun % past.apart:
+                    past.add(peaks.since(begun))
+
+
+class _Past:
+    """The peaks of the last windows of one length."""
+
+    def __init__(self, pools: int, ticks: int) -> None:
+        self.ticks = ticks
+        self.apart = min(max(1, ticks // APART), FARTHEST)
+        self._peaks = np.zeros((pools, int(MEMORY / TICK / self.apart)), np.int32)
+        self._seen = 0
+
+    def add(self, peaks: NDArray[np.int32]) -> None:
+        self._peaks[:, self._seen % self._peaks.shape[1]] = peaks
+        self._seen += 1
+
+    def quantile(self, quantile: float, rows: slice) -> NDArray[np.int32] | int:
+        """What so many of the windows to come stay below, if they are like these: (rows).
+
+        One place higher than the same share of the past, as the window to come is one more.
+        """
+        seen = min(self._seen, self._peaks.shape[1])
+        place = ceil((seen + 1) * quantile) - 1
+        if place >= seen:
+            return MAX_GROUP
+        peaks: NDArray[np.int32] = np.partition(self._peaks[rows, :seen], place)[:, place]
+        return peaks
