@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-RATE = 0.02
-"""How far one miss at a target near 1 moves what is stated, in the logarithm. On four logs run
-times are then covered as stated within a point or two; with more the quantiles jump about and are
-further off on average (on Philly by 10 % with 0.05, by 26 % with 0.1), with 0 they are too short."""
+RATE = 0.01
+"""How far one miss at a target near 1 moves what is stated, in the logarithm. With more the
+quantiles of run times jump about, and are further off on average; with 0 they are too short."""
 
 MOST = 20.0
 """How far anything is moved: a factor of e²⁰ is beyond every run time and load, and what is moved

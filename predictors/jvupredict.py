@@ -264,6 +264,10 @@ class JVuPredict(RunTimes):
                 covered = run_time <= seconds
                 self._conformal.update(probability, covered=covered, key=job.pool)
 
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Nothing is learned from it."""
+        self._stated.pop(job.id, None)
+
     def _past(self, value: Value) -> _Past:
         """What is known of a feature value, from now on if nothing is."""
         past = self._pasts.get(value)
