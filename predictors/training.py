@@ -37,7 +37,7 @@ OVERLAP = 6
 them for confirmation of each other."""
 
 MAX_ROWS = 150_000
-"""Rows learned from for one window: half a minute on Philly, and no better with more."""
+"""Rows learned from for one window: some seconds of work, and with more F rose no further."""
 
 MAX_LOAD_ROWS = 40_000
 """The same for quantiles of load, of which there are eight to learn."""
@@ -146,47 +146,58 @@ def train(rows: Rows, *, until: float, trace_sha256: str, since: float = -np.inf
 def _train_window(
     rows: Rows, window: int, since: float, until: float
 ) -> tuple[Learned, bytes, bytes]:
-    every = rows.ticks(window, since, until)
+    arrivals, threshold, scores = learn_arrivals(rows, window, since, until)
+    loads, covered, loss = _learn_loads(rows, window, since, until)
+    learned = Learned(threshold, scores, covered, loss, digest(arrivals), digest(loads))
+    return learned, arrivals, loads
+
+
+def learn_arrivals(
+    rows: Rows, window: int, since: float, until: float, features: int | None = None
+) -> tuple[bytes, float, Scores]:
+    """Trees for WillJobsArrive from [since, until], their threshold, and the scores held out.
+
+    They learn from the first `features` of `NAMES`, or all. Raises TooShortError.
+    """
+    earlier, held = _split(rows, window, since, until)
+    chances = booster(_fit_arrivals(rows, window, earlier, features)).inplace_predict(
+        rows.inputs(held, window)[:, :features]
+    )
+    true = rows.some(held, window)
+    threshold = best_threshold(chances, true)
+    trees = _fit_arrivals(rows, window, rows.ticks(window, since, until), features)
+    return trees, threshold, score(chances >= np.float32(threshold), true)
+
+
+def _learn_loads(
+    rows: Rows, window: int, since: float, until: float
+) -> tuple[bytes, tuple[float, ...], float]:
+    earlier, held = _split(rows, window, since, until)
+    logs = booster(_fit_loads(rows, window, earlier)).inplace_predict(rows.inputs(held, window))
+    gpus, true = as_gpus(logs), rows.load(held, window)
+    trees = _fit_loads(rows, window, rows.ticks(window, since, until))
+    return trees, coverage(gpus, true), pinball(gpus, true)
+
+
+def _split(
+    rows: Rows, window: int, since: float, until: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The earlier ticks, whose windows are over before the newest begin, and the newest."""
     begin = max(since, float(rows.times[0]))
     held_from = until - HELD_OUT * (until - begin)
     earlier, held = rows.ticks(window, since, held_from), rows.ticks(window, held_from, until)
     if not len(earlier) or not len(held):
         raise TooShortError(rows.windows[window])
-    threshold, scores = _judged_arrivals(rows, window, earlier, held)
-    covered, pinball = _judged_loads(rows, window, earlier, held)
-    arrivals, loads = fit_arrivals(rows, window, every), fit_loads(rows, window, every)
-    learned = Learned(threshold, scores, covered, pinball, digest(arrivals), digest(loads))
-    return learned, arrivals, loads
+    return earlier, held
 
 
-def _judged_arrivals(
-    rows: Rows, window: int, earlier: NDArray[np.int64], held: NDArray[np.int64]
-) -> tuple[float, Scores]:
-    trees = booster(fit_arrivals(rows, window, earlier))
-    chances, true = trees.inplace_predict(rows.inputs(held, window)), rows.some(held, window)
-    threshold = best_threshold(chances, true)
-    return threshold, score(chances >= np.float32(threshold), true)
-
-
-def _judged_loads(
-    rows: Rows, window: int, earlier: NDArray[np.int64], held: NDArray[np.int64]
-) -> tuple[tuple[float, ...], float]:
-    trees = booster(fit_loads(rows, window, earlier))
-    logs, true = trees.inplace_predict(rows.inputs(held, window)), rows.load(held, window)
-    return coverage(as_gpus(logs), true), pinball(as_gpus(logs), true)
-
-
-def fit_arrivals(
-    rows: Rows, window: int, ticks: NDArray[np.int64], features: int | None = None
-) -> bytes:
-    """Trees for WillJobsArrive from these ticks, of the first `features` of them all."""
+def _fit_arrivals(rows: Rows, window: int, ticks: NDArray[np.int64], features: int | None) -> bytes:
     ticks = _thinned(rows, window, ticks, MAX_ROWS)
     inputs = rows.inputs(ticks, window)[:, :features]
     return _fit(inputs, rows.some(ticks, window), ARRIVAL_TREES, ARRIVAL_ROUNDS)
 
 
-def fit_loads(rows: Rows, window: int, ticks: NDArray[np.int64]) -> bytes:
-    """Trees for the quantiles of log(1 + GPUs) from these ticks."""
+def _fit_loads(rows: Rows, window: int, ticks: NDArray[np.int64]) -> bytes:
     ticks = _thinned(rows, window, ticks, MAX_LOAD_ROWS)
     logs = np.log1p(rows.load(ticks, window))
     return _fit(rows.inputs(ticks, window), logs, LOAD_TREES, LOAD_ROUNDS)
@@ -208,11 +219,11 @@ def _thinned(rows: Rows, window: int, ticks: NDArray[np.int64], most: int) -> ND
 
 
 def best_threshold(chances: Floats, true: NDArray[np.bool_]) -> float:
-    """The chance from which on to say yes, for the best F; 0, always yes, if nothing was true.
+    """The chance from which on to say yes, for the best F: the middle of those nearly as good.
 
-    The middle of all thresholds that are nearly as good as the best.
+    0, always yes, where all or nothing was true: nothing is known then of when to say no.
     """
-    if not true.any():
+    if true.all() or not true.any():
         return 0.0
     order = np.argsort(-chances, kind="stable")
     falling = chances[order]
