@@ -96,14 +96,17 @@ class LearnedLoads(Loads):
             for learned, window in zip(model.manifest.learned, windows, strict=True)
             if load_quantile is not None
         ]
-        self._sliding = SlidingMaximum(pools, windows, start, recent)
+        self._sliding = (
+            SlidingMaximum(pools, windows, start, recent) if load_quantile is None else None
+        )
         self._said = np.zeros((len(pools), len(windows)), np.int64)
         self._tick = float("-inf")
 
     def submitted(self, now: float, job: Job) -> None:
         """Learn that a job arrived."""
         self._features.submitted(now, job)
-        self._sliding.submitted(now, job)
+        if self._sliding is not None:
+            self._sliding.submitted(now, job)
 
     def started(self, now: float, job: Job, run_time: float) -> None:
         """Learn that a job runs from now on, and how long it is thought to."""
@@ -113,11 +116,17 @@ class LearnedLoads(Loads):
         """Learn that a job has ended."""
         self._features.finished(now, job)
 
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Learn that a job is gone without having ended."""
+        self._features.withdrawn(now, job)
+
     def changes(self, now: float) -> list[Load]:
         """All loads that the newest tick changed."""
         if now // self._tick_length == self._tick:
             return []
         self._tick = now // self._tick_length
+        if self._sliding is not None:
+            self._sliding.changes(now)  # what it would say is forgotten, and its memory freed
         loads = self._loads(now)
         pools, windows = np.nonzero(loads != self._said)
         self._said = loads
@@ -131,7 +140,6 @@ class LearnedLoads(Loads):
     def _loads(self, now: float) -> NDArray[np.int64]:
         """GPUs thought to arrive: (pools, windows)."""
         features = self._features.at(now)
-        self._sliding.changes(now)
         loads = np.full(self._said.shape, MAX_GROUP, np.int64)
         for window, length in enumerate(self._windows):
             if now >= self._start + length:
@@ -141,7 +149,7 @@ class LearnedLoads(Loads):
 
     def _load(self, now: float, features: Floats, window: int) -> NDArray[np.int64]:
         """GPUs thought to arrive within a window: (pools)."""
-        if self._calibrations:
+        if self._sliding is None:
             quantiles = self._model.quantiles(features, window)
             tick = int(now // self._tick_length)
             return self._calibrations[window].state(tick, quantiles, features[:, ASKED])

@@ -131,10 +131,10 @@ class Features:
         self._plan(windows)
         self._first = self._open = ceil(start / tick)
         self._past = np.zeros((int(self._since.max()) + 2, REMEMBERED, len(pools)), np.int32)
-        self._state = np.zeros((DUE + len(windows), len(pools)))
-        self._state[[LAST, LAST_END]] = self._first - 1
+        self._state = np.zeros((len(pools), DUE + len(windows)))
+        self._state[:, [LAST, LAST_END]] = self._first - 1
         self._closed = self._state.copy()
-        self._fade = np.tile([0.5 ** (tick / life) for life in HALF_LIVES], 2)[:, None]
+        self._fade = np.tile([0.5 ** (tick / life) for life in HALF_LIVES], 2)
         self._pauses = np.zeros((len(pools), PAUSES), np.int32)
         self._paused = np.zeros(len(pools), np.int64)
         self._ends: dict[str, float] = {}  # the tick by which each running job is thought to end
@@ -171,10 +171,16 @@ class Features:
         of[FINISHED_GPUS] += job.width
         self._expect(self._ends.pop(job.id, inf), self._pool[job.pool], -1)
 
+    def withdrawn(self, now: float, job: Job) -> None:
+        """Count a job that is gone, running or not, as an end: its user may submit the next."""
+        if job.id not in self._ends:
+            self.started(now, job, UNKNOWN_RUN_TIME)
+        self.finished(now, job)
+
     def _state_of(self, now: float, job: Job) -> NDArray[np.float64]:
         """A pool's state, open for what happens now."""
         self._open_tick(ceil(now / self._tick))
-        return self._state[:, self._pool[job.pool]]
+        return self._state[self._pool[job.pool]]
 
     def _expect(self, end: float, pool: int, change: int) -> None:
         """Count a job among those about to end, from when its end is within a window.
@@ -184,7 +190,7 @@ class Features:
         """
         for window, length in enumerate(self._lengths):
             if end - length <= self._open:
-                self._state[DUE + window, pool] += change
+                self._state[pool, DUE + window] += change
             elif end < inf:
                 heappush(self._due, (end - int(length), window, pool, change))
 
@@ -192,32 +198,32 @@ class Features:
         """Close all ticks before this one."""
         if tick - self._open > len(self._past):
             self._close()
-            self._past[:] = self._state[:REMEMBERED]
-            self._state[RATES:DUE] *= self._fade ** (tick - 1 - self._open)
+            self._past[:] = self._state[:, :REMEMBERED].T
+            self._state[:, RATES:DUE] *= self._fade ** (tick - 1 - self._open)
             self._open = tick - 1
         while self._open < tick:
             self._close()
 
     def _close(self) -> None:
         state, before = self._state, self._closed
-        arrived = np.flatnonzero(state[ARRIVED] > before[ARRIVED])
+        arrived = np.flatnonzero(state[:, ARRIVED] > before[:, ARRIVED])
         if len(arrived):
             self._note_pauses(arrived)
-            state[BUSY, arrived] += 1
-            state[LAST, arrived] = self._open
-        state[LAST_END, state[FINISHED] > before[FINISHED]] = self._open
+            state[arrived, BUSY] += 1
+            state[arrived, LAST] = self._open
+        state[state[:, FINISHED] > before[:, FINISHED], LAST_END] = self._open
         self._closed = state.copy()
-        self._past[self._open % len(self._past)] = state[:REMEMBERED]
-        state[RATES:DUE] *= self._fade
+        self._past[self._open % len(self._past)] = state[:, :REMEMBERED].T
+        state[:, RATES:DUE] *= self._fade
         self._open += 1
         while self._due and self._due[0][0] <= self._open:
             _, window, pool, change = heappop(self._due)
-            state[DUE + window, pool] += change
+            state[pool, DUE + window] += change
 
     def _note_pauses(self, arrived: NDArray[np.int64]) -> None:
         """Remember how many ticks went by between the last two with arrivals."""
-        again = arrived[self._state[LAST, arrived] >= self._first]
-        pause = self._open - self._state[LAST, again]
+        again = arrived[self._state[arrived, LAST] >= self._first]
+        pause = self._open - self._state[again, LAST]
         self._pauses[again, self._paused[again] % PAUSES] = np.minimum(pause, 2**30)
         self._paused[again] += 1
 
@@ -232,9 +238,10 @@ class Features:
         assert self._open == tick + 1, "asked about a tick long past"
         out = np.empty((len(self._pool), len(self._lengths), len(NAMES)), np.float32)
         out[:, :, _SPANS] = self._grown(tick).transpose(2, 0, 1)
-        due, future = self._closed[DUE:].T, len(_FIRST)
+        due, future = self._closed[:, DUE:], len(_FIRST)
         out[:, :, future] = due
-        out[:, :, future + 1] = (self._closed[STARTED] - self._closed[FINISHED])[:, None] - due
+        running = self._closed[:, STARTED] - self._closed[:, FINISHED]
+        out[:, :, future + 1] = running[:, None] - due
         out[:, :, -len(NOW) - 1] = self._ended(tick)
         out[:, :, -len(NOW) :] = self._now(tick).T[:, None]
         return out
@@ -252,7 +259,7 @@ class Features:
 
         One of each kind is added as half a pause: 0.5 where nothing is known. (pools, windows)
         """
-        age = (tick - self._closed[LAST])[:, None]
+        age = (tick - self._closed[:, LAST])[:, None]
         longer = (self._pauses > age).sum(axis=1)[:, None]
         still = np.stack(
             [(self._pauses > age + length).sum(axis=1) for length in self._lengths], axis=1
@@ -262,7 +269,7 @@ class Features:
 
     def _now(self, tick: int) -> NDArray[np.float64]:
         """The features of `NOW`: (names, pools)."""
-        s = self._closed
+        s = self._closed.T
         everywhere = [*s[RATES:GPU_RATES].sum(axis=1), tick - s[LAST].max(initial=self._first - 1)]
         return np.stack([
             s[STARTED] - s[FINISHED],
