@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ import msgspec
 
 from replay.errors import UserError
 from replay.options import Ascending
+from replay.output import whole_folder
 from replay.read import read_pools, read_trace
+from replay.shape_commands import _name
 from replay.tables import show_table
 from replay.text import DAY, WEEK, Seconds, as_typed, counted, decimal, duration
 from replay.trace import PoolTable, Trace, playable
@@ -20,6 +23,7 @@ from sia.limits import MAX_WINDOWS, TICK, WINDOWS
 if TYPE_CHECKING:
     from predictors.model import Model, Scores
     from predictors.training import Rows
+    from replay.forecast_evaluate import Evaluation
     from replay.forecast_train import Comparison
 
 NEWEST = WEEK
@@ -111,6 +115,75 @@ def train(
     click.echo(f"model: {out}" if promoted else "the old model stays; nothing was written")
 
 
+@forecast.command()
+@_LOG
+@_POOLS
+@click.option(
+    "--model",
+    "model_dir",
+    type=Path,
+    metavar="MODEL_DIR",
+    help="Judge this model of arrivals, of another log perhaps, instead of learning one.",
+)
+@click.option(
+    "--since",
+    type=Seconds(),
+    help="Judge by the jobs submitted at this second of the log or later; what is before is "
+    "learned from.  [default: three quarters of its time]",
+)
+@_WINDOWS
+@click.option(
+    "--state", help="Judge run times by the jobs alone that ended so, like Google's FINISH."
+)
+@click.option("--only", type=click.Choice(["arrivals", "run-times"]), help="Leave the others out.")
+@click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
+@click.option("--out", type=Path, required=True, help="Folder for the results.")
+def evaluate(
+    log: Path, pools: Path | None, model_dir: Path | None, since: float | None,
+    windows: tuple[float, ...] | None, state: str | None, only: str | None, as_json: bool,
+    out: Path,
+) -> None:  # fmt: skip
+    """See how good forecasts are on a job log, split by time (§5.4, appendix B; JamaisVu §6.2).
+
+    Writes OUT/arrivals.json, OUT/run_times.json, OUT/report.html and OUT/figures.
+    """
+    from replay.forecast_evaluate import Split, evaluate_all  # noqa: PLC0415  numpy takes its time
+    from replay.forecast_report import PICTURES, write_results  # noqa: PLC0415  as above
+    from replay.forecast_run_times import last_quarter  # noqa: PLC0415  as above
+    from replay.forecast_train import read_model, require_xgboost  # noqa: PLC0415  as above
+
+    asked = [what for what in ("arrivals", "run-times") if only in (None, what)]
+    if "arrivals" in asked:
+        require_xgboost()
+    model = None if model_dir is None else read_model(model_dir, windows)
+    trace, table = _read(log, pools)
+    since = last_quarter(trace) if since is None else since
+    windows = windows or (WINDOWS if model is None else model.manifest.windows)
+    split = Split(_name(log), trace, table, since, windows, state)
+    files = {"arrivals": "arrivals.json", "run-times": "run_times.json"}
+    planned = ["report.html", *(files[what] for what in asked)]
+    stale = [*files.values()]
+    drawn = [f"{name}.svg" for name in PICTURES]
+    inputs = _given(log, pools)
+    with (
+        whole_folder(out, inputs, stale, planned) as folder,
+        whole_folder(out / "figures", inputs, drawn, drawn) as figures,
+    ):
+        found = evaluate_all(split, model, asked, _tell)
+        click.echo("drawing the report", err=True)
+        write_results(folder, figures, found)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found.facts()), indent=1))
+        return
+    _say(trace)
+    _show_evaluation(found)
+    click.echo(f"results: {out / 'report.html'}")
+
+
+def _tell(what: str) -> None:
+    click.echo(what, err=True)
+
+
 def _refuse_folder(out: Path, manifest: str) -> None:
     """Raise UserError for a folder that holds anything but a model."""
     if not out.is_dir():
@@ -196,20 +269,27 @@ def _say(trace: Trace) -> None:
 
 
 HEADER = ["precision", "recall", "F", "% with arrivals", "predictions"]
+COVERED = {
+    "stated": "% stated",
+    "covered": "% covered",
+    "covered_as_learned": "% as learned",
+    "nothing_came": "% without any",
+}
+INSIDE = {"coverage": "% known", "within_2x": "% within 2x", "within_10x": "% within 10x"}
 
 
-def _cells(scores: Scores) -> list[str]:
+def _cells(scores: Mapping[str, Any]) -> list[str]:
     return [
-        *(decimal(value) for value in (scores.precision, scores.recall, scores.f)),
-        decimal(100 * scores.positives / max(1, scores.n), 1),
-        f"{scores.n:,}",
+        *(decimal(scores[key]) for key in ("precision", "recall", "f")),
+        decimal(100 * scores["positives"] / max(1, scores["n"]), 1),
+        f"{scores['n']:,}",
     ]
 
 
 def _show_model(model: Model) -> None:
     manifest = model.manifest
     rows = [
-        [as_typed(window), *_cells(of.scores)]
+        [as_typed(window), *_cells(_scores(of.scores))]
         for window, of in zip(manifest.windows, manifest.learned, strict=True)
     ]
     span = duration(manifest.until - manifest.since)
@@ -224,8 +304,31 @@ def _show_model(model: Model) -> None:
 
 def _show_compared(compared: Comparison) -> None:
     rows = [
-        [as_typed(of.window), name, *_cells(of.scores), decimal(of.pinball, 3)]
+        [as_typed(of.window), name, *_cells(_scores(of.scores)), decimal(of.pinball, 3)]
         for judged in zip(compared.of_new, compared.of_old, strict=True)
         for name, of in zip(("new", "old"), judged, strict=True)
     ]
     show_table("On the newest days", ["within", "model", *HEADER, "load's loss"], rows)
+
+
+def _show_evaluation(found: Evaluation) -> None:
+    """The tables of the report that matter most; the others stand there."""
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    if found.arrivals is not None:
+        rows = [
+            [as_typed(row["window_s"]), row["feature_set"], *_cells(row)]
+            for row in found.arrivals.table
+        ]
+        show_table("Will jobs arrive?", ["within", "foretold from", *HEADER], rows)
+        levels = [
+            [as_typed(row["window_s"]), *(decimal(100 * row[key], 1) for key in COVERED)]
+            for row in found.arrivals.reliability
+        ]
+        show_table("How many GPUs at most?", ["within", *COVERED.values()], levels)
+    if found.run_times:
+        rows = [
+            [row["predictor"], f"{row['n']:,}", *(decimal(100 * row[key], 1) for key in INSIDE)]
+            for row in found.run_time_rows()
+        ]
+        show_table("How long will jobs run?", ["foretold by", "jobs", *INSIDE.values()], rows)

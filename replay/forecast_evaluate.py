@@ -1,0 +1,190 @@
+"""How good all forecasts are on one log, split by time: what `sia forecast evaluate` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from predictors.jvupredict import JVuPredict
+from predictors.model import Model
+from replay.errors import UserError
+from replay.forecast_arrivals import ArrivalScores, Facts, ageing, evaluate_arrivals
+from replay.forecast_run_times import (
+    PREDICTORS,
+    LastOfUser,
+    PairScores,
+    RunTimeScores,
+    evaluate_pairs,
+    evaluate_run_times,
+    starts_of,
+    with_state,
+)
+from replay.forecast_train import checksum, learn, observe
+from replay.run import BASELINE, Settings, replay_one
+from replay.text import as_typed
+from replay.trace import PoolTable, Trace
+
+Tell = Callable[[str], None]
+"""Called with what is done next."""
+
+
+class Split(NamedTuple):
+    """One log, cut in time: what is submitted at `since` (seconds) or later is measured."""
+
+    name: str
+    trace: Trace
+    table: PoolTable | None
+    since: float
+    windows: tuple[float, ...]
+    state: str | None = None
+    """Run times are judged by the jobs that ended so, or by all."""
+
+
+class Evaluation(NamedTuple):
+    """What was found on one log; `notes` say what could not be told, and why."""
+
+    split: Split
+    arrivals: ArrivalScores | None
+    ages: list[Facts]
+    run_times: dict[str, RunTimeScores]
+    pairs: PairScores | None
+    notes: list[str]
+
+    def arrival_rows(self) -> list[Facts]:
+        """As `arrivals.json` has them."""
+        return [] if self.arrivals is None else self.arrivals.table
+
+    def run_time_rows(self) -> list[Facts]:
+        """As `run_times.json` has them."""
+        return [of.row(self.split.name, name) for name, of in self.run_times.items()]
+
+    def facts(self) -> dict[str, Any]:
+        """Every number."""
+        return {
+            "trace": self.split.name,
+            "since_s": self.split.since,
+            "arrivals": self.arrivals,
+            "ageing": self.ages,
+            "run_times": self.run_times,
+            "pairs": self.pairs,
+            "notes": self.notes,
+        }
+
+
+def evaluate_all(
+    split: Split, model: Model | None, asked: Collection[str], tell: Tell
+) -> Evaluation:
+    """Judge forecasts of what is asked for, `arrivals`, `run-times` or both.
+
+    A model of arrivals learns first if none is given. Raises UserError where nothing is submitted
+    in the test span, where a part of the log is too short, and where the model has learned from the
+    test span.
+    """
+    last = split.trace.arrivals[-1].job.submit
+    if split.since > last:
+        raise UserError(
+            f"{split.name}: no job was submitted at second {split.since:g} or later; give an "
+            f"earlier --since, below {last:g}"
+        )
+    notes = _unsaid(split.trace)
+    found, ages = _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [])
+    scores, pairs = _run_times(split, notes, tell) if "run-times" in asked else ({}, None)
+    return Evaluation(split, found, ages, scores, pairs, notes)
+
+
+def _unsaid(trace: Trace) -> list[str]:
+    """What the log does not tell, so that something cannot be told of it."""
+    jobs = [arrival.job for arrival in trace.arrivals]
+    notes = []
+    if not any(job.user for job in jobs):
+        notes.append("no job has a user: nothing is foretold from a user's earlier jobs")
+    if not any(job.name for job in jobs):
+        notes.append("no job has a name: nothing is foretold from earlier jobs of the same name")
+    if all(job.width == 1 for job in jobs):
+        notes.append("every job is one GPU wide: loads are counts of jobs")
+    if len({job.pool for job in jobs}) == 1:
+        notes.append("there is one pool: what differs between pools cannot be told")
+    return notes
+
+
+def _arrivals(
+    split: Split, model: Model | None, notes: list[str], tell: Tell
+) -> tuple[ArrivalScores, list[Facts]]:
+    """Judge a model on the test span; one that learns from what is before it, if none is given."""
+    name, trace, since = split.name, split.trace, split.since
+    tell("arrivals: looking at every tick")
+    rows = observe(trace, split.table, windows=split.windows, name=name)
+    own = model is None
+    ours = model is None or checksum(trace, model.manifest.until) == model.manifest.trace_sha256
+    if model is None:
+        tell("arrivals: learning")
+        model = learn(rows, until=since, trace_sha256=checksum(trace, since), name=name)
+    if ours and model.manifest.until > since:
+        raise UserError(
+            f"--model: has learned from this log up to second {model.manifest.until:g}; give a "
+            "--since that is not before, or leave --model out"
+        )
+    tell("arrivals: judging")
+    scores = evaluate_arrivals(rows, model, trace, _pools(split), name=name, since=since, sets=own)
+    _note_windows(split, scores, notes)
+    return scores, ageing(rows, model) if ours else []
+
+
+def _pools(split: Split) -> list[str]:
+    """Names in the order of the rows' pools."""
+    if split.table is not None:
+        return [pool.name for pool in split.table.pools]
+    return list(dict.fromkeys(arrival.job.pool for arrival in split.trace.arrivals))
+
+
+def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None:
+    """Say which windows the test span tells nothing of. Raises UserError if it is all of them."""
+    came = {row["window_s"]: row["positives"] for row in scores.table}
+    for window in split.windows:
+        if window not in came:
+            notes.append(f"{as_typed(window)}: the test span is shorter than this window")
+        elif not came[window]:
+            notes.append(f"{as_typed(window)}: nothing arrived in the test span: no recall, no F")
+    if not came:
+        raise UserError(
+            f"{split.name}: no window ends between --since (second {split.since:g}) and the last "
+            "submission; give an earlier --since or shorter --windows"
+        )
+
+
+def _run_times(
+    split: Split, notes: list[str], tell: Tell
+) -> tuple[dict[str, RunTimeScores], PairScores]:
+    """Ask each predictor about each job; all start without a past at the log's begin."""
+    starts = _starts(split, notes)
+    trace, since = split.trace, split.since
+    if split.state is not None:
+        of_job = {a.job.id: start for a, start in zip(trace.arrivals, starts, strict=True)}
+        trace = with_state(trace, split.state)
+        starts = [of_job[arrival.job.id] for arrival in trace.arrivals]
+    users = any(arrival.job.user for arrival in trace.arrivals)
+    found: dict[str, RunTimeScores] = {}
+    for name, make in PREDICTORS.items():
+        if make is LastOfUser and not users:
+            continue
+        tell(f"run times: {name}")
+        found |= evaluate_run_times(
+            trace, {name: make()}, since=since, windows=split.windows, starts=starts
+        )
+    tell("run times: JVuPredict's pairs, each alone")
+    pairs = evaluate_pairs(trace, JVuPredict(choice="nrmse"), since=since, starts=starts)
+    return found, pairs
+
+
+def _starts(split: Split, notes: list[str]) -> Sequence[float | None]:
+    """When each job starts: as the log says, else as in a replay, else when it is submitted."""
+    if "wait" in split.trace.columns:
+        notes.append("jobs start and end when the log says: it tells how long each waited")
+    elif split.table is None:
+        notes.append("jobs are taken to start when submitted: the log tells no waits, and no pools "
+                     "are given to replay it in")  # fmt: skip
+    else:
+        notes.append("jobs start as in a replay, first come, first served in the pools given")
+        settings = Settings([BASELINE])
+        return replay_one(split.trace, split.table, BASELINE, settings, None).starts
+    return starts_of(split.trace)
