@@ -11,7 +11,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from math import ceil, exp, inf, sqrt
-from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from predictors.conformal import Conformal
@@ -28,6 +27,9 @@ Value = tuple[str, str, int]
 
 ALL: Value = ("all", "", 0)
 """What every job is of."""
+
+WIDTH = ", width"
+"""At the end of a feature's name: together with the width."""
 
 FILTER = 3
 """Run times of which the median filter takes the middle one (§3.4): one outlier is gone."""
@@ -93,8 +95,13 @@ def values_of(job: Job) -> list[Value]:
     values: list[Value] = []
     for feature, value in told:
         if value:
-            values += [(f"{feature}, width", value, job.width), (feature, value, 0)]
+            values += [(feature + WIDTH, value, job.width), (feature, value, 0)]
     return [*values, ALL]
+
+
+def _how_wrong(pair: Prediction) -> tuple[float, bool]:
+    """Of equally wrong pairs the one without the width is meant: all jobs may be equally wide."""
+    return pair.nrmse, pair.feature.endswith(WIDTH)
 
 
 class _Pair:
@@ -235,7 +242,7 @@ class JVuPredict(RunTimes):
         if self._choice == "nrmse":
             pairs = self.candidates(job)
             own = [pair for pair in pairs if pair.feature != ALL[0]]
-            return min(own or pairs, key=attrgetter("nrmse"), default=None)
+            return min(own or pairs, key=_how_wrong, default=None)
         for value in values_of(job):
             if value in self._pasts:
                 return self._pasts[value].densest(value[0])
