@@ -180,7 +180,8 @@ class Features:
     def _state_of(self, now: float, job: Job) -> NDArray[np.float64]:
         """A pool's state, open for what happens now."""
         self._open_tick(ceil(now / self._tick))
-        return self._state[self._pool[job.pool]]
+        state: NDArray[np.float64] = self._state[self._pool[job.pool]]
+        return state
 
     def _expect(self, end: float, pool: int, change: int) -> None:
         """Count a job among those about to end, from when its end is within a window.

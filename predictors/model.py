@@ -113,9 +113,9 @@ def between(gpus: NDArray[np.int64], at: float) -> NDArray[np.int64]:
     last = gpus.shape[1] - 1
     low = min(int(at), last - 1)
     part = min(at - low, 1.0)
-    found = gpus[:, low] * (1 - part) + gpus[:, low + 1] * part
-    found *= 2.0 ** max(0.0, at - last)
-    whole: NDArray[np.int64] = np.ceil(np.minimum(found, MAX_GROUP)).astype(np.int64)
+    found = gpus[:, low] * (1.0 - part) + gpus[:, low + 1] * part
+    most = np.minimum(found * 2.0 ** max(0.0, at - last), MAX_GROUP)
+    whole: NDArray[np.int64] = np.ceil(most).astype(np.int64)
     return whole
 
 
