@@ -34,6 +34,11 @@ REFRESH = 12
 """Ticks between two looks at a pool's past: an hour changes little of two weeks."""
 
 
+def apart(ticks: int) -> int:
+    """Ticks from one window of so many ticks to the next that is looked at."""
+    return min(max(1, ticks // APART), FARTHEST)
+
+
 class Peaks:
     """The most GPUs that the jobs of each pool held at once that came after each recent tick.
 
@@ -166,7 +171,7 @@ class _Past:
 
     def __init__(self, pools: int, ticks: int) -> None:
         self.ticks = ticks
-        self.apart = min(max(1, ticks // APART), FARTHEST)
+        self.apart = apart(ticks)
         self._peaks = np.zeros((pools, int(MEMORY / TICK / self.apart)), np.int32)
         self._seen = 0
 
