@@ -181,8 +181,8 @@ class _Stated:
 
     __slots__ = ("quantiles", "run_time")
 
-    def __init__(self, run_time: float) -> None:
-        self.run_time = run_time
+    def __init__(self) -> None:
+        self.run_time = 0.0
         self.quantiles: dict[float, float] = {}
 
 
@@ -201,10 +201,13 @@ class JVuPredict(RunTimes):
         median_filter: bool = False,
         choice: Choice = "nearest",
     ) -> None:
-        """Start with no past. With a `quantile`, in (0, 1), `run_time` is that one.
+        """Start with no past. With a `quantile`, `run_time` is that one.
 
-        The median filter (§3.4) gives `nrmse` four more estimators to choose from.
+        The median filter (§3.4) gives `nrmse` four more estimators to choose from. Raises
+        ValueError for a quantile that is not between 0 and 1.
         """
+        if quantile is not None and not 0 < quantile < 1:
+            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
         self._quantile = quantile
         self._median_filter = median_filter
         self._choice = choice
@@ -291,9 +294,12 @@ class JVuPredict(RunTimes):
         predicted = self.predict(job)
         if predicted is None:
             return None
-        if len(self._stated) >= MOST_STATED:
-            self._stated.popitem(last=False)
-        stated = self._stated[job.id] = _Stated(predicted.run_time)
+        stated = self._stated.get(job.id)
+        if stated is None:
+            if len(self._stated) >= MOST_STATED:
+                self._stated.popitem(last=False)
+            stated = self._stated[job.id] = _Stated()
+        stated.run_time = predicted.run_time
         return stated
 
     def _errors(self, job: Job) -> list[float]:
