@@ -24,11 +24,8 @@ from numpy.typing import NDArray
 
 from predictors.peaks import Peaks, apart
 from sia.forecasts import Loads
-from sia.limits import MAX_GROUP, SLOWED, TICK
+from sia.limits import MAX_GROUP, MAX_SLOWED_PCT, SLOWED, TICK
 from sia.model import Job, Load, Pool
-
-MAX_SLOWED_PCT = 0.1
-"""The budget: one job in a thousand may end later than without sharing."""
 
 KEPT = 0.5 ** (1 / 10_000)
 """What is left of a job's weight in the budget at each later one of its pool: with a budget of one

@@ -36,23 +36,26 @@ class _Recent:
         self._by_age.append(run_time)
         insort(self._by_length, run_time)
 
-    def estimate(self) -> float | None:
+    def estimate(self, quantile: float) -> float | None:
         n = len(self._by_length)
-        return self._by_length[int(n * QUANTILE)] if n >= ENOUGH else None
+        return self._by_length[int(n * quantile)] if n >= ENOUGH else None
 
 
 class HistoryRunTimes(RunTimes):
     """A high quantile of how long the last similar jobs ran; without any, the longest bin."""
 
-    def __init__(self) -> None:
-        """Start with no history."""
+    def __init__(self, quantile: float = QUANTILE) -> None:
+        """Start with no history. Raises ValueError for a quantile that is not between 0 and 1."""
+        if not 0 < quantile < 1:
+            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+        self._quantile = quantile
         self._kinds: dict[tuple[str | int, ...], _Recent] = {}
 
     def run_time(self, job: Job) -> float:
         """Seconds; `UNKNOWN_RUN_TIME`, to which nobody lends, while nothing similar has ended."""
         for kind in _kinds(job):
             recent = self._kinds.get(kind)
-            if recent is not None and (estimate := recent.estimate()) is not None:
+            if recent is not None and (estimate := recent.estimate(self._quantile)) is not None:
                 return estimate
         return UNKNOWN_RUN_TIME
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from replay.run import DURATIONS, FORECASTS, Settings
+from replay.foresight import DURATIONS, FORECASTS
+from replay.run import Settings
 from replay.text import Seconds, parse_seconds
 from sia.limits import LEAST_THRESHOLD, MAX_QUEUES, MAX_RESUME_COST, MAX_WINDOWS
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from predictors.history import HistoryRunTimes
-from predictors.perfect import PerfectLoads, PerfectRunTimes
-from predictors.sliding import RECENT, SlidingMaximum
+from predictors.sliding import RECENT
 from replay.closed_loop import ClosedLoop
+from replay.foresight import Choice, guarded, loads_of, parse, run_times_of
+from replay.past import Past, tell
 from replay.schedule import Loop, Recorder, Result, Schedule
 from replay.trace import PoolTable, Trace
 from sia import Core
 from sia.events import FutureRevealed, PoolChanged
-from sia.forecasts import Loads, RunTimes
 from sia.limits import NEVER
 from sia.model import FutureJob, Options
 from sia.playout import play
-from sia.policies import load, names
+from sia.policies import load
 
-FORECASTS = ("perfect", "sliding-max", "random", "none")
-DURATIONS = ("perfect", "random", "history")
+if TYPE_CHECKING:
+    from predictors.model import Model
+
 BASELINE = "fcfs"
 
 Progress = Callable[[str, int, int], None]
@@ -31,19 +31,12 @@ PROGRESS_EVERY = 4096
 """Instants between two calls: often enough to look alive, too seldom to cost anything."""
 
 
-class Choice(NamedTuple):
-    """A policy, and what it is to foresee arrivals and run times by."""
-
-    policy: str
-    forecast: str
-    durations: str
-
-
 class Settings(NamedTuple):
     """What a replay is to do; nothing is measured before second `warmup` of the trace.
 
-    `policies` are labels: the name of a policy, which then foresees by `forecast` and `durations`,
-    or a name with others, like `sia@sliding-max+history`.
+    `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
+    with senses of its own, like `sia@peaks:0.95+survival` (`replay.foresight`). `model` is what the
+    forecast `learned` has learned.
     """
 
     policies: Sequence[str]
@@ -54,24 +47,22 @@ class Settings(NamedTuple):
     seed: int = 0
     recent: int = RECENT
     closed_loop: bool = False
+    load_quantile: float | None = None
+    run_time_quantile: float | None = None
+    max_slowed_pct: float | None = None
+    model: Model | None = None
 
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""
-        policy, at, senses = label.partition("@")
-        forecast, _, durations = senses.partition("+")
-        if at and not (forecast and durations):
-            raise KeyError(
-                f"{label!r}: write POLICY@FORECAST+DURATIONS, like sia@sliding-max+history"
-            )
-        chosen = Choice(policy, forecast or self.forecast, durations or self.durations)
-        known = {"policy": names(), "forecast": FORECASTS, "way to foresee durations": DURATIONS}
-        for what, name in zip(known, chosen, strict=True):
-            if name not in known[what]:
-                raise KeyError(f"there is no {what} {name!r}; there is {', '.join(known[what])}")
-        needs = load(policy).needs
-        if at and not (needs.loads or needs.run_times):
-            raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
-        return chosen
+        default = Choice(
+            "",
+            self.forecast,
+            self.durations,
+            self.load_quantile,
+            self.run_time_quantile,
+            self.max_slowed_pct,
+        )
+        return parse(label, default)
 
 
 def known_in_advance(settings: Settings, label: str) -> list[str]:
@@ -87,7 +78,11 @@ def known_in_advance(settings: Settings, label: str) -> list[str]:
 
 
 def replay_all(
-    trace: Trace, table: PoolTable, settings: Settings, progress: Progress | None = None
+    trace: Trace,
+    table: PoolTable,
+    settings: Settings,
+    progress: Progress | None = None,
+    past: Past | None = None,
 ) -> list[Result]:
     """The policies asked for, in their order, each against the baseline.
 
@@ -102,7 +97,7 @@ def replay_all(
         elif settings.closed_loop:
             results.append(_replay_closed(trace, table, label, settings, baseline, progress))
         else:
-            schedule = replay_one(trace, table, label, settings, baseline, progress)
+            schedule = replay_one(trace, table, label, settings, baseline, progress, past=past)
             results.append(Result(trace, baseline, schedule))
     return results
 
@@ -131,10 +126,12 @@ def replay_one(
     baseline: Schedule | None,
     progress: Progress | None = None,
     loop: ClosedLoop | None = None,
+    past: Past | None = None,
 ) -> Schedule:
     """Replay one policy. `baseline` is asked for by policies that must know the future.
 
-    In a closed loop, `loop` says when jobs are submitted.
+    In a closed loop, `loop` says when jobs are submitted. Of the `past` forecasts learn before the
+    replay begins.
     """
     choice = settings.choice(label)
     rule = load(choice.policy)()
@@ -150,8 +147,12 @@ def replay_one(
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
-    run_times = run_times_of(choice.durations, trace, settings) if rule.needs.run_times else None
-    loads = loads_of(choice.forecast, trace, table, settings) if rule.needs.loads else None
+    run_times = run_times_of(choice, trace, settings) if rule.needs.run_times else None
+    loads = loads_of(choice, trace, table, settings, past) if rule.needs.loads else None
+    if past is not None:
+        tell(past, run_times, loads)
+    if loads is not None and choice.guard is not None:
+        loads = guarded(loads, choice.guard, trace, table, settings)
     began = perf_counter()
     for instant in play(
         core,
@@ -168,34 +169,3 @@ def replay_one(
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
-
-
-def run_times_of(durations: str, trace: Trace, settings: Settings) -> RunTimes:
-    """The run-time predictor of that name. Raises KeyError."""
-    if durations == "random":
-        from predictors.chance import RandomRunTimes  # noqa: PLC0415  loads OpenSSL for its hash
-
-        return RandomRunTimes(settings.options.windows, settings.seed)
-    if durations == "history":
-        return HistoryRunTimes()
-    if durations != "perfect":
-        raise KeyError(durations)
-    return PerfectRunTimes({arrival.job.id: arrival.duration for arrival in trace.arrivals})
-
-
-def loads_of(forecast: str, trace: Trace, table: PoolTable, settings: Settings) -> Loads | None:
-    """The load forecast of that name; None foresees nothing. Raises KeyError."""
-    windows = settings.options.windows
-    pools = [pool.name for pool in table.pools]
-    start = trace.arrivals[0].job.submit if trace.arrivals else 0.0
-    if forecast == "none":
-        return None
-    if forecast == "sliding-max":
-        return SlidingMaximum(pools, windows, start, settings.recent)
-    if forecast == "random":
-        from predictors.chance import RandomLoads  # noqa: PLC0415  as above
-
-        return RandomLoads(pools, windows, start, settings.seed, settings.recent)
-    if forecast != "perfect":
-        raise KeyError(forecast)
-    return PerfectLoads([arrival.job for arrival in trace.arrivals], windows)

@@ -22,6 +22,10 @@ SLOWED = 1e-3
 """Seconds by which a job must end later than in the baseline to count as slowed: less is rounding
 of float64 times."""
 
+MAX_SLOWED_PCT = 0.1
+"""Percent of jobs that may end later than without sharing where a share controller watches: the
+operator's budget, unless another one is set."""
+
 MAX_IDLE_WAKES = 10_000
 """Wakes in a row, with nothing running and nothing more to come, after which a playout ends: what
 still waits after 35 days of ticks can never start, as its pool has shrunk below its width."""

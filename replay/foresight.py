@@ -1,0 +1,167 @@
+"""What policies foresee by: names, labels that choose among them, the predictors they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from replay.past import Past
+from replay.trace import PoolTable, Trace
+from sia.forecasts import Loads, RunTimes
+from sia.limits import MAX_SLOWED_PCT
+from sia.policies import load, names
+
+if TYPE_CHECKING:
+    from replay.run import Settings
+
+FORECASTS = ("perfect", "sliding-max", "peaks", "learned", "random", "none")
+DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
+
+WITH_QUANTILE = ("peaks", "learned", "history", "survival", "jvupredict")
+"""Those of which a more or a less cautious answer can be asked."""
+
+GUARD = "guard"
+
+FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
+
+
+class Choice(NamedTuple):
+    """A policy, and what it is to foresee arrivals and run times by.
+
+    Quantiles are None where nothing is said of them; `guard` is the percentage of jobs that may be
+    slowed where a share controller watches the forecast (`predictors.guard`), otherwise None.
+    """
+
+    policy: str
+    forecast: str
+    durations: str
+    load_quantile: float | None = None
+    run_time_quantile: float | None = None
+    guard: float | None = None
+
+
+def parse(label: str, default: Choice) -> Choice:
+    """What a label stands for; what it does not say is as in `default`.
+
+    Raises KeyError for what there is not, with a message.
+    """
+    policy, at, senses = label.partition("@")
+    chosen = default._replace(policy=policy)
+    if at:
+        chosen = _senses(label, policy, senses.split("+"))
+    known = {"policy": names(), "forecast": FORECASTS, "way to foresee durations": DURATIONS}
+    for what, name in zip(known, chosen[:3], strict=True):
+        if name not in known[what]:
+            raise KeyError(f"there is no {what} {name!r}; there is {', '.join(known[what])}")
+    needs = load(policy).needs
+    if at and not (needs.loads or needs.run_times):
+        raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
+    return chosen
+
+
+def _senses(label: str, policy: str, parts: list[str]) -> Choice:
+    if not (2 <= len(parts) <= 3 and all(parts)):
+        raise KeyError(f"{label!r}: write {FORM}, like sia@peaks:0.95+survival:0.9")
+    (forecast, load_quantile), (durations, run_time_quantile) = (
+        _quantile(label, part) for part in parts[:2]
+    )
+    guard = None
+    if len(parts) == 3:
+        name, colon, percent = parts[2].partition(":")
+        if name != GUARD:
+            raise KeyError(f"{label!r}: only {GUARD} can come third, not {name!r}")
+        guard = _number(label, percent, 100.0) if colon else MAX_SLOWED_PCT
+    return Choice(policy, forecast, durations, load_quantile, run_time_quantile, guard)
+
+
+def _quantile(label: str, part: str) -> tuple[str, float | None]:
+    name, colon, quantile = part.partition(":")
+    if not colon:
+        return name, None
+    if name not in WITH_QUANTILE:
+        raise KeyError(f"{label!r}: {name} has no quantile; {', '.join(WITH_QUANTILE)} have")
+    return name, _number(label, quantile, 1.0)
+
+
+def _number(label: str, text: str, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < most:
+        raise KeyError(f"{label!r}: write a number between 0 and {most:g}, not {text!r}")
+    return number
+
+
+def run_times_of(choice: Choice, trace: Trace, settings: Settings) -> RunTimes:
+    """The run-time predictor that is chosen. Each is loaded where it is wanted: some take long."""
+    quantile = choice.run_time_quantile
+    asked = {} if quantile is None else {"quantile": quantile}
+    match choice.durations:
+        case "perfect":
+            return PerfectRunTimes({a.job.id: a.duration for a in trace.arrivals})
+        case "history":
+            from predictors.history import HistoryRunTimes  # noqa: PLC0415
+
+            return HistoryRunTimes(**asked)
+        case "survival":
+            from predictors.survival import SurvivalRunTimes  # noqa: PLC0415
+
+            return SurvivalRunTimes(settings.options.windows, **asked)
+        case "jvupredict":
+            from predictors.jvupredict import JVuPredict  # noqa: PLC0415
+
+            return JVuPredict(quantile=quantile)
+        case "random":
+            from predictors.chance import RandomRunTimes  # noqa: PLC0415
+
+            return RandomRunTimes(settings.options.windows, settings.seed)
+    raise KeyError(choice.durations)
+
+
+def loads_of(
+    choice: Choice, trace: Trace, table: PoolTable, settings: Settings, past: Past | None = None
+) -> Loads | None:
+    """The load forecast that is chosen, which begins to observe with the `past`, if there is one.
+
+    None foresees nothing.
+    """
+    windows = settings.options.windows
+    pools = [pool.name for pool in table.pools]
+    start = trace.arrivals[0].job.submit if trace.arrivals else 0.0
+    if past is not None:
+        start = past.begin
+    match choice.forecast:
+        case "none":
+            return None
+        case "perfect":
+            return PerfectLoads([arrival.job for arrival in trace.arrivals], windows)
+        case "sliding-max":
+            from predictors.sliding import SlidingMaximum  # noqa: PLC0415
+
+            return SlidingMaximum(pools, windows, start, settings.recent)
+        case "peaks":
+            from predictors.peaks import QUANTILE, PeakLoads  # noqa: PLC0415
+
+            return PeakLoads(pools, windows, start, choice.load_quantile or QUANTILE)
+        case "learned":
+            from predictors.arrivals import LearnedLoads  # noqa: PLC0415
+
+            assert settings.model is not None, "learned, without a model"
+            quantile = choice.load_quantile
+            return LearnedLoads(pools, windows, start, settings.model, settings.recent, quantile)
+        case "random":
+            from predictors.chance import RandomLoads  # noqa: PLC0415
+
+            return RandomLoads(pools, windows, start, settings.seed, settings.recent)
+    raise KeyError(choice.forecast)
+
+
+def guarded(
+    loads: Loads, max_slowed_pct: float, trace: Trace, table: PoolTable, settings: Settings
+) -> Loads:
+    """The same forecast with a share controller that watches it from the first job on."""
+    from predictors.guard import Guard  # noqa: PLC0415
+
+    start = trace.arrivals[0].job.submit if trace.arrivals else 0.0
+    return Guard(loads, table.pools, settings.options.windows, start, max_slowed_pct)
