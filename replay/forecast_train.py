@@ -26,7 +26,7 @@ from sia import Core, Pool
 from sia.forecasts import Loads
 from sia.limits import MAX_QUOTA, MAX_WINDOWS, TICK, WINDOWS
 from sia.model import Job, Load
-from sia.playout import play
+from sia.playout import Arrival, play
 from sia.policies.fcfs import Fcfs
 
 MAX_OBSERVED = 600_000
@@ -96,22 +96,22 @@ def observe(
     arrivals = [arrival for arrival in every if arrival.job.submit <= until]
     if not arrivals:
         raise UserError(f"{name}: has no jobs to learn from; give a log that has, or a later time")
-    pools = _roomy(trace) if table is None else table.pools
-    start, last = arrivals[0].job.submit, arrivals[-1].job.submit
-    if last - start > MAX_HOURS * HOUR:
+    pools = _roomy(arrivals) if table is None else table.pools
+    start, end = arrivals[0].job.submit, min(until, every[-1].job.submit)
+    if end - start > MAX_HOURS * HOUR:
         raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
-    observer = _Observer([pool.name for pool in pools], windows, start, last)
+    observer = _Observer([pool.name for pool in pools], windows, start, end)
     facts = [] if table is None else table.changes
     core, run_times = Core(pools, Fcfs()), HistoryRunTimes()
     for instant in play(core, arrivals, run_times=run_times, loads=observer, facts=facts):
-        if instant.now >= last:
+        if instant.now >= end:
             break
-    return observer.rows([arrival.job for arrival in arrivals], min(until, every[-1].job.submit))
+    return observer.rows([arrival.job for arrival in arrivals])
 
 
-def _roomy(trace: Trace) -> list[Pool]:
+def _roomy(arrivals: Sequence[Arrival]) -> list[Pool]:
     """A pool of its own for each that is named, in which no job waits."""
-    names = dict.fromkeys(arrival.job.pool for arrival in trace.arrivals)
+    names = dict.fromkeys(arrival.job.pool for arrival in arrivals)
     return [Pool(pool, MAX_QUOTA, share=False) for pool in names]
 
 
@@ -119,11 +119,11 @@ class _Observer(Loads):
     """Looks at the features of every tick, as an online forecast does; foresees nothing."""
 
     def __init__(
-        self, pools: Sequence[str], windows: Sequence[float], start: float, last: float
+        self, pools: Sequence[str], windows: Sequence[float], start: float, end: float
     ) -> None:
-        self._pools, self._windows = pools, tuple(windows)
+        self._pools, self._windows, self._end = pools, tuple(windows), end
         self._features = Features(pools, windows, start)
-        first, ticks = ceil(start / TICK), int((last - start) // TICK) + 1
+        first, ticks = ceil(start / TICK), int((end - start) // TICK) + 1
         self._every = max(1, ceil(ticks * len(pools) / MAX_OBSERVED))
         self._tick = first
         self._times: list[float] = []
@@ -143,12 +143,12 @@ class _Observer(Loads):
 
     def changes(self, now: float) -> Sequence[Load]:
         self._look_before(now)
-        if self._tick * TICK == now:
+        if self._tick * TICK == now <= self._end:
             self._look()
         return ()
 
     def _look_before(self, now: float) -> None:
-        while self._tick * TICK < now:
+        while self._tick * TICK < now and self._tick * TICK <= self._end:
             self._look()
 
     def _look(self) -> None:
@@ -156,7 +156,8 @@ class _Observer(Loads):
         self._seen.append(self._features.at(self._times[-1]))
         self._tick += self._every
 
-    def rows(self, jobs: Sequence[Job], end: float) -> Rows:
+    def rows(self, jobs: Sequence[Job]) -> Rows:
+        self._look_before(inf)
         times = np.array(self._times)
         shape = (len(times), len(self._pools), len(self._windows))
         counts, gpus = np.zeros(shape, np.int32), np.zeros(shape, np.int64)
@@ -171,7 +172,7 @@ class _Observer(Loads):
                 gpus[:, i, window] = asked[by] - asked[after]
         seen = np.stack(self._seen)
         self._seen.clear()
-        return Rows(times, seen, counts, gpus, end, self._windows, TICK)
+        return Rows(times, seen, counts, gpus, self._end, self._windows, TICK)
 
 
 def checksum(trace: Trace, until: float = inf) -> str:
@@ -263,7 +264,7 @@ def _read_trees(path: Path, expected: str, features: int) -> bytes:
     if digest(trees) != expected:
         raise UserError(f"{path}: is not the file of the manifest; train the model again")
     try:
-        known = booster(trees).num_features()
+        known = booster(trees).num_features() if trees else 0  # of none, XGBoost ends the process
     except (XGBoostError, ValueError):
         known = -1
     if known != features:
