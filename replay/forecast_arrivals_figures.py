@@ -83,7 +83,8 @@ def draw_reliability(rows: Sequence[Facts]) -> Picture:
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:g} %")
         axes.set_xlabel("stated: more comes in at most … of all windows")
         axes.set_ylabel("in truth")
-        figure.legend(loc="center left", bbox_to_anchor=(0.7, 0.55), frameon=False)
+        handles, _ = axes.get_legend_handles_labels()
+        figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.7, 0.55), frameon=False)
 
     return picture("arrivals-reliability", 4.2, draw)
 
@@ -106,6 +107,7 @@ def draw_ageing(rows: Sequence[Facts]) -> Picture:
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("weeks since the newest that was learned from (dotted: persistence)")
         axes.set_ylabel("F of 'some job arrives'")
-        figure.legend(loc="center left", bbox_to_anchor=(0.81, 0.5), frameon=False)
+        handles, _ = axes.get_legend_handles_labels()
+        figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.81, 0.5), frameon=False)
 
     return picture("arrivals-ageing", 3.2, draw)
