@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,7 +113,9 @@ def train(
         _show_model(model)
     else:
         _show_compared(compared)
-    click.echo(f"model: {out}" if promoted else "the old model stays; nothing was written")
+        click.echo(_verdict(compared))
+    if promoted:
+        click.echo(f"model: {out}")
 
 
 @forecast.command()
@@ -159,7 +162,7 @@ def evaluate(
     trace, table = _read(log, pools)
     since = last_quarter(trace) if since is None else since
     windows = windows or (WINDOWS if model is None else model.manifest.windows)
-    split = Split(_name(log), trace, table, since, windows, state)
+    split = Split(str(log), _name(log), trace, table, since, windows, state)
     files = {"arrivals": "arrivals.json", "run-times": "run_times.json"}
     planned = ["report.html", *(files[what] for what in asked)]
     stale = [*files.values()]
@@ -266,6 +269,18 @@ def _say(trace: Trace) -> None:
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
+
+
+def _verdict(compared: Comparison) -> str:
+    """Which model is better, and by what."""
+    both = (compared.of_new, compared.of_old)
+    f = [fmean(of.scores.f for of in judged) for judged in both]
+    loss = [fmean(of.pinball for of in judged) for judged in both]
+    which = "is better" if compared.better else "is no better and was not written"
+    return (
+        f"the new model {which}: F {f[0]:.3f} against {f[1]:.3f}, load's loss {loss[0]:.4f} "
+        f"against {loss[1]:.4f}, on average over the windows"
+    )
 
 
 HEADER = ["precision", "recall", "F", "% with arrivals", "predictions"]

@@ -29,8 +29,12 @@ Tell = Callable[[str], None]
 
 
 class Split(NamedTuple):
-    """One log, cut in time: what is submitted at `since` (seconds) or later is measured."""
+    """One log, cut in time: what is submitted at `since` (seconds) or later is measured.
 
+    `log` is its file, for messages, `name` stands in results.
+    """
+
+    log: str
     name: str
     trace: Trace
     table: PoolTable | None
@@ -63,7 +67,7 @@ class Evaluation(NamedTuple):
         return {
             "trace": self.split.name,
             "since_s": self.split.since,
-            "arrivals": self.arrivals,
+            "arrivals": None if self.arrivals is None else self.arrivals._asdict(),
             "ageing": self.ages,
             "run_times": self.run_times,
             "pairs": self.pairs,
@@ -83,8 +87,8 @@ def evaluate_all(
     last = split.trace.arrivals[-1].job.submit
     if split.since > last:
         raise UserError(
-            f"{split.name}: no job was submitted at second {split.since:g} or later; give an "
-            f"earlier --since, below {last:g}"
+            f"{split.log}: no job was submitted at second {split.since:,.0f} or later; give an "
+            f"earlier --since, {last:,.0f}s at most"
         )
     notes = _unsaid(split.trace)
     found, ages = _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [])
@@ -111,21 +115,23 @@ def _arrivals(
     split: Split, model: Model | None, notes: list[str], tell: Tell
 ) -> tuple[ArrivalScores, list[Facts]]:
     """Judge a model on the test span; one that learns from what is before it, if none is given."""
-    name, trace, since = split.name, split.trace, split.since
+    log, trace, since = split.log, split.trace, split.since
     tell("arrivals: looking at every tick")
-    rows = observe(trace, split.table, windows=split.windows, name=name)
+    rows = observe(trace, split.table, windows=split.windows, name=log)
     own = model is None
     ours = model is None or checksum(trace, model.manifest.until) == model.manifest.trace_sha256
     if model is None:
         tell("arrivals: learning")
-        model = learn(rows, until=since, trace_sha256=checksum(trace, since), name=name)
+        model = learn(rows, until=since, trace_sha256=checksum(trace, since), name=log)
     if ours and model.manifest.until > since:
         raise UserError(
-            f"--model: has learned from this log up to second {model.manifest.until:g}; give a "
+            f"--model: has learned from this log up to second {model.manifest.until:,.0f}; give a "
             "--since that is not before, or leave --model out"
         )
     tell("arrivals: judging")
-    scores = evaluate_arrivals(rows, model, trace, _pools(split), name=name, since=since, sets=own)
+    scores = evaluate_arrivals(
+        rows, model, trace, _pools(split), name=split.name, since=since, sets=own
+    )
     _note_windows(split, scores, notes)
     return scores, ageing(rows, model) if ours else []
 
@@ -147,7 +153,7 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
             notes.append(f"{as_typed(window)}: nothing arrived in the test span: no recall, no F")
     if not came:
         raise UserError(
-            f"{split.name}: no window ends between --since (second {split.since:g}) and the last "
+            f"{split.log}: no window ends between --since (second {split.since:,.0f}) and the last "
             "submission; give an earlier --since or shorter --windows"
         )
 

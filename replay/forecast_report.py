@@ -15,7 +15,9 @@ from replay.figures import Picture
 from replay.forecast_arrivals import BASE, ArrivalScores, Facts
 from replay.forecast_arrivals_figures import draw_ageing, draw_recall, draw_reliability
 from replay.forecast_evaluate import Evaluation
-from replay.forecast_run_times import RunTimeScores
+from replay.forecast_run_times import PairScores, RunTimeScores
+from replay.forecast_run_times_figures import draw_chosen, draw_errors, draw_outside
+from replay.forecast_run_times_figures import draw_reliability as draw_run_time_reliability
 from replay.output import write_json
 from replay.report import inlined, page
 from replay.text import NONE, as_typed, decimal, duration
@@ -23,7 +25,10 @@ from replay.text import NONE, as_typed, decimal, duration
 SETS = {BASE: "as before", **{name: f"+ {name}" for name in GROUPS}, "periodic": "periodic only"}
 """Sets of features in the words of Tables 20 and 23, each with those above it."""
 
-PICTURES = ("arrivals-recall", "arrivals-reliability", "arrivals-ageing")
+PICTURES = (
+    *("arrivals-recall", "arrivals-reliability", "arrivals-ageing"),
+    *("run-times-errors", "run-times-outside", "run-times-chosen", "run-times-reliability"),
+)
 """All there may be: of an earlier report, those that are no longer drawn are removed."""
 
 PRF = ("precision", "recall", "f")
@@ -198,35 +203,64 @@ def _percent(share: float) -> str:
 
 
 def _of_run_times(found: Evaluation) -> list[Section]:
-    parts = [
+    scores = found.run_times
+    reliable = {name: of for name, of in scores.items() if of.reliability}
+    return [
         Section(
             "How long will jobs run?",
             "Jobs are asked about when submitted and told of when they end. “Known”: of a job "
             "alike in anything one had ended. Within 2: from half to twice the true run time; 10 "
             "likewise. Shares are of all measured jobs; what is unknown is outside. What states "
-            "a high quantile (history) overstates on purpose.",
-            run_times_grid(found.run_times),
+            "a high quantile (history) overstates on purpose. The curves: jobs by the error of "
+            "their estimate, the last point has all errors of 100 % and more (JamaisVu, Fig. 11).",
+            run_times_grid(scores),
+            draw_errors(scores),
         ),
-    ]
-    reliable = {name: of for name, of in found.run_times.items() if of.reliability}
-    if reliable:
-        parts.append(
-            Section(
-                "How true are the stated quantiles of run time?",
-                "Of the measured jobs, those that ran no longer than stated.",
-                quantiles_grid(reliable),
-            )
-        )
-    parts.append(
+        *(_of_pairs(found.pairs) if found.pairs else []),
+        Section(
+            "How true are the stated quantiles of run time?",
+            "Of the measured jobs, the percentage that ran no longer than stated, by the quantile "
+            "stated. On the diagonal as many did as was said.",
+            quantiles_grid(reliable),
+            draw_run_time_reliability(reliable),
+        ),
         Section(
             "Which window does a job fit? Foretold and true",
             "Rows are the true bins of run time, columns the foretold ones, numbers percent of the "
             "row's jobs. Right of the diagonal a chance to borrow was missed, left of it a lender "
             "may have been slowed.",
-            confusion_grid(found.run_times, found.split.windows),
-        )
-    )
-    return parts
+            confusion_grid(scores, found.split.windows),
+        ),
+    ]
+
+
+def _of_pairs(pairs: PairScores) -> list[Section]:
+    """JamaisVu's own way of choosing: the pair of the lowest error so far."""
+    return [
+        Section(
+            "JamaisVu's pairs of feature and estimator, each alone",
+            "Jobs whose estimate is off by more than a factor of two or of ten, if this pair alone "
+            "foretold all jobs, and (chosen) if for each job the pair with the lowest normalised "
+            "RMSE so far did (JamaisVu, Fig. 12). The table: for each feature the mean of its last "
+            "20 run times alone, and jobs whose value of it no ended job had had (Table 1).",
+            features_grid(pairs),
+            draw_outside(pairs),
+        ),
+        Section(
+            "How often each pair is chosen",
+            "Of the measured jobs (JamaisVu, Fig. 13).",
+            drawn=draw_chosen(pairs),
+        ),
+    ]
+
+
+def features_grid(pairs: PairScores) -> Grid:
+    """A row a feature: JamaisVu's Table 1."""
+    rows = [
+        [row["feature"], _percent(row["outside_2x"]), _percent(row["unseen"])]
+        for row in pairs.table()
+    ]
+    return Grid(["feature", "% off by more than 2", "% not seen before"], [("", rows)])
 
 
 def run_times_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
