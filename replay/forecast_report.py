@@ -210,9 +210,10 @@ def _of_run_times(found: Evaluation) -> list[Section]:
             "How long will jobs run?",
             "Jobs are asked about when submitted and told of when they end. “Known”: of a job "
             "alike in anything one had ended. Within 2: from half to twice the true run time; 10 "
-            "likewise. Shares are of all measured jobs; what is unknown is outside. What states "
-            "a high quantile (history) overstates on purpose. The curves: jobs by the error of "
-            "their estimate, the last point has all errors of 100 % and more (JamaisVu, Fig. 11).",
+            "likewise. Shares are of all measured jobs; what is unknown is outside. History "
+            "overstates on purpose: it states a high quantile. Survival tells no more than the "
+            "window that a job fits, if it fits any. The curves: jobs by the error of their "
+            "estimate, the last point has all errors of 100 % and more (JamaisVu, Fig. 11).",
             run_times_grid(scores),
             draw_errors(scores),
         ),
