@@ -188,9 +188,11 @@ def _tell(what: str) -> None:
 
 
 def _refuse_folder(out: Path, manifest: str) -> None:
-    """Raise UserError for a folder that holds anything but a model."""
-    if not out.is_dir():
+    """Raise UserError for what is no folder, or holds anything but a model."""
+    if not out.exists():
         return
+    if not out.is_dir():
+        raise UserError(f"{out}: is no folder; give --out the name of a folder for the model alone")
     names = sorted(path.name for path in out.iterdir())
     strange = [name for name in names if name != manifest and not name.endswith(".ubj")]
     if strange or (names and manifest not in names):

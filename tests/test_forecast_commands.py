@@ -359,6 +359,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
     ("words", "says"),
     [
         (f"{TRAIN} --out notes", "notes: holds 'diary.txt', which is of no model; give another"),
+        (f"{TRAIN} --out log.csv", "log.csv: is no folder; give --out the name of a folder"),
         (f"{TRAIN} --until 1h --out new", "log.csv: has no jobs to learn from; "),
         (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to learn what arrives within"),
         (f"{TRAIN} --windows 1m --out new", "the first must be 300 s or more"),
