@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.json import encode
 from numpy.typing import NDArray
 
 from predictors.features import Floats
@@ -80,6 +81,11 @@ class Model:
         self.manifest = manifest
         self.arrivals = arrivals
         self.loads = loads
+
+    @property
+    def checksum(self) -> str:
+        """What this model is and no other: the SHA-256 of its manifest, which has the trees'."""
+        return digest(encode(self.manifest))
 
     @cached_property
     def _arrivals(self) -> list[Booster]:

@@ -9,10 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from predictors.sliding import RECENT
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
-from replay.options import QUEUES, WINDOWS, Number, policy_options
+from replay.options import QUEUES, Number, foreseen_by, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
@@ -32,32 +31,11 @@ from sia.policies import load, names
 )
 @policy_options
 @click.option(
-    "--windows",
-    type=WINDOWS,
-    default="5m,1h,12h",
-    show_default=True,
-    help="SIA's windows, ascending.",
-)
-@click.option(
-    "--recent",
-    type=click.IntRange(1, 10_000),
-    default=RECENT,
-    show_default=True,
-    help="Windows the sliding maximum looks back on.",
-)
-@click.option(
     "--warmup",
     type=Seconds(),
     default="0",
     show_default=True,
     help="Do not measure jobs submitted before this second of the trace, like 2d.",
-)
-@click.option(
-    "--slack",
-    type=Number(0, 1000),
-    default=1.0,
-    show_default=True,
-    help="Factor on what SIA reserves for each pool.",
 )
 @click.option(
     "--spare-priority",
@@ -99,6 +77,7 @@ from sia.policies import load, names
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def replay(
     log: Path, pools: Path, policies: list[str], forecast: str, durations: str,
+    load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
@@ -129,7 +108,11 @@ def replay(
         las_thresholds=las_thresholds,
         las_promote=las_promote,
     )
-    settings = Settings(policies, forecast, durations, options, warmup, seed, recent, closed_loop)
+    forecast, model = foreseen_by(policies, forecast, windows)
+    settings = Settings(
+        policies, forecast, durations, options, warmup, seed, recent, closed_loop,
+        load_quantile, run_time_quantile, max_slowed_pct, model,
+    )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
     _note_warmup(trace, warmup)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
+from replay.past import Past, past_of
 from replay.slice import scaled_quota, slice_trace
 from replay.text import HOUR, WEEK, counted, decimal, some
 from replay.trace import PoolTable, Trace, playable
@@ -30,7 +31,7 @@ TOO_LARGE = "more work than any quota allows"
 class Pieces(NamedTuple):
     """What is asked for: so many runs for each number of queues, each `length` seconds of the log.
 
-    Each pool's load comes from U(`loads`).
+    Each pool's load comes from U(`loads`); pieces begin at second `since` of the log or later.
     """
 
     queues: Sequence[int]
@@ -38,6 +39,7 @@ class Pieces(NamedTuple):
     length: float
     loads: tuple[float, float]
     seed: int = 0
+    since: float | None = None
 
 
 class Sizes(NamedTuple):
@@ -65,6 +67,13 @@ class Piece(NamedTuple):
     size: float = 1.0
     withdraw: int = 0
     whole: bool = False
+
+    def past(self, trace: Trace, starts: Mapping[str, float]) -> Past | None:
+        """What forecasts may learn from before the piece begins; None before the whole log.
+
+        `starts` says when each job of the log started.
+        """
+        return None if self.whole else past_of(trace.arrivals, starts, self.table, self.begin)
 
     def cut(self, trace: Trace) -> Trace:
         """This piece of the log. Jobs wider than their pool's quota are still in it."""
@@ -122,7 +131,7 @@ def plan_pieces(trace: Trace, table: PoolTable | None, asked: Pieces) -> list[Pi
     pools = [Pool(name, 1) for name in logs] if table is None else [*table.pools]
     pools.sort(key=lambda pool: pool.name)
     _refuse(trace, logs, pools, asked)
-    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    first, last = _span(trace, asked)
     return [
         _draw(logs, pools, asked, (first, last), k * len(asked.queues) + i, queues)
         for k in range(asked.runs)
@@ -143,13 +152,20 @@ def _refuse(
             f"--queues {max(asked.queues)}: the log has only "
             f"{counted(len(pools), 'pool')}; ask for fewer" + ONE_POOL * (len(pools) == 1)
         )
-    span = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit
-    if asked.length > span:
+    first, last = _span(trace, asked)
+    if asked.length > last - first:
         weeks = WEEK
+        since = "its first" if asked.since is None else "--from"
         raise UserError(
-            f"--weeks {asked.length / weeks:g}: from its first to its last submission the log has "
-            f"{span / weeks:.3g}; ask for fewer"
+            f"--weeks {asked.length / weeks:g}: from {since} to its last submission the log has "
+            f"{max(0.0, last - first) / weeks:.3g}; ask for fewer"
         )
+
+
+def _span(trace: Trace, asked: Pieces) -> tuple[float, float]:
+    """Where pieces may lie."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    return first if asked.since is None else max(first, asked.since), last
 
 
 def _draw(

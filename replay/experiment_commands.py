@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_
 from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
 from replay.limits import MAX_RUNS
-from replay.options import Number, policy_options
+from replay.options import Number, foreseen_by, policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
@@ -29,6 +29,9 @@ from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
 from sia.model import Options
+
+if TYPE_CHECKING:
+    from predictors.model import Model
 
 QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
 WARMUP = 2 * DAY
@@ -100,6 +103,12 @@ class Numbers(click.ParamType[list[Any]]):
 )
 @policy_options
 @click.option(
+    "--from",
+    "since",
+    type=Seconds(),
+    help="Draw only pieces that begin at this second of the log or later, like 62d.",
+)
+@click.option(
     "--warmup",
     type=Seconds(),
     help="Do not measure jobs submitted before.  [default: 2d; with --size: 0]",
@@ -113,7 +122,9 @@ class Numbers(click.ParamType[list[Any]]):
 def experiment(
     log: Path, pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int,
-    policies: list[str], forecast: str, durations: str, warmup: float | None,
+    policies: list[str], forecast: str, durations: str, load_quantile: float | None,
+    run_time_quantile: float | None, max_slowed_pct: float | None, windows: tuple[float, ...],
+    recent: int, slack: float, since: float | None, warmup: float | None,
     resume_cost: float, seed: int, jobs: int | None, keep: bool, skip_invalid: bool,
     as_json: bool, out: Path,
 ) -> None:  # fmt: skip
@@ -122,17 +133,25 @@ def experiment(
     Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. An experiment that was
     interrupted goes on where it stopped when its command is repeated.
     """
-    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed)
-    options = Options(resume_cost=resume_cost)
+    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since)
+    options = Options(windows=windows, slack=slack, resume_cost=resume_cost)
     if warmup is None:
         warmup = WARMUP if isinstance(asked, Pieces) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
-    settings = Settings(policies, forecast, durations, options, warmup, seed)
-    work = Work(out, log, checksum(log), settings, keep, skip_invalid)
+    forecast, model = foreseen_by(policies, forecast, windows)
+    settings = Settings(
+        policies, forecast, durations, options, warmup, seed, recent,
+        load_quantile=load_quantile, run_time_quantile=run_time_quantile,
+        max_slowed_pct=max_slowed_pct, model=model,
+    )  # fmt: skip
+    table = None if pools is None else read_pools(pools)
+    work = Work(out, log, checksum(log), settings, keep, skip_invalid, table)
     facts = _facts(work, asked, None if pools is None else checksum(pools))
     trace = read_trace(log, skip_invalid=skip_invalid)
     _refuse_warmup(trace, asked, warmup)
-    pieces = _plan(trace, None if pools is None else read_pools(pools), asked)
+    if isinstance(asked, Pieces) and model is not None:
+        _refuse_known(model, trace, asked)
+    pieces = _plan(trace, table, asked)
     with _resumable(out, pieces), opened(out, facts):
         _run(pieces, work, trace, jobs or len(os.sched_getaffinity(0)))
         found = read_runs(out, [piece.run for piece in pieces])
@@ -152,17 +171,21 @@ def experiment(
 
 
 def _asked(
-    pools: Path | None, queues: list[int] | None, weeks: float | None, runs: int | None,
-    load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
+    pools: Path | None, queues: list[int] | None, weeks: float | None,
+    runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
+    since: float | None,
 ) -> Pieces | Sizes:  # fmt: skip
     """Pieces or sizes, by the options given; those of the other kind are refused."""
-    given = {"--queues": queues, "--weeks": weeks, "--runs": runs, "--load": load}
+    given = {
+        "--queues": queues, "--weeks": weeks, "--runs": runs, "--load": load, "--from": since,
+    }  # fmt: skip
     strange = [option for option, value in given.items() if value is not None]
     if sizes is None:
         if withdraw:
             raise UserError("--withdraw: give it together with --size")
         length = (weeks or WEEKS) * WEEK
-        return Pieces(queues or QUEUES, runs or RUNS, length, load_bounds(load or LOAD), seed)
+        loads = load_bounds(load or LOAD)
+        return Pieces(queues or QUEUES, runs or RUNS, length, loads, seed, since)
     if strange:
         raise UserError(f"{strange[0]}: the whole log is replayed with --size; leave one out")
     if pools is None:
@@ -173,7 +196,12 @@ def _asked(
 def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dict[str, Any]:
     """All that the results depend on, but for the number of runs: a later one may add to them."""
     if isinstance(asked, Pieces):
-        kind = {"queues": asked.queues, "length_s": asked.length, "load": asked.loads}
+        kind = {
+            "queues": asked.queues,
+            "length_s": asked.length,
+            "load": asked.loads,
+            "since_s": asked.since,
+        }
     else:
         kind = {"sizes": asked.sizes, "withdraw": asked.withdraw}
     settings = work.settings
@@ -188,6 +216,11 @@ def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dic
         "durations": settings.durations,
         "windows_s": settings.options.windows,
         "recent_windows": settings.recent,
+        "load_quantile": settings.load_quantile,
+        "run_time_quantile": settings.run_time_quantile,
+        "max_slowed_pct": settings.max_slowed_pct,
+        "model": None if settings.model is None else settings.model.checksum,
+        "slack": settings.options.slack,
         "resume_cost_s": settings.options.resume_cost,
         "warmup_s": settings.warmup,
         "seed": settings.seed,
@@ -210,6 +243,20 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
         raise UserError(
             f"--warmup {warmup:,.0f} s has no effect: it counts from second 0 of the log, whose "
             f"first job came at {first:,.0f} s; add that"
+        )
+
+
+def _refuse_known(model: Model, trace: Trace, asked: Pieces) -> None:
+    """Raise UserError where a model would be asked of what it was taught."""
+    from replay.forecast_train import checksum as checksum_of_jobs  # noqa: PLC0415  loads numpy
+
+    until = model.manifest.until
+    if checksum_of_jobs(trace, until) != model.manifest.trace_sha256:
+        return  # of another log
+    if asked.since is None or asked.since < until:
+        raise UserError(
+            f"--forecast: the model was trained on this log until {until:,.0f} s; draw later "
+            f"pieces, with --from {until:.0f}"
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ import msgspec
 from replay.errors import UserError
 from replay.experiment import Piece
 from replay.experiment_folder import run_folder, whole_run
+from replay.foresight import learns
 from replay.hourly import hourly_use
 from replay.output import write_json, write_pools, write_schedule, write_trace
 from replay.read import read_trace, reading
@@ -36,7 +37,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Work(NamedTuple):
-    """What the runs of an experiment have in common; `keep` says to write schedules too."""
+    """What the runs of an experiment have in common; `keep` says to write schedules too.
+
+    In the pools of `table`, or at once where it is None, the jobs ran that forecasts learn from.
+    """
 
     folder: Path
     log: Path
@@ -44,6 +48,27 @@ class Work(NamedTuple):
     settings: Settings
     keep: bool = False
     skip_invalid: bool = False
+    table: PoolTable | None = None
+
+
+class Log(NamedTuple):
+    """The whole log, and when its jobs started, if forecasts are to learn from that."""
+
+    trace: Trace
+    starts: Mapping[str, float]
+
+
+def as_it_ran(trace: Trace, work: Work) -> Log:
+    """The log first come, first served in its pools, or every job at its submission."""
+    settings = work.settings
+    if not any(learns(settings.choice(label)) for label in settings.policies):
+        return Log(trace, {})
+    if work.table is None:
+        return Log(trace, {arrival.job.id: arrival.job.submit for arrival in trace.arrivals})
+    runnable = playable(trace, work.table)
+    schedule = replay_one(runnable, work.table, BASELINE, Settings([BASELINE]), None)
+    pairs = zip(runnable.arrivals, schedule.starts, strict=True)
+    return Log(trace, {a.job.id: start for a, start in pairs if start is not None})
 
 
 def checksum(path: Path) -> str:
@@ -65,8 +90,9 @@ def run_all(
     Raises UserError or OSError for what keeps one from being written; those finished stay.
     """
     if min(jobs, len(pieces)) < 2:
+        log = as_it_ran(trace, work)
         for piece in pieces:
-            run_piece(trace, piece, work)
+            run_piece(log, piece, work)
             tell()
         return
     executor = ProcessPoolExecutor(
@@ -103,7 +129,7 @@ class _Worker:
     """What a process of its own keeps from run to run."""
 
     work: Work
-    trace: Trace | None = None
+    log: Log | None = None
 
 
 def _begin_worker(work: Work) -> None:
@@ -122,21 +148,22 @@ def _end_with_parent() -> None:
 
 def _run_in_worker(piece: Piece) -> None:
     work = _Worker.work
-    if _Worker.trace is None:
+    if _Worker.log is None:
         if checksum(work.log) != work.checksum:
             raise UserError(f"{work.log}: changed while the experiment ran; repeat the command")
-        _Worker.trace = read_trace(work.log, skip_invalid=work.skip_invalid)
-    run_piece(_Worker.trace, piece, work)
+        _Worker.log = as_it_ran(read_trace(work.log, skip_invalid=work.skip_invalid), work)
+    run_piece(_Worker.log, piece, work)
 
 
-def run_piece(trace: Trace, piece: Piece, work: Work) -> None:
+def run_piece(whole: Log, piece: Piece, work: Work) -> None:
     """Replay one piece of the log through all policies, and write its folder whole."""
-    log, table, withdrawn = piece.cut(trace), piece.table, []
+    log, table, withdrawn = piece.cut(whole.trace), piece.table, []
+    past = piece.past(*whole) if whole.starts else None
     runnable = playable(log, table)
     if piece.withdraw:
         withdrawn = _most_idle(runnable, table, work.settings)[: piece.withdraw]
         table = _keeping(table, withdrawn)
-    results = replay_all(runnable, table, work.settings)
+    results = replay_all(runnable, table, work.settings, past=past)
     facts = _describe(piece, table, withdrawn, results, work.settings)
     with whole_run(work.folder, piece.run) as folder:
         write_json(folder / "run.json", facts)

@@ -20,6 +20,9 @@ DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
 WITH_QUANTILE = ("peaks", "learned", "history", "survival", "jvupredict")
 """Those of which a more or a less cautious answer can be asked."""
 
+LEARNED = "learned"
+"""The forecast that needs a model."""
+
 GUARD = "guard"
 
 FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
@@ -91,6 +94,14 @@ def _number(label: str, text: str, most: float) -> float:
     if not 0 < number < most:
         raise KeyError(f"{label!r}: write a number between 0 and {most:g}, not {text!r}")
     return number
+
+
+def learns(choice: Choice) -> bool:
+    """Whether what a choice foresees depends on what was before."""
+    needs = load(choice.policy).needs
+    return (needs.loads and choice.forecast not in ("perfect", "none")) or (
+        needs.run_times and choice.durations not in ("perfect", "random")
+    )
 
 
 def run_times_of(choice: Choice, trace: Trace, settings: Settings) -> RunTimes:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from replay.foresight import DURATIONS, FORECASTS
+from predictors.sliding import RECENT
+from replay.errors import UserError
+from replay.foresight import DURATIONS, FORECASTS, LEARNED
 from replay.run import Settings
 from replay.text import Seconds, parse_seconds
 from sia.limits import LEAST_THRESHOLD, MAX_QUEUES, MAX_RESUME_COST, MAX_WINDOWS
+
+if TYPE_CHECKING:
+    from predictors.model import Model
 
 
 class Cost(Seconds):
@@ -40,8 +46,49 @@ class Number(click.FloatRange):
         return number
 
 
+class Quantile(Number):
+    """A share between 0 and 1, neither of them."""
+
+    def __init__(self) -> None:
+        """As click has it."""
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+
+class Forecast(click.ParamType[str]):
+    """The name of a forecast, or the folder of a model."""
+
+    name = "name|dir"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """As it is; what is no name has to be a folder."""
+        text = str(value)
+        if text == LEARNED:
+            self.fail(f"{text}: give the folder of the model instead", param, ctx)
+        if text not in FORECASTS and not Path(text).is_dir():
+            others = ", ".join(name for name in FORECASTS if name != LEARNED)
+            self.fail(f"{text}: is neither the folder of a model nor {others}", param, ctx)
+        return text
+
+
+def foreseen_by(
+    policies: list[str], forecast: str, windows: Sequence[float]
+) -> tuple[str, Model | None]:
+    """The name of a forecast and the model it needs. Raises UserError where there is none."""
+    if forecast in FORECASTS:
+        if any(Settings([], forecast).choice(label).forecast == LEARNED for label in policies):
+            raise UserError(
+                f"--policy: {LEARNED} needs a model; give its folder with --forecast DIR"
+            )
+        return forecast, None
+    from replay.forecast_train import read_model  # noqa: PLC0415  xgboost takes its time
+
+    return LEARNED, read_model(Path(forecast), windows)
+
+
 class Labels(click.ParamType[list[str]]):
-    """Names of installed policies, separated by commas; POLICY@FORECAST+DURATIONS foresees so."""
+    """Names of installed policies, separated by commas, or labels with senses of their own."""
 
     name = "names"
 
@@ -95,14 +142,15 @@ _POLICY_OPTIONS = (
         type=Labels(),
         default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
         show_default=True,
-        help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way.",
+        help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way, "
+        "like sia@peaks:0.95+survival:0.9+guard.",
     ),
     click.option(
         "--forecast",
-        type=click.Choice(FORECASTS),
+        type=Forecast(),
         default="perfect",
         show_default=True,
-        help="How SIA foresees new load.",
+        help="How SIA foresees new load: a name, or the folder of a model (sia forecast train).",
     ),
     click.option(
         "--durations",
@@ -110,6 +158,43 @@ _POLICY_OPTIONS = (
         default="perfect",
         show_default=True,
         help="How run times are foreseen, by all that need them.",
+    ),
+    click.option(
+        "--load-quantile",
+        type=Quantile(),
+        help="The share of windows whose load is to be no more than foreseen, like 0.95.",
+    ),
+    click.option(
+        "--run-time-quantile",
+        type=Quantile(),
+        help="The share of jobs that are to run no longer than foreseen, like 0.9.",
+    ),
+    click.option(
+        "--max-slowed-pct",
+        type=Number(0, 100, min_open=True, max_open=True),
+        metavar="PERCENT",
+        help="Have a share controller lend less where more jobs than this would be slowed.",
+    ),
+    click.option(
+        "--windows",
+        type=WINDOWS,
+        default="5m,1h,12h",
+        show_default=True,
+        help="SIA's windows, ascending.",
+    ),
+    click.option(
+        "--recent",
+        type=click.IntRange(1, 10_000),
+        default=RECENT,
+        show_default=True,
+        help="Windows the sliding maximum looks back on.",
+    ),
+    click.option(
+        "--slack",
+        type=Number(0, 1000),
+        default=1.0,
+        show_default=True,
+        help="Factor on what SIA reserves for each pool.",
     ),
     click.option(
         "--resume-cost",
@@ -122,7 +207,7 @@ _POLICY_OPTIONS = (
 
 
 def policy_options(command: Command) -> Command:
-    """Which policies, what they foresee by, and what stopping a job costs."""
+    """Which policies, what they foresee by and how carefully, and what stopping a job costs."""
     for option in reversed(_POLICY_OPTIONS):
         command = option(command)
     return command
