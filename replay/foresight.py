@@ -104,13 +104,16 @@ def learns(choice: Choice) -> bool:
     )
 
 
-def run_times_of(choice: Choice, trace: Trace, settings: Settings) -> RunTimes:
+def run_times_of(
+    choice: Choice, trace: Trace, settings: Settings, past: Past | None = None
+) -> RunTimes:
     """The run-time predictor that is chosen. Each is loaded where it is wanted: some take long."""
     quantile = choice.run_time_quantile
     asked = {} if quantile is None else {"quantile": quantile}
     match choice.durations:
         case "perfect":
-            return PerfectRunTimes({a.job.id: a.duration for a in trace.arrivals})
+            before = [] if past is None else [arrival for arrival, _ in past.jobs]
+            return PerfectRunTimes({a.job.id: a.duration for a in [*before, *trace.arrivals]})
         case "history":
             from predictors.history import HistoryRunTimes  # noqa: PLC0415
 

@@ -147,7 +147,7 @@ def replay_one(
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
-    run_times = run_times_of(choice, trace, settings) if rule.needs.run_times else None
+    run_times = run_times_of(choice, trace, settings, past) if rule.needs.run_times else None
     loads = loads_of(choice, trace, table, settings, past) if rule.needs.loads else None
     if past is not None:
         tell(past, run_times, loads)

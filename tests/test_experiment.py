@@ -20,7 +20,7 @@ from shell import digests, sia
 from replay.errors import UserError
 from replay.experiment import Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import opened
-from replay.experiment_run import Work, run_piece
+from replay.experiment_run import Log, Work, run_piece
 from replay.experiment_table import HEADER, MEASURES
 from replay.hourly import gpu_hours
 from replay.output import write_pools, write_trace
@@ -703,7 +703,7 @@ def test_a_withdrawn_pool_is_the_one_that_idles_most_in_gpus_not_in_share(tmp_pa
     table = PoolTable([Pool("a", 100), Pool("b", 8)])
     (tmp_path / "runs").mkdir()
     piece = plan_sizes(log, table, Sizes([1.0], 1))[1]
-    run_piece(log, piece, Work(tmp_path, Path("log"), "", Settings(["sia"])))
+    run_piece(Log(log, {}), piece, Work(tmp_path, Path("log"), "", Settings(["sia"])))
     facts = json.loads((tmp_path / "runs" / "001" / "run.json").read_text())
     assert facts["withdrawn"] == ["a"]
 
