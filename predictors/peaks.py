@@ -40,53 +40,50 @@ def apart(ticks: int) -> int:
 
 
 class Peaks:
-    """The most GPUs that the jobs of each pool held at once that came after each recent tick.
+    """The most GPUs that the jobs of each pool held at once that came after each recent mark.
 
-    Ticks are multiples of `TICK`; a window from tick s covers (s, s + window]. Jobs count from
-    their arrival to their end. An event costs O(ticks of the longest window), in numpy.
+    Jobs count from their arrival to their end. An event costs O(marks kept), in numpy.
     """
 
-    def __init__(self, pools: Sequence[str], start: float, ticks: int) -> None:
-        """Look at windows of up to so many ticks, from `start` (seconds) on."""
-        self.tick = ceil(start / TICK) - 1  # the last that has passed
-        self.first = self.tick + 1  # the first whose window is seen whole
+    def __init__(self, pools: Sequence[str], kept: int) -> None:
+        """Keep so many marks, the newest; there is none at first."""
+        self.newest = -1
+        self._kept = kept
         self._rows = {pool: row for row, pool in enumerate(pools)}
-        self._slots = ticks + 1
-        self._held = np.zeros((len(pools), self._slots), np.int32)
-        self._peak = np.zeros((len(pools), self._slots), np.int32)
-        self._came: dict[str, int] = {}  # job: the last tick before it
+        self._held = np.zeros((len(pools), kept), np.int64)
+        self._peak = np.zeros((len(pools), kept), np.int64)
+        self._came: dict[str, int] = {}  # job: the last mark before it
 
-    def advance(self) -> None:
-        """Pass the next tick."""
-        self.tick += 1
-        slot = self.tick % self._slots
+    def mark(self) -> int:
+        """Set a mark: its number, from 0 on."""
+        self.newest += 1
+        slot = self.newest % self._kept
         self._held[:, slot] = 0
         self._peak[:, slot] = 0
+        return self.newest
 
-    def since(self, tick: int) -> NDArray[np.int32]:
-        """The peak of those who came after that tick: GPUs (pools)."""
-        return self._peak[:, tick % self._slots]
+    def since(self, mark: int) -> NDArray[np.int64]:
+        """The peak of those who came after a mark that is kept: GPUs (pools)."""
+        return self._peak[:, mark % self._kept]
 
     def add(self, job: Job) -> None:
-        """A job came, after the last tick passed."""
+        """A job came, after the newest mark."""
         row = self._rows[job.pool]
         held = self._held[row]
         held += job.width
         np.maximum(self._peak[row], held, out=self._peak[row])
-        self._came[job.id] = self.tick
+        self._came[job.id] = self.newest
 
     def remove(self, job: Job) -> None:
-        """A job is gone; those who came before the first tick are not known."""
-        came = self._came.pop(job.id, None)
-        if came is None:
-            return
-        held, slots = self._held[self._rows[job.pool]], self._slots
-        count = came - max(self.tick - slots, self.first - 1)  # ticks still kept that it came after
-        if count > 0:
-            end = came % slots + 1
-            held[max(0, end - count) : end] -= job.width
-            if count > end:
-                held[slots - (count - end) :] -= job.width
+        """A job is gone; one that was never added is not missed."""
+        came = self._came.pop(job.id, -1)
+        before = came - max(self.newest - self._kept, -1)  # marks still kept that it came after
+        if before > 0:
+            held = self._held[self._rows[job.pool]]
+            end = came % self._kept + 1
+            held[max(0, end - before) : end] -= job.width
+            if before > end:
+                held[end - before :] -= job.width
 
 
 class PeakLoads(Loads):
@@ -112,8 +109,10 @@ class PeakLoads(Loads):
         self._pools = pools
         self._quantile = quantile
         lengths = [ceil(window / TICK) for window in windows]
-        self._peaks = Peaks(pools, start, max(lengths))
+        self._first = ceil(start / TICK)  # the tick of the first mark
+        self._peaks = Peaks(pools, max(lengths) + 1)
         self._past = [_Past(len(pools), ticks) for ticks in lengths]
+        self._forgotten = max(lengths) + FARTHEST + ceil(MEMORY / TICK)  # after so many ticks
         self._said = np.zeros((len(pools), len(windows)), np.int64)
         self._asked: int | None = None  # the tick of the last answer
 
@@ -156,13 +155,17 @@ class PeakLoads(Loads):
         return [slice(turn % REFRESH, None, REFRESH) for turn in range(self._asked + 1, tick + 1)]
 
     def _advance(self, now: float) -> None:
-        """Pass all ticks before now, and remember the windows that end there."""
+        """Mark all ticks before now, and remember the windows that end there."""
         peaks = self._peaks
-        while peaks.tick < ceil(now / TICK) - 1:
-            peaks.advance()
+        missing = ceil(now / TICK) - 1 - self._first - peaks.newest
+        if missing > self._forgotten:  # a silence after which nothing else is remembered
+            self._first += missing - self._forgotten
+            missing = self._forgotten
+        for _ in range(missing):
+            mark = peaks.mark()
             for past in self._past:
-                begun = peaks.tick - past.ticks
-                if begun >= peaks.first and not begun % past.apart:
+                begun = mark - past.ticks
+                if begun >= 0 and not (self._first + begun) % past.apart:
                     past.add(peaks.since(begun))
 
 
@@ -175,8 +178,8 @@ class _Past:
         self._peaks = np.zeros((pools, int(MEMORY / TICK / self.apart)), np.int32)
         self._seen = 0
 
-    def add(self, peaks: NDArray[np.int32]) -> None:
-        self._peaks[:, self._seen % self._peaks.shape[1]] = peaks
+    def add(self, peaks: NDArray[np.int64]) -> None:
+        self._peaks[:, self._seen % self._peaks.shape[1]] = np.minimum(peaks, MAX_GROUP)
         self._seen += 1
 
     def quantile(self, quantile: float, rows: slice) -> NDArray[np.int32] | int:
