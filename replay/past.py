@@ -41,13 +41,14 @@ def past_of(
     pool as it is now, are left out.
     """
     quotas = {pool.name: pool.quota for pool in table.pools}
-    low, high = (bisect_left(arrivals, t, key=_submit) for t in (begin - SPAN, begin))
+    since = max(begin - SPAN, arrivals[0].job.submit)  # before the log nothing was seen
+    low, high = (bisect_left(arrivals, t, key=_submit) for t in (since, begin))
     jobs = []
     for job, duration in arrivals[low:high]:
         if job.id in starts and job.width <= quotas.get(job.pool, 0):
             moved = msgspec.structs.replace(job, submit=job.submit - begin)
             jobs.append((Arrival(moved, duration), starts[job.id] - begin))
-    return Past(-SPAN, jobs)
+    return Past(since - begin, jobs)
 
 
 def _submit(arrival: Arrival) -> float:
