@@ -36,10 +36,10 @@ OVERLAP = 6
 """Rows a window that are learned from. Rows a tick apart see nearly the same window, and trees take
 them for confirmation of each other."""
 
-MAX_ROWS = 150_000
-"""Rows learned from for one window: some seconds of work, and with more F rose no further."""
+MAX_ROWS = 100_000
+"""Rows learned from for one window: some seconds of work; half as many again gave no better F."""
 
-MAX_LOAD_ROWS = 40_000
+MAX_LOAD_ROWS = 30_000
 """The same for quantiles of load, of which there are eight to learn."""
 
 TREES: dict[str, Any] = {
@@ -66,7 +66,7 @@ LOAD_TREES: dict[str, Any] = {
 }
 
 ARRIVAL_ROUNDS = 200
-LOAD_ROUNDS = 100
+LOAD_ROUNDS = 60
 
 
 class Rows(NamedTuple):
