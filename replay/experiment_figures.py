@@ -36,11 +36,12 @@ PAPER_DPI = 200
 """Of the PNG files: 2,000 pixels across, for two columns of print."""
 
 INK = "#333c44"
-NAME = 34
-"""Characters of a policy's label: the longest are a name, a forecast and a predictor."""
+NAME = 44
+"""Characters of a policy's label: the longest are a name, a forecast, a predictor, their quantiles
+and a guard's budget."""
 
 LETTER = 0.063
-"""Inches of a letter of a label, about."""
+"""Inches of a letter of a label of 8 points, about."""
 
 TAILS = tuple(0.5**power for power in range(2, 7))
 """What is cut off at each end by the boxes: a quarter, an eighth, and so on."""
@@ -127,7 +128,7 @@ def draw_cdfs(panels: Sequence[Panel], style: Mapping[str, Look]) -> Picture:
         for axes, (measure, groups) in zip(cells, panels, strict=False):
             [values] = groups.values()
             scale = scale_of(measure.unit, values.values())
-            _logarithmic(axes, "x", scale, cells.across)
+            logarithmic(axes, "x", scale, cells.across)
             axes.set_ylim(0, 104)
             for i, (name, runs) in enumerate(values.items()):
                 if len(runs):
@@ -169,7 +170,7 @@ def draw_boxes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
         for axes, (measure, groups) in zip(cells, panels, strict=True):
             everything = [runs for values in groups.values() for runs in values.values()]
             scale = scale_of(measure.unit, everything)
-            _logarithmic(axes, "x", scale, cells.across)
+            logarithmic(axes, "x", scale, cells.across)
             for y, (group, label) in enumerate(rows):
                 if label in groups[group]:
                     _box(axes, y, scale, groups[group][label], style[label].colour)
@@ -191,7 +192,7 @@ def draw_sizes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
             sizes = np.array([float(size) for size in groups])
             everything = [runs for values in groups.values() for runs in values.values()]
             scale = scale_of(measure.unit, everything)
-            _logarithmic(axes, "y", scale, 2 * cells.down)
+            logarithmic(axes, "y", scale, 2 * cells.down)
             margin = 0.05 * float(np.ptp(sizes))
             axes.set_xlim(sizes.min() - margin, sizes.max() + margin)
             some = slice(None, None, ceil(len(sizes) / SIZES_NAMED))
@@ -241,8 +242,8 @@ class _Cells:
         return self._axes.index(axes) % 3 == 0
 
 
-def _logarithmic(axes: Axes, along: str, scale: Scale, inches: float) -> None:
-    """Give one axis its scale, ticks and, at 1 and after 0, its lines."""
+def logarithmic(axes: Axes, along: str, scale: Scale, inches: float) -> None:
+    """Give an axis (`x` or `y`), so long, its scale, ticks and, at 1 and after 0, its lines."""
     getattr(axes, f"set_{along}scale")("log")
     getattr(axes, f"set_{along}lim")(scale.begin, scale.most)
     ticks = scale.ticks(inches)
@@ -326,7 +327,10 @@ def _legend(axes: Axes, names: Sequence[str], style: Mapping[str, Look], inches:
     axes.set_xlim(0, 1)
     axes.set_ylim(inches, 0)
     pitch = min(0.21, inches / max(1, len(names)))
+    longest = max((len(plain(name, NAME)) for name in names), default=1)
+    fits = 8 * 0.8 * WIDTH * axes.get_position().width / (LETTER * longest)
     for i, name in enumerate(names):
         y = (i + 0.5) * pitch
         curve(axes, np.array([0.0, 0.17]), np.array([y, y]), style[name], 2)
-        axes.text(0.2, y, plain(name, NAME), va="center", color=INK, fontsize=min(8.5, pitch * 48))
+        axes.text(0.2, y, plain(name, NAME), va="center", color=INK,
+                  fontsize=min(8.5, pitch * 48, fits))  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay.figures import Floats, Look, looks
+from replay.foresight import Choice
 from replay.replayed import shares
 from replay.run import BASELINE, Settings, known_in_advance
 from replay.text import NONE, decimal, percent
@@ -98,15 +99,27 @@ class Experiment:
             if shares(name, lent=any(e["gpu_hours_lent"] for e in entries(self.runs, name)))
         ]
 
+    @cached_property
+    def asked(self) -> Settings:
+        """By what its policies foresee, as far as their labels do not say."""
+        keys = {"forecast", "durations", "load_quantile", "run_time_quantile", "max_slowed_pct"}
+        known = {key: self.settings[key] for key in keys & self.settings.keys()}
+        if "recent_windows" in self.settings:
+            known["recent"] = self.settings["recent_windows"]
+        return Settings([], **known)
+
+    def choice(self, label: str) -> Choice | None:
+        """What a label stands for; None for one from elsewhere."""
+        try:
+            return self.asked.choice(label)
+        except KeyError:
+            return None
+
     def foresees(self, label: str) -> bool:
         """Whether a policy was told what no live system knows."""
-        default = Settings([])
-        forecast = self.settings.get("forecast", default.forecast)
-        durations = self.settings.get("durations", default.durations)
-        try:
-            return bool(known_in_advance(Settings([], forecast, durations), label))
-        except KeyError:  # from elsewhere
+        if self.choice(label) is None:
             return "perfect" in label
+        return bool(known_in_advance(self.asked, label))
 
 
 def entries(runs: Runs, policy: str) -> list[Mapping[str, Any]]:

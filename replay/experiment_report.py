@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from replay.experiment_frontier import frontier
 from replay.experiment_measures import (
     GEOMEAN,
     LARGEST,
@@ -35,12 +36,17 @@ from replay.experiment_measures import (
     spread,
 )
 from replay.experiment_sections import Section, sections
+from replay.output import write_json
 from replay.report import inlined, page, styles
+from replay.report_facts import senses
 from replay.run import BASELINE
 from replay.words import around
+from sia.policies import load
 
-FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig18", "fig18-withdrawn")
+FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig18", "fig18-withdrawn", "frontier")
 """All pictures there may be: of an earlier report, those that are no longer drawn are removed."""
+
+FRONTIER = "frontier.json"
 
 WITHDRAWN = "♣"
 """Marks rows of runs in which some pools keep to themselves, as in Table 17."""
@@ -64,8 +70,9 @@ class Line(NamedTuple):
 def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any]) -> None:
     """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`.
 
-    `runs` are the contents of run.json, of one run or more; `settings` those of settings.json. Same
-    input, same bytes.
+    Where there is a frontier, its points are written into frontier.json: a list of objects. `runs`
+    are the contents of run.json, of one run or more; `settings` those of settings.json. Same input,
+    same bytes.
     """
     experiment = Experiment(runs, settings)
     found = sections(experiment)
@@ -78,6 +85,10 @@ def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any
         picture = section.picture
         (drawn / f"{picture.name}.svg").write_bytes(picture.svg)
         (drawn / f"{picture.name}.png").write_bytes(picture.png)
+    (folder / FRONTIER).unlink(missing_ok=True)
+    compared = frontier(experiment)
+    if compared is not None:
+        write_json(folder / FRONTIER, [point._asdict() for point in compared.points])
     html = render(experiment, found)
     (folder / "report.html").write_text(html, "utf-8", errors="replace", newline="\n")
 
@@ -91,6 +102,7 @@ def render(experiment: Experiment, found: Sequence[Section]) -> str:
         baseline=BASELINE,
         styles=styles(experiment.looks),
         foreseen=[name for name in experiment.rivals if experiment.foresees(name)],
+        honest=any(_honest(experiment, name) for name in experiment.rivals),
         headlines=[_headline(experiment, name) for name in experiment.rivals],
         groups=_table(experiment),
         withdrawn=WITHDRAWN if experiment.withdrawn else "",
@@ -98,6 +110,13 @@ def render(experiment: Experiment, found: Sequence[Section]) -> str:
         facts=_facts(experiment),
         options=_options(experiment.settings),
     )
+
+
+def _honest(experiment: Experiment, label: str) -> bool:
+    """Whether a policy foresees load, by what a live system could have known."""
+    choice = experiment.choice(label)
+    needy = choice is not None and load(choice.policy).needs.loads
+    return needy and not experiment.foresees(label)
 
 
 def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
@@ -199,6 +218,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         ("Load of a pool", f"{min(loads):.2f} to {max(loads):.2f}" if loads else "unknown"),
         ("Length of a run", _times(run["length_s"] for run in runs)),
         ("Warm-up, not measured", _times(run["warmup_s"] for run in runs)),
+        *senses(experiment.asked, experiment.rivals),
     ]
     if experiment.withdrawn:
         names = Counter(name for run in experiment.withdrawn for name in run["withdrawn"])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.experiment_figures import Panel, draw_boxes, draw_cdfs, draw_hours, draw_sizes
+from replay.experiment_frontier import TARGET, Frontier, Point, draw_frontier, frontier
 from replay.experiment_measures import (
     GEOMEAN,
     LARGEST,
@@ -29,6 +30,8 @@ from replay.experiment_measures import (
 from replay.figures import Floats, Picture
 from replay.run import BASELINE
 from replay.text import decimal
+from sia.limits import MAX_SLOWED_PCT
+from sia.policies import load
 
 VARIANTS = 2
 """Variants of SIA from which on an ablation compares anything."""
@@ -46,6 +49,13 @@ BOXES = (
 )
 
 
+class Table(NamedTuple):
+    """A table beside a picture: the first cell of each row is its heading."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class Section(NamedTuple):
     """A picture of the report: its title, how to read it, what it shows of these runs."""
 
@@ -53,6 +63,7 @@ class Section(NamedTuple):
     picture: Picture
     reading: str
     showing: Sequence[str]
+    table: Table | None = None
 
 
 def sections(experiment: Experiment) -> list[Section]:
@@ -63,7 +74,7 @@ def sections(experiment: Experiment) -> list[Section]:
         found = _sizes(experiment)
     else:
         found = [_distributions(experiment), _queues(experiment), *_ablation(experiment)]
-    return [*found, *_hours(experiment)]
+    return [*found, *_frontier(experiment), *_hours(experiment)]
 
 
 def _by_policy(runs: Runs, policies: Sequence[str], measure: Measure) -> dict[str, Floats]:
@@ -136,20 +147,95 @@ def _ablation(experiment: Experiment) -> list[Section]:
     chosen = [label for label, name in names.items() if name == "mmfs"] + variants
     medians = [shown(at(experiment.runs, label, MEAN.key), "speed") for label in chosen]
     showing = [
-        f"{label}: mean speed-up {median} in the median run; jobs slowed in "
-        f"{_slowing(experiment, label)}."
+        f"{label}{_unsaid(experiment, label)}: mean speed-up {median} in the median run; jobs "
+        f"slowed in {_slowing(experiment, label)}."
         for label, median in zip(chosen, medians, strict=True)
     ]
     panels = _panels(experiment.by_queues, chosen, (MEAN, SLOWED, TOTAL))
     return [
         Section(
-            "What the forecasts are worth",
+            "SIA by what it foresees with",
             draw_boxes("fig15a", panels, experiment.looks),
-            "Variants of SIA side by side: the label says what they foresee arrivals and run times "
-            "with. " + BOXES,
+            "Variants of SIA side by side: after @ a label says what arrivals and run times are "
+            f"foreseen with. {BOXES} {ZERO}",
             showing,
         )
     ]
+
+
+def _unsaid(experiment: Experiment, label: str) -> str:
+    """What a policy foresees with, if it does and its label does not say."""
+    choice = experiment.choice(label)
+    if choice is None or "@" in label:
+        return ""
+    needs = load(choice.policy).needs
+    return f" ({choice.forecast}+{choice.durations})" if needs.loads else ""
+
+
+def _frontier(experiment: Experiment) -> list[Section]:
+    """What forecasts capture, and whom they slow for it."""
+    found = frontier(experiment)
+    if found is None:
+        return []
+    return [
+        Section(
+            "What forecasts are worth",
+            draw_frontier(found, experiment),
+            f"The higher the better, and the further left. Captured gain is the logarithm of the "
+            f"geometric mean speed-up, divided by that of {found.reference}, which knows the "
+            "future, over all runs. A line joins forecasts of one kind, q standing for the "
+            "quantiles of load and run time that were asked for; its colour is that of its most "
+            "cautious policy, its ends say the quantiles. Hollow and dashed: a share controller "
+            "watches. Left of the dotted line is the place of 0, where nobody was slowed; whatever "
+            "lies beyond the frame stands at its edge, with its captured gain.",
+            [*_on_target(found), *_beside_max_min(found)],
+            Table(
+                ("policy", "captured", "jobs slowed, mean", "most", "slowdown a run, mean",
+                 "worst delay", "runs with nobody slowed"),
+                [_frontier_row(point) for point in found.points],
+            ),
+        )
+    ]  # fmt: skip
+
+
+def _frontier_row(point: Point) -> list[str]:
+    slowed = (point.slowed_pct_mean, point.slowed_pct_most)
+    minutes = (point.slowdown_min_mean, point.slowdown_min_most)
+    return [
+        point.label,
+        decimal(point.captured),
+        *(shown(value, "percent") for value in slowed),
+        *(shown(value, "minutes") for value in minutes),
+        f"{point.runs_nobody_slowed:,} of {point.runs:,}",
+    ]
+
+
+def _on_target(found: Frontier) -> list[str]:
+    """Which forecasts are good enough to lend by."""
+    target = (
+        f"on target, which is a captured gain of {TARGET:g} or more with at most "
+        f"{MAX_SLOWED_PCT:g} % of the jobs slowed in the mean run"
+    )
+    good = [point for point in found.honest if point.on_target]
+    if not good:
+        return [f"No forecast that could have been made at the time is {target}."]
+    good.sort(key=lambda point: -point.captured)
+    words = (
+        f"{point.label} ({decimal(point.captured)} at {shown(point.slowed_pct_mean, 'percent')})"
+        for point in good
+    )
+    who = ", ".join(words)
+    return [f"Forecasts that could have been made at the time and are {target}: {who}."]
+
+
+def _beside_max_min(found: Frontier) -> list[str]:
+    """What the best forecast and max-min cost others."""
+    rivals = [point for point in found.points if point.label == "mmfs"]
+    lost = (
+        f"{shown(point.slowdown_min_mean, 'minutes')} under {point.label}"
+        for point in (found.best, *rivals)
+    )
+    return [f"In the mean run all jobs together lost {', and '.join(lost)}."] if rivals else []
 
 
 def _hours(experiment: Experiment) -> list[Section]:

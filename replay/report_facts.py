@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from predictors import history, peaks, survival
+from replay.foresight import Choice
 from replay.replayed import Replayed
 from replay.run import Settings, known_in_advance
 from replay.text import counted, duration
@@ -15,6 +18,8 @@ from sia.policies import load
 FORESIGHT = {
     "perfect": "perfect: the load of the next windows was read from the log itself",
     "sliding-max": "sliding-max: the highest load seen in recent windows",
+    "peaks": "peaks: the most GPUs that new jobs held at once in recent windows",
+    "learned": "learned: a model says where anything arrives, the highest load of late how much",
     "random": "random: a coin decides whether load arrives",
     "none": "none: no load was foreseen",
 }
@@ -23,7 +28,23 @@ RUN_TIMES = {
     "perfect": "perfect: each job's run time was read from the log itself",
     "random": "random: a duration bin was drawn for each job",
     "history": "history: guessed from earlier jobs of the same name, or user, pool and width",
+    "survival": "survival: the first window that jobs alike seldom outlast, of ended and running "
+    "ones",
+    "jvupredict": "jvupredict: by the most telling thing that ended jobs have in common with it",
 }
+
+LEARNED_QUANTILE = "learned: a model says how many GPUs arrive at most"
+"""What `learned` says where it is asked for a quantile."""
+
+UNASKED = {
+    "peaks": peaks.QUANTILE,
+    "history": history.QUANTILE,
+    "survival": survival.QUANTILE,
+}
+"""Quantiles where none is asked for; the others then answer without one."""
+
+LOOKS_BACK = ("sliding-max", "learned", "random")
+"""Forecasts for which `--recent` counts, as long as no quantile is asked for."""
 
 
 CLOSED_LOOP = (
@@ -47,7 +68,7 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),
         ("GPUs", gpus),
-        *_senses(replayed),
+        *senses(settings, [*replayed.outcomes]),
         ("Windows", ", ".join(map(around, options.windows))),
         ("Warm-up", warmup if before else "none: every job is measured"),
         ("Reserve factor", f"{options.slack:g}"),
@@ -66,34 +87,51 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
     return found
 
 
-def _senses(replayed: Replayed) -> list[tuple[str, str]]:
-    """By what loads and run times were foreseen, for whom that matters."""
-    forecasts: dict[str, list[str]] = {}
-    durations: dict[str, list[str]] = {}
-    for label in replayed.outcomes:
+def quantiles(choice: Choice) -> tuple[float | None, float | None]:
+    """The quantiles by which load and run times are foreseen; None where there is none."""
+    return (
+        UNASKED.get(choice.forecast) if choice.load_quantile is None else choice.load_quantile,
+        UNASKED.get(choice.durations)
+        if choice.run_time_quantile is None
+        else choice.run_time_quantile,
+    )
+
+
+def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
+    """By what loads and run times were foreseen, for whom that matters: titles and words."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for label in labels:
         try:
-            choice = replayed.settings.choice(label)
+            choice = settings.choice(label)
             needs = load(choice.policy).needs
         except KeyError:  # a schedule from elsewhere
             continue
+        load_quantile, run_time_quantile = quantiles(choice)
         if needs.loads:
-            forecasts.setdefault(choice.forecast, []).append(label)
+            words = _forecast(choice.forecast, load_quantile, settings.recent)
+            lines.setdefault(("Load forecast", words), []).append(label)
         if needs.run_times:
-            durations.setdefault(choice.durations, []).append(label)
-    recent = f", {replayed.settings.recent} windows back"
-    return [
-        *(
-            (
-                "Load forecast",
-                f"{FORESIGHT[name]}{recent if name == 'sliding-max' else ''} ({', '.join(who)})",
-            )
-            for name, who in forecasts.items()
-        ),
-        *(
-            ("Run times", f"{RUN_TIMES[name]} ({', '.join(who)})")
-            for name, who in durations.items()
-        ),
-    ]
+            words = RUN_TIMES[choice.durations] + _at(run_time_quantile)
+            lines.setdefault(("Run times", words), []).append(label)
+        if needs.loads and choice.guard is not None:
+            words = f"lends less where more than {choice.guard:g} % of a pool's jobs were slowed"
+            lines.setdefault(("Share controller", words), []).append(label)
+    order = ("Load forecast", "Run times", "Share controller")
+    found = [(title, f"{words} ({', '.join(who)})") for (title, words), who in lines.items()]
+    return sorted(found, key=lambda line: order.index(line[0]))
+
+
+def _forecast(name: str, quantile: float | None, recent: int) -> str:
+    """How a load was foreseen."""
+    words = FORESIGHT[name]
+    if quantile is not None:
+        return (LEARNED_QUANTILE if name == "learned" else words) + _at(quantile)
+    return f"{words}, {recent} windows back" if name in LOOKS_BACK else words
+
+
+def _at(quantile: float | None) -> str:
+    """A quantile in words."""
+    return "" if quantile is None else f", meant to hold {100 * quantile:g} times in 100"
 
 
 def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
