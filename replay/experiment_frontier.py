@@ -227,8 +227,8 @@ def _mark_target(axes: Axes, scale: Scale) -> None:
     top = axes.get_ylim()[1]
     corners = [scale.begin, MAX_SLOWED_PCT]
     axes.fill_between(corners, TARGET, top, color="#dff0e6", zorder=0, linewidth=0)
-    axes.annotate("target", (MAX_SLOWED_PCT, top), (-4, -10), textcoords="offset points",
-                  ha="right", color=GREY, fontsize=8)  # fmt: skip
+    axes.annotate("target", (scale.begin, top), (4, -10), textcoords="offset points", color=GREY,
+                  fontsize=8)  # fmt: skip
 
 
 def _draw_curve(

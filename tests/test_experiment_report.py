@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
-from math import log10
+from math import log10, prod
 from pathlib import Path
 from random import Random
 
@@ -17,10 +17,14 @@ from matplotlib.figure import Figure
 from test_report import HOSTILE, Tags, svgs
 
 from replay import experiment_figures as drawing
+from replay import experiment_frontier as worth
+from replay.experiment_frontier import Curve, Frontier, frontier
 from replay.experiment_measures import MEAN, SLOWED, TOTAL, Experiment, brief, spread
 from replay.experiment_report import write_experiment_report
 from replay.figures import DASHES, PALETTE, TIMES, Look, looks
 from replay.limits import POINTS_DRAWN
+from replay.report_facts import senses
+from replay.run import Settings
 
 
 def gave(
@@ -44,6 +48,9 @@ def gave(
         "gpu_hours_lent": lent,
         "hourly_pct": [50.0, 70.0],
     }
+
+
+PEAKS = "sia@peaks:0.95+survival:0.9"
 
 
 def run(number: int, queues: int = 4, *, size: float = 1.0, withdrawn=(), **policies: dict) -> dict:
@@ -106,8 +113,11 @@ def test_the_report_needs_nothing_else(tmp_path: Path):
 
 
 def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
-    (tmp_path / "runs.json").write_bytes(msgspec.json.encode(pieces()))
-    (tmp_path / "turned.json").write_bytes(msgspec.json.encode(pieces()[::-1]))
+    runs = pieces()
+    for some in runs:
+        some["policies"] |= {label: gave(1.5, 1, 2.0) for label in (PEAKS, f"{PEAKS}+guard")}
+    (tmp_path / "runs.json").write_bytes(msgspec.json.encode(runs))
+    (tmp_path / "turned.json").write_bytes(msgspec.json.encode(runs[::-1]))
     code = (
         "import sys; from pathlib import Path; import msgspec\n"
         "from replay.experiment_report import write_experiment_report as write\n"
@@ -127,7 +137,7 @@ def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
         }
         for name in ("runs", "turned")
     )
-    assert len(one) == 7  # three pictures twice, and the page
+    assert len(one) == 12  # five pictures twice, the frontier's points, and the page
     assert one == other
 
 
@@ -156,7 +166,8 @@ def test_the_table_has_medians_of_each_number_of_queues(tmp_path: Path):
 def test_pieces_have_the_papers_figures(tmp_path: Path):
     html, names = written(tmp_path / "out", pieces())
     assert names == {"fig02", "fig13", "fig14"}
-    assert "What the forecasts are worth" not in html
+    assert "SIA by what it foresees with" not in html
+    assert "What forecasts are worth" not in html
 
 
 @pytest.mark.parametrize(
@@ -238,6 +249,212 @@ def test_the_report_says_who_knew_the_future(tmp_path: Path):
     assert "The future was known to sia, sia-vc, as it never is" in text
     guessed = Experiment(runs, {"forecast": "sliding-max", "durations": "history"})
     assert [name for name in labels if guessed.foresees(name)] == ["sia-vc"]
+
+
+def compared(runs: list[dict], **settings) -> Frontier | None:
+    return frontier(Experiment(runs, settings))
+
+
+def forecasts() -> list[dict]:
+    """Perfect forecasts gain 2 ** (2 + 4), peaks 2 ** (0 + 3), max-min 2 ** (3 - 2)."""
+    return [
+        run(0, mmfs=gave(8.0, 20, 600.0), sia=gave(4.0), **{PEAKS: gave(1.0)}),
+        run(1, mmfs=gave(0.25, 60, 1800.0), sia=gave(16.0), **{PEAKS: gave(8.0, 1, 3.0)}),
+    ]
+
+
+def test_captured_gain_is_a_ratio_of_logarithms_summed_over_runs():
+    found = compared(forecasts())
+    assert [point.label for point in found.points] == ["mmfs", "sia", PEAKS]
+    mmfs, best, peaks = found.points
+    assert mmfs == ("mmfs", pytest.approx(1 / 6), 20.0, 30.0, 1200.0, 1800.0, 0, 2)
+    assert best == ("sia", 1.0, 0.0, 0.0, 0.0, 0.0, 2, 2)
+    assert peaks == (PEAKS, pytest.approx(3 / 6), 0.25, 0.5, 1.5, 3.0, 1, 2)
+
+
+def test_captured_gain_does_not_depend_on_how_runs_are_cut():
+    """The logarithm of all runs' speed-ups multiplied, in another base."""
+    rng = Random(3)
+    for _ in range(50):
+        speeds = [(rng.uniform(0.2, 30), rng.uniform(1.5, 40)) for _ in range(rng.randint(1, 9))]
+        runs = [
+            run(i, sia=gave(most), **{PEAKS: gave(own)}) for i, (own, most) in enumerate(speeds)
+        ]
+        own, most = (prod(column) for column in zip(*speeds, strict=True))
+        assert compared(runs).points[1].captured == pytest.approx(log10(own) / log10(most))
+
+
+def test_the_frontier_is_drawn_and_told(tmp_path: Path):
+    html, names = written(tmp_path / "out", forecasts())
+    assert "frontier" in names
+    text = Tags(html).text
+    section = text[text.index("What forecasts are worth") : text.index("GPUs in use, before")]
+    assert f"{PEAKS} 0.50 0.25 % 0.50 % 90 s 3.0 min 1 of 2" in section
+    assert "mmfs 0.17 20.00 % 30.00 % 20 h 30 h 0 of 2" in section
+    assert "No forecast that could have been made at the time is on target" in section
+    assert (
+        f"In the mean run all jobs together lost 90 s under {PEAKS}, and 20 h under mmfs." in text
+    )
+    rows = msgspec.json.decode((tmp_path / "out" / "frontier.json").read_bytes())
+    assert [row["label"] for row in rows] == ["mmfs", "sia", PEAKS]
+    assert rows[2] == {
+        "label": PEAKS, "captured": pytest.approx(0.5), "slowed_pct_mean": 0.25,
+        "slowed_pct_most": 0.5, "slowdown_min_mean": 1.5, "slowdown_min_most": 3.0,
+        "runs_nobody_slowed": 1, "runs": 2,
+    }  # fmt: skip
+    written(tmp_path / "out", pieces())
+    assert not (tmp_path / "out" / "frontier.json").exists()
+    assert not (tmp_path / "out" / "figures" / "frontier.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "reference"),
+    [
+        (["sia", PEAKS], {}, "sia"),
+        (["sia@perfect+perfect", "sia"], {"durations": "history"}, None),
+        (
+            ["sia@perfect+perfect", "sia"],
+            {"forecast": "peaks", "durations": "history"},
+            "sia@perfect+perfect",
+        ),
+        (["sia", "sia@none+history"], {"load_quantile": 0.9}, "sia"),
+        (["sia", "mmfs"], {}, None),
+        ([PEAKS, "mmfs"], {}, None),
+        (["sia", "sia-vc", "sia@perfect+perfect"], {}, None),
+        (["sia", "sia@perfect+survival"], {}, None),
+        (["sia", "ssf@peaks+survival"], {}, None),
+        (["sia", PEAKS], {"durations": "history"}, None),
+        (["sia@perfect+perfect+guard", PEAKS], {}, None),
+        (["sia", PEAKS], {"max_slowed_pct": 0.1}, None),
+        (["sia", "sia@peeks+survival", HOSTILE], {}, None),
+    ],
+)
+def test_the_frontier_needs_sia_with_the_future_and_without(labels, settings, reference):
+    runs = [run(0, **dict.fromkeys(labels, gave(2.0)))]
+    found = compared(runs, **settings)
+    assert (found and found.reference) == reference
+
+
+def test_where_perfect_forecasts_gain_nothing_there_is_nothing_to_capture():
+    assert compared([run(0, sia=gave(1.0), **{PEAKS: gave(1.1)})]) is None
+
+
+def test_runs_in_which_either_measured_nothing_do_not_count():
+    runs = [*forecasts(), run(2, sia=gave(None), **{PEAKS: gave(9.0)}), run(3, sia=gave(9.0))]
+    [*_, peaks] = compared(runs).points
+    assert peaks == compared(forecasts()).points[-1]
+    runs = [run(0, sia=gave(2.0), **{PEAKS: gave(None), "sia@none+history": gave(2.0)})]
+    assert [point.label for point in compared(runs).points] == ["sia", "sia@none+history"]
+
+
+def test_labels_that_differ_only_in_caution_are_one_curve():
+    labels = [
+        "sia@peaks:0.8+survival", "sia@peaks:0.99+survival:0.8", "sia@peaks+survival",
+        "sia@peaks+survival+guard:2", "sia@peaks+survival+guard", "sia@learned:0.9+jvupredict:0.9",
+        "sia@learned+jvupredict", "sia@learned:0.95+jvupredict:0.9", "sia@sliding-max+history:0.5",
+        "sia@peaks:0.9+perfect",
+    ]  # fmt: skip
+    found = compared([run(0, sia=gave(2.0), **dict.fromkeys(labels, gave(2.0)))])
+    assert [(curve.name, list(curve.quantiles), curve.guarded) for curve in found.curves] == [
+        ("peaks:q+survival:q", ["0.95, 0.9", "0.99, 0.8", "0.8, 0.9"], False),
+        ("peaks:q+survival:q+guard", ["0.95, 0.9", "0.95, 0.9"], True),
+        ("learned:q+jvupredict:q", ["0.95, 0.9", "0.9, 0.9"], False),
+        ("learned+jvupredict", [""], False),
+        ("sliding-max+history:q", ["0.5"], False),
+        ("peaks:q+perfect", ["0.9"], False),
+    ]
+    guarded = [point.label for point in found.curves[1].points]
+    assert guarded == ["sia@peaks+survival+guard", "sia@peaks+survival+guard:2"]
+    assert {point.label for point in found.honest} == {*labels[:-1]}
+
+
+def test_the_best_forecast_is_on_target_if_any_is():
+    slowing = {"sia@peaks:0.5+survival": 3, "sia@none+history": 0, "sia@peaks:0.9+history": 0}
+    speeds = dict(zip(slowing, (12.0, 6.0, 5.0), strict=True))
+    runs = [
+        run(i, sia=gave(16.0), **{label: gave(speeds[label], n) for label, n in slowing.items()})
+        for i in range(3)
+    ]
+    assert compared(runs).best.label == "sia@none+history"
+    for some in runs:  # now it captures less than half
+        some["policies"]["sia@none+history"] = gave(3.9)
+    assert compared(runs).best.label == "sia@peaks:0.9+history"
+    runs[0]["policies"]["sia@peaks:0.9+history"] = gave(5.0, 1)
+    assert compared(runs).best.label == "sia@none+history"
+
+
+def test_what_lies_beyond_the_frame_stands_at_its_edge_with_its_number():
+    point = compared(forecasts()).points[0]
+    scale, axes = drawing.scale_of("percent", [np.array([0.1, 20.0])]), axes_of()
+    points = [point._replace(captured=4.25, slowed_pct_mean=0.0)]
+    worth._draw_curve(axes, Curve("mmfs", "D", points), scale, "#000000", (0.0, 1.1))
+    [line] = axes.lines
+    assert line.get_xydata().tolist() == [[scale.zero, 1.1]]
+    assert [text.get_text() for text in axes.texts] == ["4.2"]
+
+
+def test_hostile_names_are_on_the_frontier_as_they_are(tmp_path: Path):
+    strange = [HOSTILE, "_x", "$\\frac{1}{", "sia@peaks:9+survival", "sia@" + "池" * 90]
+    runs = forecasts()
+    for some in runs:
+        some["policies"] |= dict.fromkeys(strange, gave(3.0))
+    html, names = written(tmp_path / "out", runs)
+    assert "frontier" in names
+    assert "<script" not in html
+    svgs(html)
+    rows = msgspec.json.decode((tmp_path / "out" / "frontier.json").read_bytes())
+    assert [row["label"] for row in rows] == ["mmfs", "sia", *strange, PEAKS]
+
+
+def test_reports_say_by_what_each_policy_foresees():
+    settings = Settings([], "peaks", "jvupredict", recent=7, max_slowed_pct=0.2)
+    labels = ["mmfs", "ssf", "sia", PEAKS, "sia@learned:0.9+history:0.8", "sia@learned+random",
+              "sia@sliding-max+survival+guard", "from elsewhere"]  # fmt: skip
+    found = senses(settings, labels)
+    peaks = "peaks: the most GPUs that new jobs held at once in recent windows"
+    model = "learned: a model says"
+    sliding, recent = "sliding-max: the highest load seen in recent windows", "7 windows back"
+    much = "the highest load of late how much"
+    often = "meant to hold {} times in 100"
+    jvupredict = "jvupredict: by the most telling thing that ended jobs have in common with it"
+    history = "history: guessed from earlier jobs of the same name, or user, pool and width"
+    survival = (
+        "survival: the first window that jobs alike seldom outlast, of ended and running ones"
+    )
+    guard = "lends less where more than {} % of a pool's jobs were slowed"
+    loads = [words for title, words in found if title == "Load forecast"]
+    run_times = [words for title, words in found if title == "Run times"]
+    assert loads == [
+        f"{peaks}, meant to hold 95 times in 100 (sia, {PEAKS})",
+        f"{model} how many GPUs arrive at most, {often.format(90)} (sia@learned:0.9+history:0.8)",
+        f"{model} where anything arrives, {much}, {recent} (sia@learned+random)",
+        f"{sliding}, {recent} (sia@sliding-max+survival+guard)",
+    ]
+    assert run_times == [
+        f"{jvupredict} (ssf, sia)",
+        f"{survival}, {often.format(90)} ({PEAKS}, sia@sliding-max+survival+guard)",
+        f"{history}, {often.format(80)} (sia@learned:0.9+history:0.8)",
+        "random: a duration bin was drawn for each job (sia@learned+random)",
+    ]
+    assert found[len(loads) + len(run_times) :] == [
+        ("Share controller", f"{guard.format(0.2)} (sia)"),
+        ("Share controller", f"{guard.format(0.1)} (sia@sliding-max+survival+guard)"),
+    ]
+
+
+def test_an_experiments_report_says_what_its_settings_mean(tmp_path: Path):
+    """Fig. 15a's variants: the label alone does not say by what `sia` foresees here."""
+    labels = ("sia", "sia@random+jvupredict", "sia@random+random", "sia@perfect+perfect", "sia-vc")
+    settings = {"forecast": "learned", "durations": "jvupredict", "run_time_quantile": 0.95}
+    html, names = written(tmp_path, [run(0, **dict.fromkeys(labels, gave(2.0)))], **settings)
+    assert {"fig15a", "frontier"} <= names
+    text = Tags(html).text
+    assert f"sia (learned+jvupredict): mean speed-up 2.00{TIMES} in the median run" in text
+    assert f"sia-vc: mean speed-up 2.00{TIMES}" in text
+    assert "with it, meant to hold 95 times in 100 (sia)" in text
+    assert "The future was known to sia@perfect+perfect, sia-vc, as it never is" in text
+    assert "For forecasts that could have been made" not in text
+    assert [e for e in labels if Experiment([], settings).foresees(e)] == [*labels[3:]]
 
 
 def test_a_png_is_2000_pixels_wide_and_says_nothing_of_when_or_where(tmp_path: Path):
