@@ -9,8 +9,9 @@ anew as others end or run on.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from math import inf
 
 from sia.forecasts import RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
@@ -25,16 +26,24 @@ PRIOR = 4.0
 KEPT = 0.5 ** (1 / 150)
 """What is left of a job's weight in a group at each later one: after 150 of them a half."""
 
+MOST_GROUPS = 2**16
+"""Groups, of which those used last are kept: so many at least, and twice as many at most (90 MB).
+All of Philly makes 238; a log whose jobs all have names of their own makes no end of them."""
+
+_Kind = tuple[str | int, ...]
+
 
 class _Group:
     """Jobs that are alike: for each window, how many got so far, and how many lasted longer."""
 
-    __slots__ = ("lasted", "reached", "wider")
+    __slots__ = ("_hazards", "_known", "lasted", "reached", "wider")
 
     def __init__(self, windows: int, wider: _Group | None) -> None:
         self.wider = wider
         self.reached = [0.0] * windows
         self.lasted = [0.0] * windows
+        self._known = -1
+        self._hazards: list[float] = []
 
     def add(self, window: int, *, lasted: bool) -> None:
         group: _Group | None = self
@@ -43,13 +52,23 @@ class _Group:
             group.lasted[window] = group.lasted[window] * KEPT + lasted
             group = group.wider
 
-    def hazards(self) -> list[float]:
-        """The chances of those who got as far to last beyond each window; 1 while none has."""
-        if self.wider is None:
+    def hazards(self, known: int) -> list[float]:
+        """The chances of those who got as far to last beyond each window; 1 while none has.
+
+        `known` is how often anything was added to any group: until then they are what they were.
+        """
+        if self._known != known:
+            self._known = known
             pairs = zip(self.lasted, self.reached, strict=True)
-            return [(lasted + 1.0) / (reached + 1.0) for lasted, reached in pairs]
-        triples = zip(self.lasted, self.reached, self.wider.hazards(), strict=True)
-        return [(lasted + PRIOR * wider) / (reached + PRIOR) for lasted, reached, wider in triples]
+            if self.wider is None:
+                self._hazards = [(lasted + 1.0) / (reached + 1.0) for lasted, reached in pairs]
+            else:
+                wider = self.wider.hazards(known)
+                self._hazards = [
+                    (lasted + PRIOR * hazard) / (reached + PRIOR)
+                    for (lasted, reached), hazard in zip(pairs, wider, strict=True)
+                ]
+        return self._hazards
 
 
 class SurvivalRunTimes(RunTimes):
@@ -62,92 +81,136 @@ class SurvivalRunTimes(RunTimes):
         self._windows = windows
         self._quantile = quantile
         self._all = _Group(len(windows), None)
-        self._groups: dict[tuple[str | int, ...], _Group] = {}
-        self._waiting: dict[_Group, dict[str, float]] = {}  # group, job: what was said
-        self._running: dict[str, int] = {}  # job: windows it has outlasted
-        self._crossings: list[tuple[float, str, Job]] = []  # when a window will be outlasted
-        self._looked = float("-inf")  # the tick at which all that wait were last looked at
+        self._groups: dict[_Kind, _Group] = {}  # used since the last time there were too many
+        self._older: dict[_Kind, _Group] = {}  # used before
+        self._known = 0  # how often anything was added to a group
+        self._waiting: dict[str, tuple[_Group, float]] = {}  # job: group, what was said
+        self._said: dict[_Group, dict[float, dict[str, None]]] = {}  # the same the other way round
+        # Jobs that have outlasted no window, one, ...: since when they run, in order, and group.
+        self._running: list[OrderedDict[str, tuple[float, _Group]]] = [
+            OrderedDict() for _ in [*windows, None]
+        ]
+        self._crossed = inf  # until when none of them outlasts another window
+        self._looked = -inf  # the tick at which all that wait were last looked at
 
     def run_time(self, job: Job) -> float:
         """The end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
         group = self._group(job)
-        said = self._said(group)
-        self._waiting.setdefault(group, {})[job.id] = said
+        said = self._fit(group)
+        self._waiting[job.id] = group, said
+        self._said.setdefault(group, {}).setdefault(said, {})[job.id] = None
         return said
 
     def started(self, now: float, job: Job) -> None:
         """It waits no longer, and will soon have outlasted the first window."""
-        self._forget(job)
-        self._running[job.id] = 0
-        heappush(self._crossings, (now + self._windows[0], job.id, job))
+        self._running[0][job.id] = now, self._leave_queue(job)
+        self._crossed = min(self._crossed, now + self._windows[0])
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Count it for every window that it got to and is not counted for."""
-        self._forget(job)
-        group = self._group(job)
-        for window in range(self._running.pop(job.id, 0), len(self._windows)):
+        group, outlasted = self._stop(job)
+        for window in range(outlasted, len(self._windows)):
             lasted = run_time > self._windows[window]
-            group.add(window, lasted=lasted)
+            self._add(group, window, lasted=lasted)
             if not lasted:
                 return
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Nothing more is learned from it."""
-        self._forget(job)
-        self._running.pop(job.id, None)
+        """What it has outlasted until now counts, and nothing more is learned from it."""
+        self._cross(now)
+        self._stop(job)
 
     def changes(self, now: float) -> list[Estimate]:
-        """At a tick: jobs that wait and, by what has come to light, fit another window."""
+        """At a tick: jobs that wait and, by what has come to light, fit another window.
+
+        O(groups that have jobs waiting), and what is changed.
+        """
         self._cross(now)
         if now // TICK == self._looked:
             return []
         self._looked = now // TICK
         changed = []
-        for group, jobs in self._waiting.items():
-            said = self._said(group)
-            changed += [Estimate(job_id, said) for job_id, before in jobs.items() if before != said]
-            jobs.update(dict.fromkeys(jobs, said))
+        for group, told in self._said.items():
+            fit = self._fit(group)
+            for before in [before for before in told if before != fit]:
+                jobs = told.pop(before)
+                told.setdefault(fit, {}).update(jobs)
+                self._waiting.update(dict.fromkeys(jobs, (group, fit)))
+                changed += [Estimate(job_id, fit) for job_id in jobs]
         return changed
 
     def _cross(self, now: float) -> None:
         """Count those that have run on past a window."""
-        while self._crossings and self._crossings[0][0] < now:
-            when, job_id, job = heappop(self._crossings)
-            window = self._running.get(job_id)
-            if window is None:
-                continue
-            self._group(job).add(window, lasted=True)
-            self._running[job_id] = window + 1
-            if window + 1 < len(self._windows):
-                when += self._windows[window + 1] - self._windows[window]
-                heappush(self._crossings, (when, job_id, job))
+        if now <= self._crossed:
+            return
+        self._crossed = inf
+        for outlasted, window in enumerate(self._windows):
+            jobs = self._running[outlasted]
+            while jobs:
+                job_id, (start, group) = next(iter(jobs.items()))
+                if start + window >= now:
+                    self._crossed = min(self._crossed, start + window)
+                    break
+                del jobs[job_id]
+                self._add(group, outlasted, lasted=True)
+                self._running[outlasted + 1][job_id] = start, group
 
-    def _forget(self, job: Job) -> None:
-        group = self._group(job)
-        jobs = self._waiting.get(group)
-        if jobs is not None and jobs.pop(job.id, None) is not None and not jobs:
-            del self._waiting[group]
+    def _add(self, group: _Group, window: int, *, lasted: bool) -> None:
+        self._known += 1
+        group.add(window, lasted=lasted)
 
-    def _said(self, group: _Group) -> float:
+    def _stop(self, job: Job) -> tuple[_Group, int]:
+        """Forget a job: its group, and how many windows it is counted for."""
+        for outlasted, jobs in enumerate(self._running):
+            if job.id in jobs:
+                return jobs.pop(job.id)[1], outlasted
+        return self._leave_queue(job), 0
+
+    def _leave_queue(self, job: Job) -> _Group:
+        """Its group."""
+        if job.id not in self._waiting:
+            return self._group(job)
+        group, said = self._waiting.pop(job.id)
+        told = self._said[group]
+        del told[said][job.id]
+        if not told[said]:
+            del told[said]
+        if not told:
+            del self._said[group]
+        return group
+
+    def _fit(self, group: _Group) -> float:
+        """The first window that such jobs seldom outlast."""
         chance = 1.0
-        for window, hazard in zip(self._windows, group.hazards(), strict=True):
+        for window, hazard in zip(self._windows, group.hazards(self._known), strict=True):
             chance *= hazard
             if chance <= 1.0 - self._quantile:
                 return window
         return UNKNOWN_RUN_TIME
 
     def _group(self, job: Job) -> _Group:
-        """The narrowest group of a job."""
-        size = (job.width - 1).bit_length()  # 1, 2, 3 to 4, 5 to 8 GPUs, ...
-        narrower: list[tuple[str | int, ...]] = [(job.pool,), (job.pool, size)]
-        if job.user:
-            narrower.append((job.pool, size, job.user))
-        if job.name:
-            narrower.append((job.pool, size, job.user, job.name))
+        """The narrowest group of a job; jobs that wait or run go on in theirs if it is dropped.
+
+        A wider group is used whenever a narrower one is, so it is not dropped before it.
+        """
         group = self._all
-        for kind in narrower:
+        for kind in _kinds(job):
             known = self._groups.get(kind)
             if known is None:
-                known = self._groups[kind] = _Group(len(self._windows), group)
+                known = self._older.pop(kind, None) or _Group(len(self._windows), group)
+                self._groups[kind] = known
             group = known
+        if len(self._groups) > MOST_GROUPS:
+            self._groups, self._older = {}, self._groups
         return group
+
+
+def _kinds(job: Job) -> list[_Kind]:
+    """What a job may be compared by, least telling first."""
+    size = (job.width - 1).bit_length()  # 1, 2, 3 to 4, 5 to 8 GPUs, ...
+    kinds: list[_Kind] = [(job.pool,), (job.pool, size)]
+    if job.user:
+        kinds.append((job.pool, size, job.user))
+    if job.name:
+        kinds.append((job.pool, size, job.user, job.name))
+    return kinds
