@@ -285,7 +285,7 @@ def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]
     bins = [*_bins(windows)]
     parts = [
         (
-            name,
+            f"{name}: {_percent(_too_short(of.confusion) / of.n)} % foretold too short",
             [
                 [label, f"{sum(row):,}", *(_percent(n / max(1, sum(row))) for n in row)]
                 for label, row in zip(bins, of.confusion, strict=True)
@@ -295,6 +295,11 @@ def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]
     ]
     groups = [("", 1), ("foretold", len(bins))]
     return Grid(["true", "jobs", *bins], parts, groups)
+
+
+def _too_short(confusion: Sequence[Sequence[int]]) -> int:
+    """Jobs that were thought to fit a window that they outlasted."""
+    return sum(sum(row[:true]) for true, row in enumerate(confusion))
 
 
 def _bins(windows: Sequence[float]) -> Iterable[str]:

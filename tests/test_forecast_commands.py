@@ -14,6 +14,8 @@ from shell import digests, sia
 
 from replay.errors import UserError
 from replay.forecast_commands import forecast
+from replay.forecast_report import confusion_grid
+from replay.forecast_run_times import RunTimeScores
 from replay.forecast_train import read_model
 from replay.output import write_trace
 from replay.trace import Trace
@@ -266,6 +268,16 @@ def test_the_page_has_it_all_and_needs_nothing_else(evaluated):
     ]  # fmt: skip
     assert "no job has a name" in said
     assert "jobs are taken to start when submitted" in said
+
+
+def test_bins_foretold_too_short_are_below_the_diagonal():
+    scores = RunTimeScores(
+        n=10, coverage=1.0, within_2x=0.5, within_10x=0.9, errors=(), reliability={},
+        confusion=((2, 1), (3, 4)),
+    )  # fmt: skip
+    [(heading, rows)] = confusion_grid({"p": scores}, [300.0]).parts
+    assert heading == "p: 30.0 % foretold too short"
+    assert rows == [["to 5m", "3", "66.7", "33.3"], ["over 5m", "7", "42.9", "57.1"]]
 
 
 def test_a_log_is_no_part_of_the_page_s_code(tmp_path):
