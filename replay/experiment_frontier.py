@@ -16,8 +16,8 @@ import numpy as np
 
 from replay.experiment_figures import INK, NAME, PAPER_DPI, Scale, logarithmic, scale_of
 from replay.experiment_measures import GEOMEAN, Experiment, Measure
-from replay.figures import GREY, WIDTH, Floats, Picture, picture, plain
-from replay.foresight import Choice
+from replay.figures import GREY, PALETTE, WIDTH, Floats, Picture, picture, plain
+from replay.foresight import GUARD, Choice
 from replay.report_facts import quantiles
 from sia.limits import MAX_SLOWED_PCT
 
@@ -73,6 +73,11 @@ class Curve(NamedTuple):
     points: Sequence[Point]
     quantiles: Sequence[str] = ()
     guarded: bool = False
+
+    @property
+    def pair(self) -> str:
+        """The forecasts, whether they are watched or not."""
+        return self.name.removesuffix(f"+{GUARD}") if self.guarded else self.name
 
 
 class Frontier(NamedTuple):
@@ -178,7 +183,7 @@ def _name(choice: Choice) -> str:
     """Of a curve, like `peaks:q+survival:q+guard`, where q are the quantiles."""
     senses = zip(choice[1:3], quantiles(choice), strict=True)
     names = [name if quantile is None else f"{name}:q" for name, quantile in senses]
-    return "+".join([*names, "guard"] if choice.guard is not None else names)
+    return "+".join([*names, GUARD] if choice.guard is not None else names)
 
 
 def _boldness(choice: Choice) -> tuple[float, float, tuple[float, ...]]:
@@ -195,6 +200,7 @@ def _words(choice: Choice) -> str:
 def draw_frontier(found: Frontier, experiment: Experiment) -> Picture:
     """Captured gain against jobs slowed: a curve for each pair of forecasts."""
     curves = [*found.rivals, *found.curves]
+    colours = _colours(found, experiment)
     slowed = np.array([point.slowed_pct_mean for point in found.points])
     scale = scale_of(MEAN_SLOWED.unit, [slowed, np.array([MAX_SLOWED_PCT])])
     shown = [*REACH, *(p.captured for curve in found.curves for p in curve.points)]
@@ -213,11 +219,18 @@ def draw_frontier(found: Frontier, experiment: Experiment) -> Picture:
         names.set_xlim(0, 1)
         names.set_ylim(height - 0.6, 0)
         for i, curve in enumerate(curves):
-            colour = experiment.looks[curve.points[0].label].colour
-            _draw_curve(axes, curve, scale, colour, (low, high))
-            _draw_name(names, curve, colour, (i + 0.5) * PITCH)
+            _draw_curve(axes, curve, scale, colours[curve.pair], (low, high))
+            _draw_name(names, curve, colours[curve.pair], (i + 0.5) * PITCH)
 
     return picture("frontier", height, draw, PAPER_DPI)
+
+
+def _colours(found: Frontier, experiment: Experiment) -> dict[str, str]:
+    """Rivals look as they do everywhere; a pair of forecasts, many policies, has its own colour."""
+    colours = {curve.pair: experiment.looks[curve.name].colour for curve in found.rivals}
+    free = [colour for colour in PALETTE if colour not in colours.values()] or PALETTE
+    pairs = dict.fromkeys(curve.pair for curve in found.curves)
+    return colours | {pair: free[i % len(free)] for i, pair in enumerate(pairs)}
 
 
 def _mark_target(axes: Axes, scale: Scale) -> None:

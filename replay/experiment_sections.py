@@ -181,13 +181,12 @@ def _frontier(experiment: Experiment) -> list[Section]:
         Section(
             "What forecasts are worth",
             draw_frontier(found, experiment),
-            f"The higher the better, and the further left. Captured gain is the logarithm of the "
+            "The higher the better, and the further left. Captured gain is the logarithm of the "
             f"geometric mean speed-up, divided by that of {found.reference}, which knows the "
             "future, over all runs. A line joins forecasts of one kind, q standing for the "
-            "quantiles of load and run time that were asked for; its colour is that of its most "
-            "cautious policy, its ends say the quantiles. Hollow and dashed: a share controller "
-            "watches. Left of the dotted line is the place of 0, where nobody was slowed; whatever "
-            "lies beyond the frame stands at its edge, with its captured gain.",
+            "quantiles of load and run time; they stand at its ends. Hollow and dashed: a share "
+            "controller watches. Left of the dotted line is the place of 0, where nobody was "
+            "slowed; whatever lies beyond the frame stands at its edge, with its captured gain.",
             [*_on_target(found), *_beside_max_min(found)],
             Table(
                 ("policy", "captured", "jobs slowed, mean", "most", "slowdown a run, mean",

@@ -368,6 +368,15 @@ def test_labels_that_differ_only_in_caution_are_one_curve():
     assert {point.label for point in found.honest} == {*labels[:-1]}
 
 
+def test_a_pair_of_forecasts_has_a_colour_of_its_own_whoever_watches():
+    labels = ["mmfs", "sia", PEAKS, f"{PEAKS}+guard", "sia@none+history"]
+    experiment = Experiment([run(0, **dict.fromkeys(labels, gave(2.0)))], {})
+    colours = worth._colours(frontier(experiment), experiment)
+    assert list(colours) == ["mmfs", "sia", "peaks:q+survival:q", "none+history:q"]
+    assert len(set(colours.values())) == 4
+    assert colours["mmfs"] == experiment.looks["mmfs"].colour
+
+
 def test_the_best_forecast_is_on_target_if_any_is():
     slowing = {"sia@peaks:0.5+survival": 3, "sia@none+history": 0, "sia@peaks:0.9+history": 0}
     speeds = dict(zip(slowing, (12.0, 6.0, 5.0), strict=True))
