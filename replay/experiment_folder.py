@@ -24,7 +24,7 @@ from replay.text import WEEK, as_typed
 SETTINGS = "settings.json"
 RUNS = "runs"
 TABLE = "experiments.csv"
-OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures")
+OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json")
 RESULTS = "results"
 COMMAND = "sia experiment"
 REPLAY = "summary.json"
@@ -149,6 +149,14 @@ def _bounds(loads: Sequence[float]) -> str:
     return "-".join(f"{load:g}" for load in dict.fromkeys(loads))
 
 
+def _times(seconds: Sequence[float]) -> str:
+    return _shown(",".join(map(as_typed, seconds)))
+
+
+def _time(seconds: float | None) -> str:
+    return "none" if seconds is None else as_typed(seconds)
+
+
 def _weeks(seconds: float) -> str:
     return f"{seconds / WEEK:g}"
 
@@ -170,6 +178,14 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "policies": ("--policy", _listed),
     "forecast": ("--forecast", _shown),
     "durations": ("--durations", _shown),
+    "load_quantile": ("--load-quantile", _shown),
+    "run_time_quantile": ("--run-time-quantile", _shown),
+    "max_slowed_pct": ("--max-slowed-pct", _shown),
+    "windows_s": ("--windows", _times),
+    "recent_windows": ("--recent", _shown),
+    "slack": ("--slack", _shown),
+    "model": ("--forecast with model", _shown),
+    "since_s": ("--from", _time),
     "resume_cost_s": ("--resume-cost", as_typed),
     "warmup_s": ("--warmup", as_typed),
     "seed": ("--seed", _shown),

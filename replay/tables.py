@@ -16,7 +16,7 @@ from replay.text import counted, decimal, duration, percent
 from sia.policies import load
 from sia.terminal import printable
 
-WITHOUT = {"arrivals": "--forecast sliding-max", "run times": "--durations history"}
+WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 """Options that do without what nobody can know."""
 
 

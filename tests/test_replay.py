@@ -372,8 +372,8 @@ def test_the_tables_name_every_policy_and_pool(small):
 FORESIGHT = {
     "fcfs,mmfs": None,
     "ssf,sia,sia-vc": "run times to ssf; arrivals and run times to sia, sia-vc; "
-    "compare --forecast sliding-max --durations history",
-    "ssf": "run times to ssf; compare --durations history",
+    "compare --forecast peaks --durations survival",
+    "ssf": "run times to ssf; compare --durations survival",
     "sia,sia@sliding-max+history": "arrivals and run times to sia",
     "sia-vc": "arrivals and run times to sia-vc",
     "sia@sliding-max+history": None,
