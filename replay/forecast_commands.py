@@ -15,7 +15,7 @@ from replay.errors import UserError
 from replay.options import Ascending
 from replay.output import whole_folder
 from replay.read import read_pools, read_trace
-from replay.shape_commands import _name
+from replay.shape_commands import name_of
 from replay.tables import show_table
 from replay.text import DAY, WEEK, Seconds, as_typed, counted, decimal, duration
 from replay.trace import PoolTable, Trace, playable
@@ -162,7 +162,7 @@ def evaluate(
     trace, table = _read(log, pools)
     since = last_quarter(trace) if since is None else since
     windows = windows or (WINDOWS if model is None else model.manifest.windows)
-    split = Split(str(log), _name(log), trace, table, since, windows, state)
+    split = Split(str(log), name_of(log), trace, table, since, windows, state)
     files = {"arrivals": "arrivals.json", "run-times": "run_times.json"}
     planned = ["report.html", *(files[what] for what in asked)]
     stale = [*files.values()]

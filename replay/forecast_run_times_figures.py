@@ -81,8 +81,9 @@ def draw_reliability(scores: Mapping[str, RunTimeScores]) -> Picture:
 
 def draw_outside(pairs: PairScores) -> Picture:
     """How often each pair alone, and the choice, are off by more than 2 and 10 times (Fig. 12)."""
-    names = [CHOSEN, *sorted(pairs.outside_2x.keys() - {CHOSEN}, key=pairs.outside_2x.__getitem__)]
-    names = [name for name in names if name in pairs.outside_2x]
+    alone = [name for name in pairs.outside_2x if name != CHOSEN]
+    names = [name for name in pairs.outside_2x if name == CHOSEN]
+    names += sorted(alone, key=pairs.outside_2x.__getitem__)
 
     def draw(figure: Figure) -> None:
         axes = _rows(figure, names)

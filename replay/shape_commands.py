@@ -45,7 +45,7 @@ def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: 
     pairs = [_pair(text) for text in logs]
     shapes: dict[str, Facts] = {}
     for log, pools in pairs:
-        _add(shapes, _name(log), log, _shape_of_log(log, pools))
+        _add(shapes, name_of(log), log, _shape_of_log(log, pools))
     for folder in folders:
         from replay.minutes import shape_of_minutes  # noqa: PLC0415  as above
 
@@ -69,7 +69,7 @@ def _pair(text: str) -> tuple[Path, Path]:
     return Path(log), Path(pools)
 
 
-def _name(log: Path) -> str:
+def name_of(log: Path) -> str:
     """The file's name without its endings; the folder's for `trace.csv`, as our commands write."""
     stem = log.name.partition(".")[0]
     return log.resolve().parent.name or stem if stem == "trace" else stem
