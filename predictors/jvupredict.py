@@ -42,7 +42,8 @@ JUDGED = 1
 log with 1 it is off by more than a factor of two on 12 % of the jobs, with 20 on 20 %."""
 
 ENOUGH = 10
-"""Errors of a feature value without which quantiles are read off a wider one's."""
+"""Errors of a feature value without which quantiles are read off a wider one's; where not even all
+jobs have so many, nothing is foretold."""
 
 MOST_VALUES = 200_000
 """Feature values kept, the least recently used dropped: more than Google's log has in a month, and
@@ -226,7 +227,7 @@ class JVuPredict(RunTimes):
         """Seconds that the job will not run longer than, with each of these probabilities.
 
         They are the prediction times what such jobs ran longer than predicted, moved so that they
-        have been true of late in the job's pool. `UNKNOWN_RUN_TIME` while there are no errors.
+        have been true of late in the job's pool. `UNKNOWN_RUN_TIME` while there are too few errors.
         """
         stated = self._state(job)
         errors = self._errors(job)
@@ -303,9 +304,9 @@ class JVuPredict(RunTimes):
         return stated
 
     def _errors(self, job: Job) -> list[float]:
-        """Those of the most telling feature value that has `ENOUGH`, ascending; else of all."""
+        """Those of the most telling feature value that has `ENOUGH`, ascending; none if none has."""
         for value in values_of(job):
             past = self._pasts.get(value)
-            if past is not None and (len(past.errors) >= ENOUGH or value == ALL):
+            if past is not None and (len(past.errors) >= ENOUGH):
                 return sorted(past.errors)
         return []

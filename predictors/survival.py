@@ -95,6 +95,7 @@ class SurvivalRunTimes(RunTimes):
 
     def run_time(self, job: Job) -> float:
         """The end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
+        self._cross(job.submit)  # not everyone asks for changes
         group = self._group(job)
         said = self._fit(group)
         self._waiting[job.id] = group, said

@@ -108,7 +108,8 @@ def replay(
         las_thresholds=las_thresholds,
         las_promote=las_promote,
     )
-    forecast, model = foreseen_by(policies, forecast, windows)
+    quantiles = load_quantile, run_time_quantile
+    forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model,
@@ -191,7 +192,7 @@ def _refuse_foresight(settings: Settings) -> None:
         if needs.loads and settings.choice(label).forecast == "perfect":
             raise UserError(
                 f"--closed-loop: the log does not tell what will arrive, so {label} cannot foresee "
-                "it perfectly; give another --forecast, like sliding-max"
+                "it perfectly; give another --forecast, like peaks"
             )
 
 

@@ -138,7 +138,8 @@ def experiment(
     if warmup is None:
         warmup = WARMUP if isinstance(asked, Pieces) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
-    forecast, model = foreseen_by(policies, forecast, windows)
+    quantiles = load_quantile, run_time_quantile
+    forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent,
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,

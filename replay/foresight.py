@@ -23,6 +23,9 @@ WITH_QUANTILE = ("peaks", "learned", "history", "survival", "jvupredict")
 LEARNED = "learned"
 """The forecast that needs a model."""
 
+LEARNED_TO = 0.995
+"""The highest quantile of load that a model learns."""
+
 GUARD = "guard"
 
 FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
@@ -59,6 +62,10 @@ def parse(label: str, default: Choice) -> Choice:
     needs = load(policy).needs
     if at and not (needs.loads or needs.run_times):
         raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
+    if at and chosen.guard is not None and (not needs.loads or chosen.forecast == "none"):
+        raise KeyError(f"{label!r}: there is no forecast of loads to guard; leave out +{GUARD}")
+    if needs.loads and chosen.forecast == LEARNED and (chosen.load_quantile or 0) > LEARNED_TO:
+        raise KeyError(f"{label!r}: loads are learned up to quantile {LEARNED_TO}; ask for less")
     return chosen
 
 

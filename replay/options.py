@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +11,16 @@ import click
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
-from replay.foresight import DURATIONS, FORECASTS, LEARNED
+from replay.foresight import DURATIONS, FORECASTS, LEARNED, WITH_QUANTILE
 from replay.run import Settings
-from replay.text import Seconds, parse_seconds
-from sia.limits import LEAST_THRESHOLD, MAX_QUEUES, MAX_RESUME_COST, MAX_WINDOWS
+from replay.text import DAY, Seconds, parse_seconds
+from sia.limits import (
+    LEAST_THRESHOLD,
+    LONGEST_WINDOW,
+    MAX_QUEUES,
+    MAX_RESUME_COST,
+    MAX_WINDOWS,
+)
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -73,15 +79,38 @@ class Forecast(click.ParamType[str]):
 
 
 def foreseen_by(
-    policies: list[str], forecast: str, windows: Sequence[float]
+    policies: list[str],
+    forecast: str,
+    durations: str,
+    quantiles: tuple[float | None, float | None],
+    max_slowed_pct: float | None,
+    windows: Sequence[float],
 ) -> tuple[str, Model | None]:
-    """The name of a forecast and the model it needs. Raises UserError where there is none."""
-    if forecast in FORECASTS:
-        if any(Settings([], forecast).choice(label).forecast == LEARNED for label in policies):
+    """The name of a forecast and the model it needs.
+
+    Raises UserError where there is none, or where an option would be without effect.
+    """
+    name = forecast if forecast in FORECASTS else LEARNED
+    for option, quantile, what in (
+        ("--load-quantile", quantiles[0], name),
+        ("--run-time-quantile", quantiles[1], durations),
+    ):
+        if quantile is not None and what not in WITH_QUANTILE:
             raise UserError(
-                f"--policy: {LEARNED} needs a model; give its folder with --forecast DIR"
+                f"{option}: {what} has no quantile; {', '.join(WITH_QUANTILE)} have; leave it out"
             )
-        return forecast, None
+    if max_slowed_pct is not None and name == "none":
+        raise UserError("--max-slowed-pct: --forecast none leaves nothing to guard; give another")
+    settings = Settings([], name, durations, load_quantile=quantiles[0])
+    for label in policies:
+        try:
+            choice = settings.choice(label)
+        except KeyError as error:
+            raise UserError(f"--policy: {error.args[0]}") from None
+        if name != LEARNED == choice.forecast:
+            raise UserError(f"--policy: {label} needs a model; give its folder with --forecast DIR")
+    if name != LEARNED:
+        return name, None
     from replay.forecast_train import read_model  # noqa: PLC0415  xgboost takes its time
 
     return LEARNED, read_model(Path(forecast), windows)
@@ -110,9 +139,9 @@ class Ascending(click.ParamType[tuple[float, ...]]):
 
     name = "times"
 
-    def __init__(self, most: int, least: float = 0.0) -> None:
-        """Allow up to so many, the first of them at least `least` seconds."""
-        self._most, self._least = most, least
+    def __init__(self, most: int, least: float = 0.0, longest: float = inf) -> None:
+        """Allow up to so many, from `least` to `longest` seconds."""
+        self._most, self._least, self._longest = most, least, longest
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -127,10 +156,12 @@ class Ascending(click.ParamType[tuple[float, ...]]):
             self.fail(f"{value}: name 1 to {self._most} times, ascending, above 0", param, ctx)
         if times[0] < self._least:
             self.fail(f"{value}: the first must be {self._least:g} s or more", param, ctx)
+        if times[-1] > self._longest:
+            self.fail(f"{value}: the last must be {self._longest / DAY:g}d or less", param, ctx)
         return times
 
 
-WINDOWS = Ascending(MAX_WINDOWS)
+WINDOWS = Ascending(MAX_WINDOWS, longest=LONGEST_WINDOW)
 QUEUES = Ascending(MAX_QUEUES, LEAST_THRESHOLD)
 
 Command = TypeVar("Command", bound=Callable[..., Any])

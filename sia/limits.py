@@ -18,6 +18,9 @@ WINDOWS = (300.0, 3600.0, 43200.0)
 MAX_WINDOWS = 16
 """Windows a run may have: each costs one forecast and one reservation per pool."""
 
+LONGEST_WINDOW = 30 * 86400.0
+"""Seconds: forecasts keep counts by tick for the longest window, and nobody foresees a month."""
+
 SLOWED = 1e-3
 """Seconds by which a job must end later than in the baseline to count as slowed: less is rounding
 of float64 times."""

@@ -106,6 +106,7 @@ class Cluster:
         user, name = self.rng.choice(["", "ann", "bob"]), self.rng.choice(["", "", "x", "y"])
         width = self.rng.choice([1, 2, 3, 4, 5, 8])
         job = Job(f"j{self.made}", self.rng.choice("ab"), now, width, user, name)
+        self.look(now)
         self.said[job] = self.forecast.run_time(job)
         assert self.said[job] == self.model.run_time(job), job
 

@@ -34,6 +34,8 @@ class _Queue:
     def add(self, job: JobState) -> None:
         self.jobs[job.sequence] = job
         heappush(self._order, job.sequence)
+        if len(self._order) > 2 * len(self.jobs) + 16:  # many left behind the first, or came twice
+            self._order = sorted(self.jobs)
 
     def first(self) -> int:
         order, jobs = self._order, self.jobs
