@@ -22,7 +22,7 @@ median where it is."""
 
 DECAY = 0.92
 """Weight in `densest` of a run time, of that of the next one: Helios' and KTH's users would rather
-have 0.8, Google's 0.95, and each loses a job or two in a hundred by it."""
+have 0.8, Google's 0.95; each loses a job or two in a hundred by it at most."""
 
 REACH = 1.2 * float(np.log(2))
 """How far from a run time `densest` still counts it, in the logarithm: a bit over a factor of two,

@@ -1,0 +1,105 @@
+"""JVuPredict: jobs a second of one core, predicted and learned from, and how well."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from common import TRACES, in_turn, keep, spread
+
+from predictors.jvupredict import JVuPredict
+from replay.forecast_run_times import (
+    LastOfUser,
+    evaluate_run_times,
+    last_quarter,
+    starts_of,
+    told,
+    with_state,
+)
+from replay.importers import google, swf
+from replay.read import read_trace
+from replay.trace import Trace
+from sia.forecasts import RunTimes
+from sia.limits import WINDOWS
+from sia.model import Job
+
+RUNS = 3
+
+
+class Nothing(RunTimes):
+    """Knows and learns nothing: what telling alone takes."""
+
+    def run_time(self, job: Job) -> float:
+        """A second."""
+        return 1.0
+
+
+def seconds(trace: Trace, starts: list[float], predictor: RunTimes) -> float:
+    """Of one core, to predict every job and learn from it, told in order; waits do not count."""
+    began = time.process_time()
+    for job, _ in told(trace, [predictor], starts):
+        predictor.run_time(job)
+    return time.process_time() - began
+
+
+def speed(trace: Trace) -> dict[str, Any]:
+    """Jobs a second beside what telling takes; and, with it, how many times the floor's time."""
+    starts, n = starts_of(trace), len(trace.arrivals)
+    makers = {
+        "last-of-user": LastOfUser,
+        "jvupredict": JVuPredict,
+        "jvupredict, p90": lambda: JVuPredict(quantile=0.9),
+        "jvupredict, nrmse": lambda: JVuPredict(choice="nrmse"),
+    }
+    calls = [lambda m=make: seconds(trace, starts, m()) for make in (Nothing, *makers.values())]
+    bare, *columns = in_turn(RUNS, *calls)
+    return {
+        name: {
+            "jobs_per_s": spread([n / (a - b) for a, b in zip(column, bare, strict=True)]),
+            "times_the_floor": spread([a / b for a, b in zip(column, columns[0], strict=True)]),
+        }
+        for name, column in zip(makers, columns, strict=True)
+    }
+
+
+def accuracy(trace: Trace, since: float) -> dict[str, Any]:
+    """Shares within factors of two and ten, and what the stated quantiles cover."""
+    predictors = {
+        "jvupredict": JVuPredict(),
+        "jvupredict-nrmse": JVuPredict(choice="nrmse"),
+        "last-of-user": LastOfUser(),
+    }
+    scores = evaluate_run_times(trace, predictors, since=since, windows=WINDOWS)
+    return {
+        name: {
+            "n": found.n,
+            "within_2x": round(found.within_2x, 4),
+            "within_10x": round(found.within_10x, 4),
+            "covered": {str(level): round(share, 4) for level, share in found.reliability.items()},
+        }
+        for name, found in scores.items()
+    }
+
+
+def main() -> None:
+    if not TRACES.is_dir():
+        sys.exit(f"{TRACES}: no such folder; set SIA_TRACES to the folder with the real logs")
+    trace = with_state(google.read(TRACES / "google2011_jobs.csv.gz", None)[0], "FINISH")
+    source = f"Google 2011, {len(trace.arrivals)} jobs that finished"
+    keep("run_times", {"input": source, **speed(trace)})
+    logs = {
+        "google2011, FINISH": trace,
+        "kth_sp2": swf.read(TRACES / "kth_sp2.swf.gz", None)[0],
+        **{
+            name: read_trace(TRACES / f"{name}.csv.gz")
+            for name in ("helios_venus_users", "helios_venus", "philly")
+        },
+    }
+    whole = {name: accuracy(log, 0.0) for name, log in logs.items()}
+    last = {name: accuracy(log, last_quarter(log)) for name, log in logs.items()}
+    keep("run_times_accuracy", {"whole log": whole, "last quarter": last})
+
+
+if __name__ == "__main__":
+    main()
