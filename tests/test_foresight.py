@@ -7,6 +7,7 @@ from builders import job
 
 from replay.experiment import Pieces, plan_pieces
 from replay.experiment_run import Log, Work, as_it_ran
+from replay.forecast_train import train_on
 from replay.foresight import Choice, learns, loads_of, parse, run_times_of
 from replay.past import Past, past_of, tell
 from replay.run import Settings, replay_one
@@ -49,6 +50,9 @@ def test_a_label_says_all_of_its_senses_itself():
         ("sia@peaks+survival:0+guard", "write a number between 0 and 1"),
         ("sia@peaks+survival+watch", "only guard can come third"),
         ("sia@peaks+survival+guard:100", "write a number between 0 and 100"),
+        ("sia@none+survival+guard", "no forecast of loads to guard"),
+        ("ssf@peaks+survival+guard", "no forecast of loads to guard"),
+        ("sia@learned:0.999+survival", "loads are learned up to quantile 0.995"),
         ("fcfs@peaks+survival", "fcfs foresees nothing by these"),
     ],
 )
@@ -186,17 +190,24 @@ def pieces_of(trace, table, since=None):
     return plan_pieces(trace, table, Pieces([4], 3, 4 * DAY, (0.6, 1.1), 1, since))
 
 
-def outcome(label, whole, piece):
+def outcome(label, whole, piece, model=None):
     runnable = playable(piece.cut(whole.trace), piece.table)
-    settings = Settings([label])
+    settings = Settings([label], model=model)
     past = piece.past(*whole)
     schedule = replay_one(runnable, piece.table, label, settings, None, past=past)
     return [*zip((a.job.id for a in runnable.arrivals), schedule.starts, strict=True)]
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_nothing_after_a_piece_changes_what_happens_in_it(label):
-    """The future is planted with other durations: a forecast that sees it would decide otherwise.
+@pytest.fixture(scope="module")
+def model():
+    pytest.importorskip("xgboost")
+    trace, table = a_log()
+    return train_on(trace, table, until=5 * DAY)
+
+
+@pytest.mark.parametrize("label", [*LABELS, "sia@learned+survival", "sia@learned:0.8+history"])
+def test_nothing_after_a_piece_changes_what_happens_in_it(label, model):
+    """The future is planted with other jobs: a forecast that sees it would decide otherwise.
 
     So would one that sees how long a job of the past ran that has not ended when the piece begins.
     """
@@ -213,9 +224,10 @@ def test_nothing_after_a_piece_changes_what_happens_in_it(label):
             if a.job.id in hidden
             else a
             for a in trace.arrivals
+            if a.job.submit < piece.begin + piece.length or rng.random() < 0.5
         ]
-        truth = outcome(label, Log(trace, starts), piece)
-        assert outcome(label, Log(Trace(planted), starts), piece) == truth
+        truth = outcome(label, Log(trace, starts), piece, model)
+        assert outcome(label, Log(Trace(planted), starts), piece, model) == truth
 
 
 def test_what_was_before_a_piece_is_learned_from():
