@@ -46,8 +46,8 @@ ENOUGH = 10
 jobs have so many, nothing is foretold."""
 
 MOST_VALUES = 200_000
-"""Feature values kept, the least recently used dropped: more than Google's log has in a month, and
-a few hundred MB."""
+"""Feature values kept, the least recently used dropped: twice what Google's log has in a month. One
+takes 1.3 KB after its first job and 4.5 KB after fifty."""
 
 MOST_STATED = 100_000
 """Jobs asked about that have not ended: some never do and nobody tells, so that the oldest are
@@ -304,9 +304,9 @@ class JVuPredict(RunTimes):
         return stated
 
     def _errors(self, job: Job) -> list[float]:
-        """Those of the most telling feature value that has `ENOUGH`, ascending; none if none has."""
+        """Those of the most telling feature value that has `ENOUGH`, ascending; else none."""
         for value in values_of(job):
             past = self._pasts.get(value)
-            if past is not None and (len(past.errors) >= ENOUGH):
+            if past is not None and len(past.errors) >= ENOUGH:
                 return sorted(past.errors)
         return []
