@@ -15,7 +15,7 @@ from predictors.arrivals import LearnedLoads
 from predictors.history import HistoryRunTimes
 from predictors.model import Model
 from replay.forecast_arrivals import evaluate_arrivals
-from replay.forecast_train import checksum, learn, observe
+from replay.forecast_train import checksum_of_jobs, learn, observe
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace, playable
 from sia import Core, Job
@@ -97,7 +97,7 @@ def judged(name: str, pools: str | None) -> tuple[Model, dict[str, Any]]:
     rows = observe(trace, table)
     seen = time.process_time()
     until = float(rows.times[0] + 0.75 * (rows.end - rows.times[0]))
-    model = learn(rows, until=until, trace_sha256=checksum(trace, until))
+    model = learn(rows, until=until, trace_sha256=checksum_of_jobs(trace, until))
     done = time.process_time()
     owned = [pool.name for pool in table.pools] if table else ["venus"]
     scores = evaluate_arrivals(rows, model, trace, owned, name=name, since=until)

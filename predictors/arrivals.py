@@ -47,13 +47,15 @@ class Calibration:
         """GPUs that at most arrive from this tick on: (pools).
 
         `quantiles` (pools, `QUANTILES`) are the learned ones, `arrived` (pools) the GPUs that
-        arrived in the window that ends now. Ticks ascend.
+        arrived in the window that ends now. Ticks ascend; where some are left out, what came is
+        held against what was stated last before its window began.
         """
+        over = None
         while self._open and self._open[0][0] <= tick - self._ticks:
-            stated_at, stated = self._open.popleft()
-            if stated_at == tick - self._ticks:
-                missed = self._quantile - float((arrived <= stated).mean())
-                self._at = min(max(self._at + RATE * missed, 0.0), len(QUANTILES) - 1 + BEYOND)
+            over = self._open.popleft()[1]
+        if over is not None:
+            missed = self._quantile - float((arrived <= over).mean())
+            self._at = min(max(self._at + RATE * missed, 0.0), len(QUANTILES) - 1 + BEYOND)
         stated = between(quantiles, self._at)
         self._open.append((tick, stated))
         return stated

@@ -30,6 +30,11 @@ BEYOND = 6.0
 before: trees never say more than they have seen, and a log may grow 64 times."""
 
 
+ROUNDING = 0.02
+"""GPUs by which trees that have learned a whole number may be off it; anything more is another GPU:
+who rounds half of one away promises that nothing comes where something does."""
+
+
 class Scores(Struct, frozen=True, forbid_unknown_fields=True):
     """How well WillJobsArrive was foretold: of the class 'some job arrives' (Table 10)."""
 
@@ -120,7 +125,8 @@ def between(gpus: NDArray[np.int64], at: float) -> NDArray[np.int64]:
     low = min(int(at), last - 1)
     part = min(at - low, 1.0)
     found = gpus[:, low] * (1.0 - part) + gpus[:, low + 1] * part
-    most = np.minimum(found * 2.0 ** max(0.0, at - last), MAX_GROUP)
+    times = 2.0 ** max(0.0, at - last)
+    most = np.minimum(np.maximum(found * times, times - 1.0), MAX_GROUP)  # nothing grows as well
     whole: NDArray[np.int64] = np.ceil(most).astype(np.int64)
     return whole
 
@@ -128,8 +134,9 @@ def between(gpus: NDArray[np.int64], at: float) -> NDArray[np.int64]:
 def as_gpus(logs: NDArray[Any]) -> NDArray[np.int64]:
     """GPUs at each of `QUANTILES` (rows, quantiles) from log(1 + GPUs) at all but the first."""
     rising = np.maximum.accumulate(np.maximum(logs.astype(np.float64), 0.0), axis=1)
-    gpus: NDArray[np.int64] = np.rint(np.expm1(np.pad(rising, ((0, 0), (1, 0))))).astype(np.int64)
-    return gpus
+    gpus = np.expm1(np.pad(rising, ((0, 0), (1, 0))))
+    whole: NDArray[np.int64] = np.ceil(np.maximum(gpus - ROUNDING, 0.0)).astype(np.int64)
+    return whole
 
 
 def booster(trees: bytes) -> Booster:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
 from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
+from replay.foresight import taught_until
 from replay.limits import MAX_RUNS
 from replay.options import Number, foreseen_by, policy_options
 from replay.output import write_rows
@@ -150,8 +152,8 @@ def experiment(
     facts = _facts(work, asked, None if pools is None else checksum(pools))
     trace = read_trace(log, skip_invalid=skip_invalid)
     _refuse_warmup(trace, asked, warmup)
-    if isinstance(asked, Pieces) and model is not None:
-        _refuse_known(model, trace, asked)
+    if model is not None:
+        _refuse_known(model, trace, asked, warmup)
     pieces = _plan(trace, table, asked)
     with _resumable(out, pieces), opened(out, facts):
         _run(pieces, work, trace, jobs or len(os.sched_getaffinity(0)))
@@ -247,17 +249,17 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
         )
 
 
-def _refuse_known(model: Model, trace: Trace, asked: Pieces) -> None:
-    """Raise UserError where a model would be asked of what it was taught."""
-    from replay.forecast_train import checksum as checksum_of_jobs  # noqa: PLC0415  loads numpy
-
-    until = model.manifest.until
-    if checksum_of_jobs(trace, until) != model.manifest.trace_sha256:
-        return  # of another log
-    if asked.since is None or asked.since < until:
+def _refuse_known(model: Model, trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
+    """Raise UserError where a model would be measured on what it was taught."""
+    until = taught_until(model, trace)
+    if until is None:
+        return
+    measured = asked.since or 0.0 if isinstance(asked, Pieces) else warmup
+    if measured < until:
+        option = "--from" if isinstance(asked, Pieces) else "--warmup"
         raise UserError(
-            f"--forecast: the model was trained on this log until {until:,.0f} s; draw later "
-            f"pieces, with --from {until:.0f}"
+            f"--forecast: the model has learned from this log until second {ceil(until)}; measure "
+            f"what came later, with {option} {ceil(until)}"
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,6 +61,13 @@ _WINDOWS = click.option(
     help="Learn from the jobs submitted by this second of the log.  [default: three quarters of "
     "its time; with --compare: all]",
 )
+@click.option(
+    "--from",
+    "since",
+    type=Seconds(),
+    help="Learn from what came at this second of the log or later.  [default: all; with --compare: "
+    "the last 60 days before those that are kept out]",
+)
 @_WINDOWS
 @click.option(
     "--compare",
@@ -73,8 +79,8 @@ _WINDOWS = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
 @click.option("--out", type=Path, required=True, help="Folder for the model.")
 def train(
-    log: Path, pools: Path | None, until: float | None, windows: tuple[float, ...] | None,
-    old: Path | None, as_json: bool, out: Path,
+    log: Path, pools: Path | None, until: float | None, since: float | None,
+    windows: tuple[float, ...] | None, old: Path | None, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Learn from a job log what will arrive in its pools (§5.4.1).
 
@@ -86,20 +92,23 @@ def train(
     learning.require_xgboost()
     _refuse_folder(out, learning.MANIFEST)
     before = None if old is None else learning.read_model(old, windows)
-    trace, table = _read(log, pools)
+    whole, trace, table = _read(log, pools)
     if until is None:
         until = last_quarter(trace) if before is None else inf
     windows = windows or (WINDOWS if before is None else before.manifest.windows)
-    click.echo("looking at every tick", err=True)
-    rows = learning.observe(trace, table, until=until, windows=windows, name=str(log))
-    checksum = learning.checksum(trace, rows.end)
     click.echo("learning", err=True)
+    asked: dict[str, Any] = {"until": until, "windows": windows, "name": str(log)}
     compared = None
     if before is None:
-        model = learning.learn(rows, until=rows.end, trace_sha256=checksum, name=str(log))
+        since = -inf if since is None else since
+        model = learning.train_on(whole, table, since=since, **asked)
     else:
-        days = _newest(log, rows, before) / DAY
-        compared = learning.compare(rows, before, days=days, trace_sha256=checksum)
+        rows = learning.observe(whole, table, **asked)
+        held_from = rows.end - _newest(log, rows, before)
+        checksum = learning.checksum_of_jobs(whole, held_from)
+        compared = learning.compare(
+            rows, before, held_from=held_from, trace_sha256=checksum, since=since
+        )
         model = compared.new
     promoted = compared is None or compared.better
     if promoted:
@@ -159,10 +168,10 @@ def evaluate(
     if "arrivals" in asked:
         require_xgboost()
     model = None if model_dir is None else read_model(model_dir, windows)
-    trace, table = _read(log, pools)
+    whole, trace, table = _read(log, pools)
     since = last_quarter(trace) if since is None else since
     windows = windows or (WINDOWS if model is None else model.manifest.windows)
-    split = Split(str(log), name_of(log), trace, table, since, windows, state)
+    split = Split(str(log), name_of(log), whole, trace, table, since, windows, state)
     files = {"arrivals": "arrivals.json", "run-times": "run_times.json"}
     planned = ["report.html", *(files[what] for what in asked)]
     stale = [*files.values()]
@@ -201,17 +210,16 @@ def _refuse_folder(out: Path, manifest: str) -> None:
         )
 
 
-def _read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
-    """A log without the jobs that its pools cannot run. Raises UserError where none is left."""
+def _read(log: Path, pools: Path | None) -> tuple[Trace, Trace, PoolTable | None]:
+    """A log as it is, and the jobs that its pools can run. Raises UserError where none is left."""
     table = None if pools is None else read_pools(pools)
-    trace = read_trace(log)
-    if table is not None:
-        trace = playable(trace, table)
+    whole = read_trace(log)
+    trace = whole if table is None else playable(whole, table)
     if not trace.arrivals:
         raise UserError(
             f"{log}: no job can run in the pools of {pools}; give the pools file that belongs to it"
         )
-    return trace, table
+    return whole, trace, table
 
 
 def _given(*paths: Path | None) -> list[Path]:
@@ -275,9 +283,7 @@ def _say(trace: Trace) -> None:
 
 def _verdict(compared: Comparison) -> str:
     """Which model is better, and by what."""
-    both = (compared.of_new, compared.of_old)
-    f = [fmean(of.scores.f for of in judged) for judged in both]
-    loss = [fmean(of.pinball for of in judged) for judged in both]
+    f, loss = compared.f, compared.loss
     which = "is better" if compared.better else "is no better and was not written"
     return (
         f"the new model {which}: F {f[0]:.3f} against {f[1]:.3f}, load's loss {loss[0]:.4f} "

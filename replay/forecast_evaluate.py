@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from predictors.jvupredict import JVuPredict
@@ -20,7 +21,7 @@ from replay.forecast_run_times import (
     starts_of,
     with_state,
 )
-from replay.forecast_train import checksum, learn, observe
+from replay.forecast_train import checksum_of_jobs, learn, observe
 from replay.run import BASELINE, Settings, replay_one
 from replay.text import as_typed
 from replay.trace import PoolTable, Trace
@@ -34,11 +35,13 @@ Tell = Callable[[str], None]
 class Split(NamedTuple):
     """One log, cut in time: what is submitted at `since` (seconds) or later is measured.
 
-    `log` is its file, for messages, `name` stands in results.
+    `log` is its file, for messages, `name` stands in results. `trace` are the jobs that can run in
+    the pools, `whole` is the log as it was read, by which a model of it is recognised.
     """
 
     log: str
     name: str
+    whole: Trace
     trace: Trace
     table: PoolTable | None
     since: float
@@ -90,8 +93,8 @@ def evaluate_all(
     last = split.trace.arrivals[-1].job.submit
     if split.since > last:
         raise UserError(
-            f"{split.log}: no job was submitted at second {split.since:,.0f} or later; give an "
-            f"earlier --since, {last:,.0f}s at most"
+            f"{split.log}: no job was submitted at second {ceil(split.since)} or later; give an "
+            f"earlier --since, {int(last)} at most"
         )
     notes = _unsaid(split.trace)
     found, ages = _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [])
@@ -122,14 +125,16 @@ def _arrivals(
     tell("arrivals: looking at every tick")
     rows = observe(trace, split.table, windows=split.windows, name=log)
     own = model is None
-    ours = model is None or checksum(trace, model.manifest.until) == model.manifest.trace_sha256
+    ours = model is None or _is_of(model, split.whole)
     if model is None:
         tell("arrivals: learning")
-        model = learn(rows, until=since, trace_sha256=checksum(trace, since), name=log)
+        model = learn(
+            rows, until=since, trace_sha256=checksum_of_jobs(split.whole, since), name=log
+        )
     if ours and model.manifest.until > since:
         raise UserError(
-            f"--model: has learned from this log up to second {model.manifest.until:,.0f}; give a "
-            "--since that is not before, or leave --model out"
+            f"--model: has learned from this log up to second {ceil(model.manifest.until)}; give "
+            f"--since {ceil(model.manifest.until)} or later, or leave --model out"
         )
     tell("arrivals: judging")
     scores = evaluate_arrivals(
@@ -137,6 +142,11 @@ def _arrivals(
     )
     _note_windows(split, scores, notes)
     return scores, ageing(rows, model) if ours else []
+
+
+def _is_of(model: Model, whole: Trace) -> bool:
+    """Whether a model has learned from this log."""
+    return checksum_of_jobs(whole, model.manifest.until) == model.manifest.trace_sha256
 
 
 def _pools(split: Split) -> list[str]:
@@ -156,8 +166,8 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
             notes.append(f"{as_typed(window)}: nothing arrived in the test span: no recall, no F")
     if not came:
         raise UserError(
-            f"{split.log}: no window ends between --since (second {split.since:,.0f}) and the last "
-            "submission; give an earlier --since or shorter --windows"
+            f"{split.log}: no window ends between --since (second {ceil(split.since)}) and the "
+            "last submission; give an earlier --since or shorter --windows"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.util import find_spec
@@ -29,14 +30,19 @@ from sia.model import Job, Load
 from sia.playout import Arrival, play
 from sia.policies.fcfs import Fcfs
 
-MAX_OBSERVED = 600_000
-"""Ticks times pools observed of one log: 400 MB of features. Philly's 410,000 all fit; of a larger
-log every second tick is taken, or every third, as many as fit."""
+MAX_OBSERVED = 1_800_000
+"""Ticks times pools times windows observed of one log: 400 MB of features. Philly's 1,230,000 all
+fit; of a larger log every second tick is taken, or every third, as many as fit."""
+
+RECENT_SPAN = 60 * DAY
+"""Seconds before the days held out that a retrained model learns from, unless told otherwise: of
+Philly, the first 40 days spoil what is learned, and two months show each weekday eight times."""
 
 MAX_FILE = 2**25
 """Bytes of one file of a model: the trees of one window have a sixtieth of it."""
 
 MANIFEST = "manifest.json"
+KINDS = ("arrivals", "load")
 
 
 def require_xgboost() -> None:
@@ -52,16 +58,19 @@ def train_on(
     trace: Trace,
     table: PoolTable | None,
     *,
+    since: float = -inf,
     until: float = inf,
     windows: Sequence[float] = WINDOWS,
     name: str = "the log",
 ) -> Model:
-    """Learn from all that was submitted by `until` (seconds); for `table` see `observe`.
+    """Learn from a log as it was read, from what came in [since, until] (seconds).
 
-    Raises UserError where the log is too short, or xgboost is not installed.
+    For `table` see `observe`. Raises UserError where the log is too short, or xgboost is not
+    installed.
     """
     rows = observe(trace, table, until=until, windows=windows, name=name)
-    return learn(rows, until=rows.end, trace_sha256=checksum(trace, rows.end), name=name)
+    checksum = checksum_of_jobs(trace, rows.end)
+    return learn(rows, until=rows.end, trace_sha256=checksum, since=since, name=name)
 
 
 def learn(
@@ -90,8 +99,14 @@ def observe(
 
     The log is replayed first come, first served in the pools of `table`; without one every job
     starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
-    where no job is left, or the log is too long.
+    where no job is left, the log is too long, or a window is no whole number of ticks.
     """
+    for window in windows:
+        if window % TICK:
+            raise UserError(
+                f"--windows: {as_typed(window)} is no multiple of {as_typed(TICK)}, a tick; "
+                "give multiples, like 5m,1h"
+            )
     every = trace.arrivals if table is None else playable(trace, table).arrivals
     arrivals = [arrival for arrival in every if arrival.job.submit <= until]
     if not arrivals:
@@ -124,10 +139,11 @@ class _Observer(Loads):
         self._pools, self._windows, self._end = pools, tuple(windows), end
         self._features = Features(pools, windows, start)
         first, ticks = ceil(start / TICK), int((end - start) // TICK) + 1
-        self._every = max(1, ceil(ticks * len(pools) / MAX_OBSERVED))
+        self._every = max(1, ceil(ticks * len(pools) * len(windows) / MAX_OBSERVED))
         self._tick = first
         self._times: list[float] = []
-        self._seen: list[Floats] = []
+        most = ceil(ticks / self._every)
+        self._seen: Floats = np.empty((most, len(pools), len(windows), len(NAMES)), np.float32)
 
     def submitted(self, now: float, job: Job) -> None:
         self._look_before(now)
@@ -152,8 +168,9 @@ class _Observer(Loads):
             self._look()
 
     def _look(self) -> None:
-        self._times.append(self._tick * TICK)
-        self._seen.append(self._features.at(self._times[-1]))
+        now = self._tick * TICK
+        self._seen[len(self._times)] = self._features.at(now)
+        self._times.append(now)
         self._tick += self._every
 
     def rows(self, jobs: Sequence[Job]) -> Rows:
@@ -170,13 +187,14 @@ class _Observer(Loads):
                 by = np.searchsorted(submits, times + length, "right")
                 counts[:, i, window] = by - after
                 gpus[:, i, window] = asked[by] - asked[after]
-        seen = np.stack(self._seen)
-        self._seen.clear()
-        return Rows(times, seen, counts, gpus, self._end, self._windows, TICK)
+        return Rows(times, self._seen[: len(times)], counts, gpus, self._end, self._windows, TICK)
 
 
-def checksum(trace: Trace, until: float = inf) -> str:
-    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds)."""
+def checksum_of_jobs(trace: Trace, until: float = inf) -> str:
+    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds).
+
+    Of the log as it was read: what is playable depends on the pools as well.
+    """
     found = sha256()
     for job, seconds in trace.arrivals:
         if job.submit <= until:
@@ -188,7 +206,8 @@ def checksum(trace: Trace, until: float = inf) -> str:
 def write_model(folder: Path, model: Model, inputs: Sequence[Path] = ()) -> None:
     """Write `manifest.json` and the trees, all or none. Raises UserError where that cannot be."""
     files = _files(model.manifest)
-    with whole_folder(folder, inputs, planned=[MANIFEST, *files]) as new:
+    stale = [path.name for what in KINDS for path in folder.glob(f"{what}-*.ubj")]
+    with whole_folder(folder, inputs, stale, [MANIFEST, *files]) as new:
         write_json(new / MANIFEST, model.manifest)
         for name, trees in zip(files, [*model.arrivals, *model.loads], strict=True):
             (new / name).write_bytes(trees)
@@ -196,7 +215,7 @@ def write_model(folder: Path, model: Model, inputs: Sequence[Path] = ()) -> None
 
 def _files(manifest: Manifest) -> list[str]:
     windows = [as_typed(window) for window in manifest.windows]
-    return [f"{what}-{window}.ubj" for what in ("arrivals", "load") for window in windows]
+    return [f"{what}-{window}.ubj" for what in KINDS for window in windows]
 
 
 def read_model(folder: Path, windows: Sequence[float] | None = None) -> Model:
@@ -240,7 +259,23 @@ def _read_manifest(path: Path) -> Manifest:
         raise UserError(f"{path}: is no manifest of a model ({error}); {again}") from None
     if not _consistent(manifest):
         raise UserError(f"{path}: is of other features, quantiles or windows; {again}")
+    _refuse_newer(path, manifest.versions.get("xgboost", ""))
     return manifest
+
+
+def _refuse_newer(path: Path, theirs: str) -> None:
+    """Raise UserError for trees of a later xgboost, which this one may misread."""
+    import xgboost  # noqa: PLC0415  an extra, and slow to load
+
+    ours = xgboost.__version__
+    major = re.match(r"(\d{1,4})\.", theirs)
+    if major is None:
+        raise UserError(f"{path}: tells no version of xgboost; train the model again")
+    if int(major[1]) > int(ours.split(".", maxsplit=1)[0]):
+        raise UserError(
+            f"{path}: is of xgboost {theirs[:20]}, newer than {ours}; install that one, or train "
+            "the model again"
+        )
 
 
 def _consistent(manifest: Manifest) -> bool:
@@ -248,7 +283,7 @@ def _consistent(manifest: Manifest) -> bool:
     windows = manifest.windows
     return (
         0 < len(windows) == len(manifest.learned) <= MAX_WINDOWS
-        and all(0 < window < MAX_TIME for window in windows)
+        and all(0 < window < MAX_TIME and not window % TICK for window in windows)
         and list(windows) == sorted(set(windows))
         and manifest.tick == TICK
         and manifest.features == NAMES
@@ -294,28 +329,39 @@ class Comparison(NamedTuple):
     of_old: list[Judged]
 
     @property
+    def f(self) -> tuple[float, float]:
+        """F of the new and of the old model, on average over the windows."""
+        new, old = (fmean(of.scores.f for of in judged) for judged in (self.of_new, self.of_old))
+        return new, old
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """The loss of load of the new and of the old model, on average over the windows."""
+        new, old = (fmean(of.pinball for of in judged) for judged in (self.of_new, self.of_old))
+        return new, old
+
+    @property
     def better(self) -> bool:
         """Whether the new model foretells arrivals better on average, and load no worse."""
-        f = [fmean(of.scores.f for of in judged) for judged in (self.of_new, self.of_old)]
-        loss = [fmean(of.pinball for of in judged) for judged in (self.of_new, self.of_old)]
-        return f[0] > f[1] and loss[0] <= loss[1]
+        return self.f[0] > self.f[1] and self.loss[0] <= self.loss[1]
 
 
 def compare(
-    rows: Rows, old: Model, *, days: float, trace_sha256: str, since: float = -inf
+    rows: Rows, old: Model, *, held_from: float, trace_sha256: str, since: float | None = None
 ) -> Comparison:
-    """Learn anew from all but the newest days, and judge both models on those.
+    """Learn anew from what came in [since, held_from], and judge both models on what came later.
 
-    Raises UserError where the old model is of other windows or features, and where the old model
-    has learned from those days itself or the log is too short.
+    Times are seconds; without `since` the recent span is learned from. Raises UserError where the
+    old model is of other windows or features, where it has learned from what came later itself, and
+    where the log is too short.
     """
-    held_from = rows.end - days * DAY
     if old.manifest.windows != rows.windows or old.manifest.features != NAMES:
         raise UserError("--compare: the old model is of other windows or features; leave it out")
     if old.manifest.until > held_from:
         raise UserError(
-            f"--compare: the old model has learned from the newest {days:g} days itself; give fewer"
-            " days, or a longer log"
+            f"--compare: the old model has learned until second {ceil(old.manifest.until)}, and is "
+            f"to be judged from second {ceil(held_from)} on; give a longer log"
         )
+    since = held_from - RECENT_SPAN if since is None else since
     new = learn(rows, until=held_from, trace_sha256=trace_sha256, since=since)
     return Comparison(new, judge(new, rows, held_from), judge(old, rows, held_from))

@@ -128,13 +128,16 @@ def test_a_stated_quantile_becomes_true_though_the_learned_ones_are_wrong():
                 assert abs(np.mean(covered[2000:]) - quantile) < 0.02, (factor, quantile, ticks)
 
 
-def test_a_calibration_that_missed_ticks_learns_from_those_it_knows():
-    calibration = Calibration(learned(), 0.9, ticks=2)
+def test_a_calibration_that_missed_ticks_learns_from_the_last_before_a_window():
     gpus = np.arange(len(QUANTILES))[None] * 10
-    first = calibration.state(0, gpus, np.array([0]))
-    for tick in (1, 4, 7):  # never two ticks after another that it was asked at
-        assert calibration.state(tick, gpus, np.array([999])) == first
-    assert calibration.state(9, gpus, np.array([999])) > first
+    for ticks, step in ((1, 2), (2, 3), (12, 5)):
+        calibration = Calibration(learned(), 0.9, ticks)
+        asked = range(0, 40 * step, step)
+        stated = [int(calibration.state(at, gpus, np.array([999]))[0]) for at in asked]
+        assert stated[0] == 40, (ticks, step)
+        assert stated[-1] > stated[0], (ticks, step)
+        late = next(i for i, of in enumerate(stated) if of > stated[0])
+        assert asked[late] == next(at for at in asked if at >= ticks), (ticks, step)
 
 
 def test_between_two_quantiles_gpus_are_in_proportion_and_beyond_the_last_they_double():
@@ -143,6 +146,8 @@ def test_between_two_quantiles_gpus_are_in_proportion_and_beyond_the_last_they_d
         0, 5, 10, 15, 30, 60, 120,
     ]  # fmt: skip
     assert between(np.array([[0, 0, MAX_GROUP]]), 2 + BEYOND)[0] == MAX_GROUP
+    nothing = np.zeros((1, 3), int)
+    assert [int(between(nothing, at)[0]) for at in (2, 2.1, 3, 4)] == [0, 1, 1, 3]
 
 
 def test_a_quantile_is_looked_for_where_so_much_was_covered():
@@ -153,8 +158,8 @@ def test_a_quantile_is_looked_for_where_so_much_was_covered():
     assert place(0.5, [0.6] * len(QUANTILES)) == 0
 
 
-def test_gpus_of_quantiles_rise_and_begin_with_nothing():
-    logs = np.log1p([[0.0, 5.0, 3.0, 8.0], [-0.5, 0.2, 1.0, 1.0]])
+def test_gpus_of_quantiles_rise_begin_with_nothing_and_are_never_rounded_away():
+    logs = np.log1p([[0.0, 5.01, 3.0, 8.0], [-0.5, 0.01, 0.4, 1.0]])
     assert as_gpus(logs).tolist() == [[0, 0, 5, 5, 8], [0, 0, 0, 1, 1]]
 
 

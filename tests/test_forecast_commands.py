@@ -1,6 +1,7 @@
 """`sia forecast`: what is written, what it says, and what is refused in one line."""
 
 import json
+import re
 import sys
 from collections import deque
 from html.parser import HTMLParser
@@ -156,6 +157,28 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     assert "the new model is better: F 0." in done.stdout
     assert read_model(old).manifest.until > 20 * DAY
     assert digests(old) != digests(model)
+    judge = ("forecast", "evaluate", "--trace", log, "--model", old, "--only", "arrivals")
+    early = sia(*judge, "--since", "20d", "--out", tmp_path / "out")
+    assert early.returncode == 2, "what it learned from is recognised"
+    since = re.search(r"give --since (\d+) or later", early.stderr)[1]
+    assert sia(*judge, "--since", since, "--out", tmp_path / "out").returncode == 0
+
+
+def test_a_log_is_known_whatever_its_pools_can_run(tmp_path):
+    """The widest job is left out by the pools, and so is what it would change."""
+    arrivals = [Arrival(Job("wide", "b", 0.0, 12), 60.0), *office()]
+    log, model = write(tmp_path, arrivals), tmp_path / "model"
+    pools = ("--pools", tmp_path / "pools.csv")
+    done = sia("forecast", "train", "--trace", log, *pools, "--windows", "1h", "--until", "10d",
+               "--from", "2d", "--out", model)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "1 job wider than its pool" in done.stdout
+    assert read_model(model).manifest.since == 2 * DAY
+    for given in (pools, ()):
+        done = sia("forecast", "evaluate", "--trace", log, *given, "--model", model,
+                   "--since", "9d", "--only", "arrivals", "--out", tmp_path / "out")  # fmt: skip
+        assert done.returncode == 2
+        assert "has learned from this log up to second 864000" in done.stderr
 
 
 def test_where_nothing_arrives_arrivals_are_always_expected(tmp_path):
@@ -383,7 +406,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{TRAIN} --pools others.csv --out new", "log.csv: no job can run in the pools of "),
         (
             f"{EVALUATE} --since 99d --out new",
-            "log.csv: no job was submitted at second 8,553,600 or",
+            "log.csv: no job was submitted at second 8553600 or",
         ),
         (f"{EVALUATE} --since 1h --out new", "log.csv: is too short to learn what arrives within"),
         (

@@ -16,7 +16,7 @@ from replay import forecast_train
 from replay.errors import UserError
 from replay.forecast_train import (
     MANIFEST,
-    checksum,
+    checksum_of_jobs,
     compare,
     learn,
     observe,
@@ -34,6 +34,7 @@ pytest.importorskip("xgboost", reason="the extra `learn` is not installed")
 
 HOUR, DAY = 3600.0, 86400.0
 WINDOWS = (TICK, HOUR)
+PER_WINDOW = ("features", "jobs", "gpus")
 
 
 def log(*submissions):
@@ -97,7 +98,7 @@ def test_in_the_pools_quotas_jobs_wait_and_without_pools_none_does():
 def test_nothing_after_until_is_observed_or_in_the_checksum():
     trace, until = clockwork(), 2 * DAY
     cut = Trace([arrival for arrival in trace.arrivals if arrival.job.submit <= until])
-    assert checksum(trace, until) == checksum(cut) != checksum(trace)
+    assert checksum_of_jobs(trace, until) == checksum_of_jobs(cut) != checksum_of_jobs(trace)
     one, other = (
         observe(trace, None, windows=WINDOWS, until=until),
         observe(cut, None, windows=WINDOWS),
@@ -109,9 +110,9 @@ def test_nothing_after_until_is_observed_or_in_the_checksum():
 
 
 def test_a_large_log_is_looked_at_less_often(monkeypatch, observed):
-    monkeypatch.setattr(forecast_train, "MAX_OBSERVED", 1000)
+    monkeypatch.setattr(forecast_train, "MAX_OBSERVED", 2000)
     rows = observe(clockwork(), None, windows=WINDOWS)
-    assert len(rows.times) * 2 <= 1000
+    assert rows.features[..., 0].size <= 2000
     assert np.array_equal(rows.features, observed.features[:: round(np.diff(rows.times)[0] / TICK)])
 
 
@@ -275,19 +276,51 @@ def test_a_model_of_stale_days_is_replaced_and_a_good_one_kept(observed, model):
     )
     rows = observe(turned, None, windows=WINDOWS)
     stale = learn(rows, until=4 * DAY, trace_sha256="")
-    found = compare(rows, stale, days=1, trace_sha256="")
+    found = compare(rows, stale, held_from=rows.end - DAY, trace_sha256="")
     assert found.better
     assert found.new.manifest.until == rows.end - DAY
     assert [of.window for of in found.of_new] == list(WINDOWS)
-    again = compare(rows, found.new, days=1, trace_sha256="")
+    again = compare(rows, found.new, held_from=rows.end - DAY, trace_sha256="")
     assert not again.better  # the same is no better
 
 
 def test_a_model_is_not_judged_on_days_it_learned_from(observed, model):
-    with pytest.raises(UserError, match="has learned from the newest 3 days itself; give fewer"):
-        compare(observed, model, days=3, trace_sha256="")
+    with pytest.raises(UserError, match="has learned until second 388800, and is to be"):
+        compare(observed, model, held_from=3 * DAY, trace_sha256="")
     with pytest.raises(UserError, match="of other windows"):
-        compare(observed._replace(windows=(1.0, 2.0)), model, days=1, trace_sha256="")
+        compare(observed._replace(windows=(1.0, 2.0)), model, held_from=5 * DAY, trace_sha256="")
+
+
+def test_a_retrained_model_learns_from_the_recent_span(monkeypatch, observed):
+    old = learn(observed, until=2 * DAY, trace_sha256="")
+    for asked, recent, since in ((None, 60.0, TICK), (None, 2.0, 3 * DAY), (DAY, 2.0, DAY)):
+        monkeypatch.setattr(forecast_train, "RECENT_SPAN", recent * DAY)
+        new = compare(observed, old, held_from=5 * DAY, trace_sha256="", since=asked).new
+        assert new.manifest.since == since
+
+
+def test_windows_between_two_ticks_are_refused():
+    with pytest.raises(UserError, match="--windows: 7m is no multiple of 5m, a tick; give mult"):
+        observe(clockwork(), None, windows=(TICK, 420.0))
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [("99.0.1", "is of xgboost 99.0.1, newer than"), ("", "tells no v"), ("9" * 5000, "tells no")],
+)
+def test_trees_of_a_later_xgboost_are_refused(kept, version, problem):
+    path = kept / MANIFEST
+    facts = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode({**facts, "versions": {"xgboost": version}}))
+    assert problem in refusal(read_model, kept, of=path)
+
+
+def test_trees_of_windows_that_are_no_longer_of_the_model_go(observed, kept):
+    alone = observed._replace(
+        windows=WINDOWS[:1], **{key: getattr(observed, key)[:, :, :1] for key in PER_WINDOW}
+    )
+    write_model(kept, learn(alone, until=4.5 * DAY, trace_sha256=""))
+    assert {path.name for path in kept.iterdir()} == {MANIFEST, "arrivals-5m.ubj", "load-5m.ubj"}
 
 
 def test_on_philly_arrivals_are_foretold_better_than_by_persistence(traces):
