@@ -217,8 +217,7 @@ class Guard(Loads):
         shape = len(pools), len(windows)
         self._foretold = np.zeros(shape, np.int64)
         self._said = np.zeros(shape, np.int64)
-        self._kept = np.zeros(len(pools), bool)  # pools that keep all they have
-        self._tick: int | None = None
+        self._shut = np.zeros(shape, bool)
 
     def submitted(self, now: float, job: Job) -> None:
         """Tell the forecast, the pool's clock and the record of misses."""
@@ -244,16 +243,14 @@ class Guard(Loads):
         self._misses.remove(now, job)
 
     def changes(self, now: float) -> list[Load]:
-        """What is said otherwise. O(pools · windows) when anything changes."""
+        """What is said otherwise. O(pools · windows), in numpy."""
         changed = self._loads.changes(now)
         for pool, window, gpus in changed:
             self._foretold[self._rows[pool], window] = gpus
-        tick = floor(now / TICK)
-        kept = self._keep(now)
-        if not changed and tick == self._tick and (kept == self._kept).all():
+        shut = self._misses.shut(now, self._foretold) | self._keep(now)[:, None]
+        if not changed and (shut == self._shut).all():
             return []
-        self._tick, self._kept = tick, kept
-        shut = self._misses.shut(now, self._foretold) | kept[:, None]
+        self._shut = shut
         loads = np.where(shut, MAX_GROUP, self._foretold)
         pools, windows = np.nonzero(loads != self._said)
         self._said = loads
