@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
+from replay.foresight import taught_until
 from replay.options import QUEUES, Number, foreseen_by, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
@@ -22,6 +24,9 @@ from replay.trace import PoolTable, Trace, playable
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
+
+if TYPE_CHECKING:
+    from predictors.model import Model
 
 
 @click.command()
@@ -91,7 +96,8 @@ def replay(
     if holds_experiment(out):
         raise UserError(f"{out}: holds the results of sia experiment; give another --out")
     table = read_pools(pools)
-    trace = playable(read_trace(log, skip_invalid=skip_invalid), table)
+    whole = read_trace(log, skip_invalid=skip_invalid)
+    trace = playable(whole, table)
     if not trace.arrivals:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
         named = "".join(f"; {note}" for note in trace.notes)
@@ -116,6 +122,8 @@ def replay(
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
+    if model is not None:
+        _note_taught(model, whole, trace, warmup)
     _note_warmup(trace, warmup)
     _note_lonely(trace, table)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
@@ -207,6 +215,17 @@ def _note_warmup(trace: Trace, warmup: float) -> None:
         trace.notes.append(
             f"--warmup {warmup:,.0f} s has no effect: it counts from second 0, and the "
             f"first job came at {first:,.0f} s"
+        )
+
+
+def _note_taught(model: Model, whole: Trace, trace: Trace, warmup: float) -> None:
+    """Say where a model is measured on what it was taught."""
+    until = taught_until(model, whole)
+    if until is not None and warmup < until:
+        trace.notes.append(
+            f"the model has learned from this log until second {ceil(until)}: what came before is "
+            f"measured too, as if it could have been foretold; leave it out with --warmup "
+            f"{ceil(until)}"
         )
 
 

@@ -12,6 +12,7 @@ from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load, names
 
 if TYPE_CHECKING:
+    from predictors.model import Model
     from replay.run import Settings
 
 FORECASTS = ("perfect", "sliding-max", "peaks", "learned", "random", "none")
@@ -101,6 +102,14 @@ def _number(label: str, text: str, most: float) -> float:
     if not 0 < number < most:
         raise KeyError(f"{label!r}: write a number between 0 and {most:g}, not {text!r}")
     return number
+
+
+def taught_until(model: Model, trace: Trace) -> float | None:
+    """The second until which a model has learned from this log, as read; None if of another."""
+    from replay.forecast_train import checksum_of_jobs  # noqa: PLC0415  numpy takes its time
+
+    until = model.manifest.until
+    return until if checksum_of_jobs(trace, until) == model.manifest.trace_sha256 else None
 
 
 def learns(choice: Choice) -> bool:
