@@ -11,6 +11,7 @@ from predictors.model import Model
 from predictors.survival import SurvivalRunTimes
 from replay.errors import UserError
 from replay.forecast_arrivals import ArrivalScores, Facts, ageing, evaluate_arrivals
+from replay.forecast_loads import judge_loads
 from replay.forecast_run_times import (
     PREDICTORS,
     LastOfUser,
@@ -59,6 +60,7 @@ class Evaluation(NamedTuple):
     run_times: dict[str, RunTimeScores]
     pairs: PairScores | None
     notes: list[str]
+    loads: list[Facts]
 
     def arrival_rows(self) -> list[Facts]:
         """As `arrivals.json` has them."""
@@ -74,6 +76,7 @@ class Evaluation(NamedTuple):
             "trace": self.split.name,
             "since_s": self.split.since,
             "arrivals": None if self.arrivals is None else self.arrivals._asdict(),
+            "loads": self.loads,
             "ageing": self.ages,
             "run_times": self.run_times,
             "pairs": self.pairs,
@@ -97,9 +100,11 @@ def evaluate_all(
             f"earlier --since, {int(last)} at most"
         )
     notes = _unsaid(split.trace)
-    found, ages = _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [])
+    found, ages, loads = (
+        _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [], [])
+    )
     scores, pairs = _run_times(split, notes, tell) if "run-times" in asked else ({}, None)
-    return Evaluation(split, found, ages, scores, pairs, notes)
+    return Evaluation(split, found, ages, scores, pairs, notes, loads)
 
 
 def _unsaid(trace: Trace) -> list[str]:
@@ -119,8 +124,8 @@ def _unsaid(trace: Trace) -> list[str]:
 
 def _arrivals(
     split: Split, model: Model | None, notes: list[str], tell: Tell
-) -> tuple[ArrivalScores, list[Facts]]:
-    """Judge a model on the test span; one that learns from what is before it, if none is given."""
+) -> tuple[ArrivalScores, list[Facts], list[Facts]]:
+    """Judge a model on the test span, learned before it if none is given, and loads without any."""
     log, trace, since = split.log, split.trace, split.since
     tell("arrivals: looking at every tick")
     rows = observe(trace, split.table, windows=split.windows, name=log)
@@ -141,7 +146,9 @@ def _arrivals(
         rows, model, trace, _pools(split), name=split.name, since=since, sets=own
     )
     _note_windows(split, scores, notes)
-    return scores, ageing(rows, model) if ours else []
+    tell("loads: judging peaks and sliding maxima")
+    loads = judge_loads(trace, split.table, rows, since)
+    return scores, ageing(rows, model) if ours else [], loads
 
 
 def _is_of(model: Model, whole: Trace) -> bool:

@@ -100,12 +100,14 @@ def _facts(found: Evaluation) -> list[tuple[str, str]]:
 def sections(found: Evaluation) -> list[Section]:
     """All that the log can show."""
     return [
-        *(_of_arrivals(found.arrivals, found.ages) if found.arrivals else []),
+        *(_of_arrivals(found.arrivals, found.ages, found.loads) if found.arrivals else []),
         *(_of_run_times(found) if found.run_times else []),
     ]
 
 
-def _of_arrivals(scores: ArrivalScores, ages: Sequence[Facts]) -> list[Section]:
+def _of_arrivals(
+    scores: ArrivalScores, ages: Sequence[Facts], loads: Sequence[Facts]
+) -> list[Section]:
     parts = [
         Section(
             "Will jobs arrive? By what it is foretold from",
@@ -131,6 +133,14 @@ def _of_arrivals(scores: ArrivalScores, ages: Sequence[Facts]) -> list[Section]:
             "quantile covers those: nothing can cover less than their share.",
             reliability_grid(scores.reliability),
             draw_reliability(scores.reliability),
+        ),
+        Section(
+            "How often are peaks and sliding maxima enough?",
+            "Neither learns in advance. Peaks state a quantile of the most GPUs that new jobs held "
+            "at once, the sliding maximum the most that arrived in one of the last N windows. The "
+            "percentage of windows for which what was said was enough: for that peak, and for all "
+            "that arrived. GPUs on average: at most the pool's quota, if it is known.",
+            loads_grid(loads),
         ),
     ]
     if ages:
@@ -196,6 +206,25 @@ def reliability_grid(rows: Sequence[Facts]) -> Grid:
         for own in [list(group)]
     ]
     return Grid(["% stated", "% covered", "% as learned", "GPUs on average"], parts)
+
+
+def loads_grid(rows: Sequence[Facts]) -> Grid:
+    """Rows by window, forecast and its setting."""
+    parts = [
+        (
+            f"within {as_typed(window)}",
+            [
+                [
+                    f"{row['forecast']} {row['setting']:g}",
+                    *(_percent(row[key]) for key in ("covered_peak", "covered_sum")),
+                    decimal(row["mean_gpus"], 1),
+                ]
+                for row in own
+            ],
+        )
+        for window, own in groupby(rows, itemgetter("window_s"))
+    ]
+    return Grid(["said by", "% of peaks", "% of all", "GPUs on average"], parts)
 
 
 def _percent(share: float) -> str:

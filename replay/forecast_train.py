@@ -111,21 +111,28 @@ def observe(
     arrivals = [arrival for arrival in every if arrival.job.submit <= until]
     if not arrivals:
         raise UserError(f"{name}: has no jobs to learn from; give a log that has, or a later time")
-    pools = _roomy(arrivals) if table is None else table.pools
+    pools = pools_of(arrivals, table)
     start, end = arrivals[0].job.submit, min(until, every[-1].job.submit)
     if end - start > MAX_HOURS * HOUR:
         raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
     observer = _Observer([pool.name for pool in pools], windows, start, end)
-    facts = [] if table is None else table.changes
-    core, run_times = Core(pools, Fcfs()), HistoryRunTimes()
-    for instant in play(core, arrivals, run_times=run_times, loads=observer, facts=facts):
-        if instant.now >= end:
-            break
+    watch(arrivals, table, observer, end)
     return observer.rows([arrival.job for arrival in arrivals])
 
 
-def _roomy(arrivals: Sequence[Arrival]) -> list[Pool]:
-    """A pool of its own for each that is named, in which no job waits."""
+def watch(arrivals: Sequence[Arrival], table: PoolTable | None, loads: Loads, end: float) -> None:
+    """Tell a forecast all that happens up to second `end`, first come, first served."""
+    facts = [] if table is None else table.changes
+    core, run_times = Core(pools_of(arrivals, table), Fcfs()), HistoryRunTimes()
+    for instant in play(core, arrivals, run_times=run_times, loads=loads, facts=facts):
+        if instant.now >= end:
+            break
+
+
+def pools_of(arrivals: Sequence[Arrival], table: PoolTable | None) -> list[Pool]:
+    """The pools of a table, or of each name a pool of its own, in which no job waits."""
+    if table is not None:
+        return table.pools
     names = dict.fromkeys(arrival.job.pool for arrival in arrivals)
     return [Pool(pool, MAX_QUOTA, share=False) for pool in names]
 
