@@ -4,11 +4,13 @@ from random import Random
 
 import pytest
 from builders import job
+from shell import sia
 
 from replay.experiment import Pieces, plan_pieces
 from replay.experiment_run import Log, Work, as_it_ran
 from replay.forecast_train import train_on
 from replay.foresight import Choice, learns, loads_of, parse, run_times_of
+from replay.output import write_pools, write_trace
 from replay.past import Past, past_of, tell
 from replay.run import Settings, replay_one
 from replay.synth import PRESETS, synthesize
@@ -263,3 +265,73 @@ def test_every_sense_can_be_had(label):
     assert run_times_of(choice, trace, settings).run_time(trace.arrivals[0].job) >= 0
     loads = loads_of(choice, trace, table, settings, Past(-DAY, []))
     assert (loads is None) == (choice.forecast == "none")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Twelve days of four pools with one job that is too wide, and a model of the first five."""
+    pytest.importorskip("xgboost")
+    folder = tmp_path_factory.mktemp("taught")
+    trace, table = a_log()
+    wide = job("wide").pool(table.pools[0].name).gpus(999).at(trace.arrivals[0].job.submit).runs(5)
+    write_trace(folder / "trace.csv", Trace([wide, *trace.arrivals]))
+    write_pools(folder / "pools.csv", table)
+    ours = ("--trace", folder / "trace.csv", "--pools", folder / "pools.csv")
+    done = sia("forecast", "train", *ours, "--until", "5d", "--out", folder / "model")
+    assert done.returncode == 0, done.stderr
+    return folder, ours
+
+
+def experiment(files, out, *arguments):
+    folder, ours = files
+    known = ("--policy", "sia", "--forecast", folder / "model", "--jobs", 1, "--out", out)
+    return sia("experiment", *ours, *known, *arguments)
+
+
+def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
+    pieces = ("--weeks", 0.5, "--runs", 1, "--warmup", 0)
+    for arguments in (pieces, (*pieces, "--from", "4d")):
+        done = experiment(files, tmp_path / "early", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the model has learned from this log until second" in done.stderr
+    mend = done.stderr.strip().rpartition("with ")[2].split()
+    assert mend[0] == "--from"
+    assert experiment(files, tmp_path / "later", *pieces, *mend).returncode == 0
+    done = experiment(files, tmp_path / "sizes", "--size", 1)
+    assert done.returncode == 2
+    mend = done.stderr.strip().rpartition("with ")[2].split()
+    assert mend[0] == "--warmup"
+    assert experiment(files, tmp_path / "sizes", "--size", 1, *mend).returncode == 0
+
+
+def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
+    folder, ours = files
+    known = ("--policy", "sia", "--forecast", folder / "model", "--no-report", "--out", tmp_path)
+    done = sia("replay", *ours, *known)
+    assert done.returncode == 0, done.stderr
+    note = next(line for line in done.stdout.splitlines() if "the model has learned" in line)
+    done = sia("replay", *ours, *known, *note.rpartition("with ")[2].split())
+    assert "the model has learned" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--forecast", "learned"), "give the folder of the model instead"),
+        (("--forecast", "nowhere"), "is neither the folder of a model nor"),
+        (("--policy", "sia@learned+survival"), "needs a model; give its folder with --forecast"),
+        (("--load-quantile", 0.9), "perfect has no quantile"),
+        (("--forecast", "peaks", "--run-time-quantile", 0.9), "perfect has no quantile"),
+        (("--forecast", "none", "--max-slowed-pct", 1), "nothing to guard"),
+        (("--windows", "5m,31d"), "the last must be 30d or less"),
+        (("--load-quantile", "nan"), "write a number"),
+        (("--max-slowed-pct", 0), "range"),
+    ],
+)
+def test_options_without_effect_or_sense_are_refused_in_one_line(files, tmp_path, arguments, words):
+    _, ours = files
+    done = sia("replay", *ours, *arguments, "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
