@@ -290,10 +290,13 @@ class Committer:
     def _run_times_updated(self, event: RunTimesUpdated) -> None:
         if not self._policy.needs.updates:
             raise ValueError("this policy takes no new estimates")
+        jobs = self._state.jobs
         for job_id, run_time in event.estimates:
-            job = self._state.jobs.get(job_id)
+            job = jobs.get(job_id)
             if job is None or job.stream is not None or not 0 <= run_time < inf:
                 raise ValueError(f"job {job_id}: no waiting job can get the estimate {run_time}")
+        for job_id, run_time in event.estimates:
+            job = jobs[job_id]
             self._policy.left(job)
             job.run_time = run_time
             self._policy.submitted(job)

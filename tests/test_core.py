@@ -18,10 +18,12 @@ from sia.events import (
     JobFinished,
     JobSubmitted,
     PoolChanged,
+    RunTimesUpdated,
     TimePassed,
 )
+from sia.forecasts import RunTimes
 from sia.limits import MAX_QUOTA, NEVER
-from sia.model import FutureJob, Load
+from sia.model import Estimate, FutureJob, Load
 from sia.playout import play
 from sia.policies import Policy, Preempt, Resize, Start
 from sia.policies.easy import Easy
@@ -104,7 +106,7 @@ def photograph(core):
         },
         {
             job_id: (
-                (job.stream, job.start, job.width, job.attempt, job.done),
+                (job.stream, job.start, job.width, job.attempt, job.done, job.run_time),
                 {p.name: gpus for p, gpus in job.loans.items()},
             )
             for job_id, job in state.jobs.items()
@@ -204,6 +206,36 @@ def test_what_cannot_have_happened_is_an_error_and_changes_nothing(impossible):
         core.step(1.0, [impossible])
     assert photograph(core) == before
     core.check()
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        Estimate("runs", 7.0),
+        Estimate("unknown", 7.0),
+        Estimate("also waits", -1.0),
+        Estimate("also waits", inf),
+        Estimate("also waits", nan),
+    ],
+    ids=repr,
+)
+def test_an_estimate_that_cannot_be_is_an_error_and_changes_nothing(impossible):
+    core = Core(pools(a=1), Sia(), SMALL)
+    arrivals = [job("runs").runs(9), job("waits").runs(9), job("also waits").runs(9)]
+    core.step(0.0, [JobSubmitted(0.0, told, seconds) for told, seconds in arrivals])
+    core.step(1.0, [])
+    before = photograph(core)
+    with pytest.raises(ValueError, match=impossible.job_id):
+        core.step(1.0, [RunTimesUpdated(1.0, [Estimate("waits", 90.0), impossible])])
+    assert photograph(core) == before
+    core.check()
+
+
+def test_a_policy_that_does_not_ask_for_new_estimates_gets_none():
+    core = Core(pools(a=1), Fcfs(), SMALL)
+    core.step(0.0, [JobSubmitted(0.0, job("waits").gpus(2).runs(9).job, 9.0)])
+    with pytest.raises(ValueError, match="takes no new estimates"):
+        core.step(1.0, [RunTimesUpdated(1.0, [Estimate("waits", 90.0)])])
 
 
 @pytest.mark.parametrize("earlier", [0.0, 4.999, float("-inf"), float("nan")])
@@ -587,6 +619,62 @@ def test_a_playout_ends_though_a_job_waits_that_can_never_start():
     assert starts(played) == {"narrow": 0}
 
 
+# New estimates
+
+
+def test_a_job_that_is_thought_shorter_than_before_starts_on_spare_gpus():
+    core = Core(pools(a=1, b=4), Sia(), SMALL)
+    core.step(0.0, [JobSubmitted(0.0, job("long").gpus(2).runs(200).job, 200.0)])
+    shorter = RunTimesUpdated(1.0, [Estimate("long", 90.0)])
+    (started, *_) = core.step(1.0, [shorter])
+    assert (started.job_id, started.stream) == ("long", Stream.SPARE)
+
+
+class SecondThoughts(RunTimes):
+    """At every instant says nonsense of all that wait, and takes it back in the same breath."""
+
+    def __init__(self, durations, seed):
+        self.durations, self.rng, self.waiting = durations, Random(seed), {}
+
+    def run_time(self, job):
+        self.waiting[job.id] = None
+        return self.rng.choice([1.0, 10.0, 50.0, 500.0])
+
+    def started(self, now, job):
+        del self.waiting[job.id]
+
+    def changes(self, now):
+        waiting = self.rng.sample(sorted(self.waiting), len(self.waiting))
+        nonsense = [Estimate(job_id, self.rng.choice([1.0, 500.0])) for job_id in waiting]
+        return [*nonsense, *(Estimate(job_id, self.durations[job_id]) for job_id in waiting)]
+
+
+def test_what_was_thought_of_a_job_before_does_not_matter():
+    for seed in range(200):
+        owned, arrivals = random_workload(Random(seed))
+        durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+        core = Core(owned, Sia(), SMALL)
+        loads = PerfectLoads([arrival.job for arrival in arrivals], SMALL.windows)
+        again = {}
+        for instant in play(core, arrivals, run_times=SecondThoughts(durations, seed), loads=loads):
+            core.check()
+            again |= {d.job_id: instant.now for d in instant.decisions if type(d) is StartJob}
+        assert again == starts(play_out(Sia, owned, arrivals)), f"seed {seed}"
+
+
+def test_a_queue_does_not_grow_with_every_change_of_mind():
+    core = Core(pools(a=4), Sia(), SMALL)
+    arrivals = [job("runs").gpus(4).runs(1e6), *(job(f"j{i}").gpus(4).runs(9) for i in range(5))]
+    core.step(0.0, [JobSubmitted(0.0, told, 9.0) for told, _ in arrivals])
+    for i in range(500):
+        now = float(i)
+        core.step(now, [RunTimesUpdated(now, [Estimate("j3", 9.0 + 50 * (i % 2))])])
+    (own,) = core.policy._groups.values()
+    queues = [queue for bins in own.queues.values() for bin_ in bins for queue in bin_.values()]
+    assert sum(len(queue.jobs) for queue in queues) == 5
+    assert sum(len(queue._order) for queue in queues) < 50
+
+
 # Journals and copies
 
 
@@ -597,6 +685,7 @@ EVENTS = [
     JobCancelled(2.5, "j"),
     PoolChanged(3.0, "a", 8),
     ForecastUpdated(3.0, [Load("a", 0, 4)]),
+    RunTimesUpdated(3.0, [Estimate("j", 90.0)]),
     FutureRevealed(0.0, [FutureJob(Job("j", "a", 1.0, 2), 60.0, NEVER)]),
     TimePassed(300.0),
 ]
