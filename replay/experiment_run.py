@@ -30,6 +30,7 @@ from replay.output import write_json, write_pools, write_schedule, write_trace
 from replay.read import read_trace, reading
 from replay.run import BASELINE, Settings, replay_all, replay_one
 from replay.schedule import Result
+from replay.starts import starts_of
 from replay.summary import owned_seconds, span, summarize
 from replay.trace import PoolTable, Trace, playable
 
@@ -39,7 +40,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Work(NamedTuple):
     """What the runs of an experiment have in common; `keep` says to write schedules too.
 
-    In the pools of `table`, or at once where it is None, the jobs ran that forecasts learn from.
+    In the pools of `table`, unless the log says when, the jobs ran that forecasts learn from.
     """
 
     folder: Path
@@ -59,15 +60,12 @@ class Log(NamedTuple):
 
 
 def as_it_ran(trace: Trace, work: Work) -> Log:
-    """The log first come, first served in its pools, or every job at its submission."""
+    """The log and its starts, if anybody learns from them. Raises UserError as `starts_of` does."""
     settings = work.settings
     if not any(learns(settings.choice(label)) for label in settings.policies):
         return Log(trace, {})
-    if work.table is None:
-        return Log(trace, {arrival.job.id: arrival.job.submit for arrival in trace.arrivals})
-    runnable = playable(trace, work.table)
-    schedule = replay_one(runnable, work.table, BASELINE, Settings([BASELINE]), None)
-    pairs = zip(runnable.arrivals, schedule.starts, strict=True)
+    runnable = trace if work.table is None else playable(trace, work.table)
+    pairs = zip(runnable.arrivals, starts_of(runnable, work.table), strict=True)
     return Log(trace, {a.job.id: start for a, start in pairs if start is not None})
 
 

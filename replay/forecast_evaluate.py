@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -19,15 +19,13 @@ from replay.forecast_run_times import (
     RunTimeScores,
     evaluate_pairs,
     evaluate_run_times,
-    starts_of,
     with_state,
 )
 from replay.forecast_train import checksum_of_jobs, learn, observe
-from replay.run import BASELINE, Settings, replay_one
+from replay.starts import starts_of, told_by
 from replay.text import as_typed
 from replay.trace import PoolTable, Trace
 from sia.forecasts import RunTimes
-from sia.model import Job
 
 Tell = Callable[[str], None]
 """Called with what is done next."""
@@ -182,7 +180,8 @@ def _run_times(
     split: Split, notes: list[str], tell: Tell
 ) -> tuple[dict[str, RunTimeScores], PairScores]:
     """Ask each predictor about each job; all start without a past at the log's begin."""
-    starts = _starts(split, notes)
+    notes.append(told_by(split.trace, split.table))
+    starts = starts_of(split.trace, split.table)
     trace, since = split.trace, split.since
     if split.state is not None:
         of_job = {a.job.id: start for a, start in zip(trace.arrivals, starts, strict=True)}
@@ -202,28 +201,6 @@ def _run_times(
     return found, pairs
 
 
-class _UpToDate(SurvivalRunTimes):
-    """Counts what has outlasted a window when asked: nobody else here tells it the time."""
-
-    def run_time(self, job: Job) -> float:
-        self.changes(job.submit)
-        return super().run_time(job)
-
-
 def _predictors(split: Split) -> dict[str, Callable[[], RunTimes]]:
     """All that are judged, by name; each call makes one without a past."""
-    return {**PREDICTORS, "survival": lambda: _UpToDate(split.windows)}
-
-
-def _starts(split: Split, notes: list[str]) -> Sequence[float | None]:
-    """When each job starts: as the log says, else as in a replay, else when it is submitted."""
-    if "wait" in split.trace.columns:
-        notes.append("jobs start and end when the log says: it tells how long each waited")
-    elif split.table is None:
-        notes.append("jobs are taken to start when submitted: the log tells no waits, and no pools "
-                     "are given to replay it in")  # fmt: skip
-    else:
-        notes.append("jobs start as in a replay, first come, first served in the pools given")
-        settings = Settings([BASELINE])
-        return replay_one(split.trace, split.table, BASELINE, settings, None).starts
-    return starts_of(split.trace)
+    return {**PREDICTORS, "survival": lambda: SurvivalRunTimes(split.windows)}

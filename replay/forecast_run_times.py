@@ -20,7 +20,7 @@ from predictors.history import HistoryRunTimes
 from predictors.jvupredict import JVuPredict, values_of
 from replay.errors import UserError
 from replay.figures import Floats
-from replay.limits import MAX_TIME
+from replay.starts import starts_of
 from replay.trace import Trace
 from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
@@ -150,33 +150,6 @@ def with_state(trace: Trace, state: str) -> Trace:
     if not kept:
         raise UserError(f"no job of the log ended as {state!r}; name a state that its jobs have")
     return Trace(kept, trace.columns, trace.extras)
-
-
-def starts_of(trace: Trace) -> list[float]:
-    """When each job started: after the `wait` that the log tells, else at its submission.
-
-    Raises UserError where a wait is no number of seconds.
-    """
-    submits = [arrival.job.submit for arrival in trace.arrivals]
-    if "wait" not in trace.columns:
-        return submits
-    column = trace.columns.index("wait")
-    cells = (trace.extras[arrival.job.id][column] for arrival in trace.arrivals)
-    waits = map(_wait, trace.arrivals, cells)
-    return [submit + wait for submit, wait in zip(submits, waits, strict=True)]
-
-
-def _wait(arrival: Arrival, cell: str) -> float:
-    try:
-        wait = float(cell or 0)
-    except ValueError:
-        wait = -1.0
-    if not 0 <= wait < MAX_TIME:
-        raise UserError(
-            f"job {arrival.job.id}, column wait: {cell[:40]!r} is no wait; "
-            "write seconds, 0 or more, or leave it empty"
-        )
-    return wait
 
 
 def told(

@@ -15,7 +15,6 @@ from replay.forecast_run_times import (
     evaluate_pairs,
     evaluate_run_times,
     last_quarter,
-    starts_of,
     told,
     with_state,
 )
@@ -28,6 +27,7 @@ from replay.forecast_run_times_figures import (
 )
 from replay.importers import swf
 from replay.read import read_trace
+from replay.starts import starts_of
 from replay.trace import Trace
 from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
