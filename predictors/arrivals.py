@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from predictors.features import NAMES, Features, Floats
 from predictors.model import BEYOND, QUANTILES, Learned, Model, between, place
+from predictors.said import differences
 from predictors.sliding import RECENT, SlidingMaximum
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP
@@ -130,14 +131,8 @@ class LearnedLoads(Loads):
         if self._sliding is not None:
             self._sliding.changes(now)  # what it would say is forgotten, and its memory freed
         loads = self._loads(now)
-        pools, windows = np.nonzero(loads != self._said)
-        self._said = loads
-        return [
-            Load(self._pools[pool], window, gpus)
-            for pool, window, gpus in zip(
-                pools.tolist(), windows.tolist(), loads[pools, windows].tolist(), strict=True
-            )
-        ]
+        said, self._said = self._said, loads
+        return differences(self._pools, said, loads)
 
     def _loads(self, now: float) -> NDArray[np.int64]:
         """GPUs thought to arrive: (pools, windows)."""

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictors.peaks import Peaks, apart
+from predictors.said import differences
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP, MAX_SLOWED_PCT, SLOWED, TICK
 from sia.model import Job, Load, Pool
@@ -252,12 +253,8 @@ class Guard(Loads):
             return []
         self._shut = shut
         loads = np.where(shut, MAX_GROUP, self._foretold)
-        pools, windows = np.nonzero(loads != self._said)
-        self._said = loads
-        return [
-            Load(self._names[pool], window, int(loads[pool, window]))
-            for pool, window in zip(pools.tolist(), windows.tolist(), strict=True)
-        ]
+        said, self._said = self._said, loads
+        return differences(self._names, said, loads)
 
     def _clock(self, job: Job) -> VirtualClock:
         """The clock of a job's pool, which is then looked at again."""

@@ -14,6 +14,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
+from predictors.said import differences
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
@@ -141,12 +142,8 @@ class PeakLoads(Loads):
             for window, past in enumerate(self._past):
                 loads[rows, window] = past.quantile(self._quantile, rows)
         self._asked = tick
-        pools, windows = np.nonzero(loads != self._said)
-        self._said = loads
-        return [
-            Load(self._pools[pool], window, int(loads[pool, window]))
-            for pool, window in zip(pools.tolist(), windows.tolist(), strict=True)
-        ]
+        said, self._said = self._said, loads
+        return differences(self._pools, said, loads)
 
     def _due(self, tick: int) -> list[slice]:
         """The pools to look at: at first all, then each once in `REFRESH` ticks."""

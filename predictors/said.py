@@ -1,0 +1,25 @@
+"""What a forecast says otherwise than it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sia.model import Load
+
+
+def differences(
+    pools: Sequence[str], said: NDArray[np.int64], loads: NDArray[np.int64]
+) -> list[Load]:
+    """The loads that are no longer what was said, by pool and window.
+
+    Both are GPUs (pools, windows), `said` those of the last answer. O(pools · windows), in numpy.
+    """
+    rows, windows = np.nonzero(loads != said)
+    gpus = loads[rows, windows]
+    return [
+        Load(pools[row], window, count)
+        for row, window, count in zip(rows.tolist(), windows.tolist(), gpus.tolist(), strict=True)
+    ]
