@@ -75,7 +75,8 @@ def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any
     same bytes.
     """
     experiment = Experiment(runs, settings)
-    found = sections(experiment)
+    compared = frontier(experiment)
+    found = sections(experiment, compared)
     drawn = folder / "figures"
     drawn.mkdir(exist_ok=True)
     for name in FIGURES:
@@ -86,7 +87,6 @@ def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any
         (drawn / f"{picture.name}.svg").write_bytes(picture.svg)
         (drawn / f"{picture.name}.png").write_bytes(picture.png)
     (folder / FRONTIER).unlink(missing_ok=True)
-    compared = frontier(experiment)
     if compared is not None:
         write_json(folder / FRONTIER, [point._asdict() for point in compared.points])
     html = render(experiment, found)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.experiment_figures import Panel, draw_boxes, draw_cdfs, draw_hours, draw_sizes
-from replay.experiment_frontier import TARGET, Frontier, Point, draw_frontier, frontier
+from replay.experiment_frontier import TARGET, Frontier, Point, draw_frontier
 from replay.experiment_measures import (
     GEOMEAN,
     LARGEST,
@@ -66,15 +66,18 @@ class Section(NamedTuple):
     table: Table | None = None
 
 
-def sections(experiment: Experiment) -> list[Section]:
-    """All that these runs can show. Pieces are distributions, one log at several sizes is not."""
+def sections(experiment: Experiment, compared: Frontier | None) -> list[Section]:
+    """All that these runs, and their frontier, can show.
+
+    Pieces are distributions, one log at several sizes is not.
+    """
     if not experiment.rivals:
         found = []
     elif experiment.whole:
         found = _sizes(experiment)
     else:
         found = [_distributions(experiment), _queues(experiment), *_ablation(experiment)]
-    return [*found, *_frontier(experiment), *_hours(experiment)]
+    return [*found, *_frontier(experiment, compared), *_hours(experiment)]
 
 
 def _by_policy(runs: Runs, policies: Sequence[str], measure: Measure) -> dict[str, Floats]:
@@ -172,9 +175,8 @@ def _unsaid(experiment: Experiment, label: str) -> str:
     return f" ({choice.forecast}+{choice.durations})" if needs.loads else ""
 
 
-def _frontier(experiment: Experiment) -> list[Section]:
+def _frontier(experiment: Experiment, found: Frontier | None) -> list[Section]:
     """What forecasts capture, and whom they slow for it."""
-    found = frontier(experiment)
     if found is None:
         return []
     return [
