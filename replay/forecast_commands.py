@@ -86,12 +86,13 @@ def train(
 
     Writes OUT/manifest.json and the trees of each window, all or none.
     """
-    from replay import forecast_train as learning  # noqa: PLC0415  numpy takes its time
+    from replay import forecast_folder as kept  # noqa: PLC0415  numpy takes its time
+    from replay import forecast_train as learning  # noqa: PLC0415  as above
     from replay.forecast_run_times import last_quarter  # noqa: PLC0415  as above
 
-    learning.require_xgboost()
-    _refuse_folder(out, learning.MANIFEST)
-    before = None if old is None else learning.read_model(old, windows)
+    kept.require_xgboost()
+    kept.refuse_folder(out)
+    before = None if old is None else kept.read_model(old, windows)
     whole, trace, table = _read(log, pools)
     if until is None:
         until = last_quarter(trace) if before is None else inf
@@ -112,7 +113,7 @@ def train(
         model = compared.new
     promoted = compared is None or compared.better
     if promoted:
-        learning.write_model(out, model, _given(log, pools))
+        kept.write_model(out, model, _given(log, pools))
     if as_json:
         facts = _facts(model) if compared is None else _compared_facts(compared)
         click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
@@ -160,9 +161,9 @@ def evaluate(
     Writes OUT/arrivals.json, OUT/run_times.json, OUT/report.html and OUT/figures.
     """
     from replay.forecast_evaluate import Split, evaluate_all  # noqa: PLC0415  numpy takes its time
+    from replay.forecast_folder import read_model, require_xgboost  # noqa: PLC0415  as above
     from replay.forecast_report import PICTURES, write_results  # noqa: PLC0415  as above
     from replay.forecast_run_times import last_quarter  # noqa: PLC0415  as above
-    from replay.forecast_train import read_model, require_xgboost  # noqa: PLC0415  as above
 
     asked = [what for what in ("arrivals", "run-times") if only in (None, what)]
     if "arrivals" in asked:
@@ -194,20 +195,6 @@ def evaluate(
 
 def _tell(what: str) -> None:
     click.echo(what, err=True)
-
-
-def _refuse_folder(out: Path, manifest: str) -> None:
-    """Raise UserError for what is no folder, or holds anything but a model."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise UserError(f"{out}: is no folder; give --out the name of a folder for the model alone")
-    names = sorted(path.name for path in out.iterdir())
-    strange = [name for name in names if name != manifest and not name.endswith(".ubj")]
-    if strange or (names and manifest not in names):
-        raise UserError(
-            f"{out}: holds {(strange or names)[0]!r}, which is of no model; give another --out"
-        )
 
 
 def _read(log: Path, pools: Path | None) -> tuple[Trace, Trace, PoolTable | None]:

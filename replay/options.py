@@ -111,7 +111,7 @@ def foreseen_by(
             raise UserError(f"--policy: {label} needs a model; give its folder with --forecast DIR")
     if name != LEARNED:
         return name, None
-    from replay.forecast_train import read_model  # noqa: PLC0415  xgboost takes its time
+    from replay.forecast_folder import read_model  # noqa: PLC0415  xgboost takes its time
 
     return LEARNED, read_model(Path(forecast), windows)
 

@@ -15,9 +15,9 @@ from shell import digests, sia
 
 from replay.errors import UserError
 from replay.forecast_commands import forecast
+from replay.forecast_folder import read_model
 from replay.forecast_report import confusion_grid
 from replay.forecast_run_times import RunTimeScores
-from replay.forecast_train import read_model
 from replay.output import write_trace
 from replay.trace import Trace
 from sia.model import Job

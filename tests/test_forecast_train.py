@@ -11,19 +11,12 @@ from files import refusal
 from shell import digests
 
 from predictors.features import NAMES
+from predictors.model import booster, digest
 from predictors.training import Rows, learn_arrivals, persistence, score
-from replay import forecast_train
+from replay import forecast_folder, forecast_train
 from replay.errors import UserError
-from replay.forecast_train import (
-    MANIFEST,
-    checksum_of_jobs,
-    compare,
-    learn,
-    observe,
-    read_model,
-    train_on,
-    write_model,
-)
+from replay.forecast_folder import MANIFEST, read_model, write_model
+from replay.forecast_train import checksum_of_jobs, compare, learn, observe, train_on
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace
 from sia import Job, Pool
@@ -230,13 +223,13 @@ def test_trees_that_are_none_are_refused_though_their_checksum_is_right(kept, tr
     path = kept / "arrivals-5m.ubj"
     path.write_bytes(trees)
     facts = msgspec.json.decode((kept / MANIFEST).read_bytes())
-    facts["learned"][0]["arrivals_sha256"] = forecast_train.digest(trees)
+    facts["learned"][0]["arrivals_sha256"] = digest(trees)
     (kept / MANIFEST).write_bytes(msgspec.json.encode(facts))
     assert "has no trees of these features" in refusal(read_model, kept, of=path)
 
 
 def test_a_file_too_large_is_refused_unread(kept, monkeypatch):
-    monkeypatch.setattr(forecast_train, "MAX_FILE", 1000)
+    monkeypatch.setattr(forecast_folder, "MAX_FILE", 1000)
     assert "is larger than 1,000 bytes" in refusal(read_model, kept, of=kept / MANIFEST)
 
 
@@ -254,7 +247,7 @@ def test_a_log_of_milliseconds_is_refused():
 
 
 def test_without_xgboost_its_extra_is_named(monkeypatch, observed, tmp_path):
-    monkeypatch.setattr(forecast_train, "find_spec", lambda _: None)
+    monkeypatch.setattr(forecast_folder, "find_spec", lambda _: None)
     for use in (
         lambda: learn(observed, until=DAY, trace_sha256=""),
         lambda: read_model(tmp_path),
@@ -334,7 +327,7 @@ def philly_f(rows: Rows, window, until):
     """F on the last quarter; asserts that it is above that of persistence."""
     trees, threshold, _ = learn_arrivals(rows, window, -np.inf, until)
     ticks = rows.ticks(window, until, np.inf)
-    chances = forecast_train.booster(trees).inplace_predict(rows.inputs(ticks, window))
+    chances = booster(trees).inplace_predict(rows.inputs(ticks, window))
     true = rows.some(ticks, window)
     f = score(chances >= np.float32(threshold), true).f
     assert f > score(persistence(rows, ticks, window), true).f
