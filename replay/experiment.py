@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor
 from random import Random
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
 from replay.past import Past, past_of
 from replay.slice import scaled_quota, slice_trace
-from replay.text import HOUR, WEEK, counted, decimal, some
+from replay.text import HOUR, WEEK, as_typed, counted, decimal, some
 from replay.trace import PoolTable, Trace, playable
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
@@ -152,13 +153,23 @@ def _refuse(
             f"--queues {max(asked.queues)}: the log has only "
             f"{counted(len(pools), 'pool')}; ask for fewer" + ONE_POOL * (len(pools) == 1)
         )
-    first, last = _span(trace, asked)
+    _refuse_length(trace, asked)
+
+
+def _refuse_length(trace: Trace, asked: Pieces) -> None:
+    """Raise UserError where no piece of that length fits into the log, or after `since`."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    weeks, span = asked.length / WEEK, f"from second {first:,.0f} to second {last:,.0f}"
     if asked.length > last - first:
-        weeks = WEEK
-        since = "its first" if asked.since is None else "--from"
         raise UserError(
-            f"--weeks {asked.length / weeks:g}: from {since} to its last submission the log has "
-            f"{max(0.0, last - first) / weeks:.3g}; ask for fewer"
+            f"--weeks {weeks:g}: the log spans only {(last - first) / WEEK:.3g} weeks, {span}; "
+            "ask for fewer"
+        )
+    if asked.since is not None and asked.length > last - asked.since:
+        raise UserError(
+            f"--from {as_typed(asked.since)}: the log's jobs came {span}, so that no piece with "
+            f"--weeks {weeks:g} begins so late; give {floor(last - asked.length)} at most, or "
+            "fewer weeks"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from sia.limits import MAX_WINDOWS, TICK, WINDOWS
 
 if TYPE_CHECKING:
     from predictors.model import Model
-    from predictors.training import Rows
 
 NEWEST = WEEK
 """Seconds at a log's end on which an old and a new model are judged: every day of the week once."""
@@ -96,11 +96,16 @@ def train(
 
     kept.require_xgboost()
     kept.refuse_folder(out)
-    before = None if old is None else kept.read_model(old, windows)
+    before = None if old is None else kept.read_model(old, windows, option="--compare")
+    windows = windows or (WINDOWS if before is None else before.manifest.windows)
+    learning.refuse_windows(windows)
     whole, trace, table = _read(log, pools)
     if until is None:
         until = last_quarter(trace) if before is None else inf
-    windows = windows or (WINDOWS if before is None else before.manifest.windows)
+    held_from = min(until, trace.arrivals[-1].job.submit)
+    if before is not None:
+        held_from -= _newest(log, held_from, windows, before)
+    _refuse_from(trace, since, held_from)
     click.echo("learning", err=True)
     asked: dict[str, Any] = {"until": until, "windows": windows, "name": str(log)}
     compared = None
@@ -109,7 +114,6 @@ def train(
         model = learning.train_on(whole, table, since=since, **asked)
     else:
         rows = learning.observe(whole, table, **asked)
-        held_from = rows.end - _newest(log, rows, before)
         checksum = learning.checksum_of_jobs(whole, held_from)
         compared = learning.compare(
             rows, before, held_from=held_from, trace_sha256=checksum, since=since
@@ -167,11 +171,15 @@ def evaluate(
     from replay.forecast_folder import read_model, require_xgboost  # noqa: PLC0415  as above
     from replay.forecast_report import PICTURES, write_results  # noqa: PLC0415  as above
     from replay.forecast_run_times import last_quarter  # noqa: PLC0415  as above
+    from replay.forecast_train import refuse_windows  # noqa: PLC0415  as above
 
     asked = [what for what in ("arrivals", "run-times") if only in (None, what)]
     if "arrivals" in asked:
         require_xgboost()
-    model = None if model_dir is None else read_model(model_dir, windows)
+        refuse_windows(windows or ())
+    model = None
+    if model_dir is not None:
+        model = read_model(model_dir, windows, option="--model")
     whole, trace, table = _read(log, pools)
     since = last_quarter(trace) if since is None else since
     windows = windows or (WINDOWS if model is None else model.manifest.windows)
@@ -212,17 +220,28 @@ def _read(log: Path, pools: Path | None) -> tuple[Trace, Trace, PoolTable | None
     return whole, trace, table
 
 
+def _refuse_from(trace: Trace, since: float | None, end: float) -> None:
+    """Raise UserError where nothing is left to learn from between `since` and `end`."""
+    if since is not None and since >= end:
+        first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+        raise UserError(
+            f"--from {as_typed(since)}: the log's jobs came from second {first:,.0f} to second "
+            f"{last:,.0f}, of which what came by second {end:,.0f} is learned from; give an "
+            "earlier one"
+        )
+
+
 def _given(*paths: Path | None) -> list[Path]:
     return [path for path in paths if path is not None]
 
 
-def _newest(log: Path, rows: Rows, old: Model) -> float:
-    """Seconds at the log's end that the old model has not learned from, of `NEWEST`.
+def _newest(log: Path, end: float, windows: Sequence[float], old: Model) -> float:
+    """Seconds before `end` that the old model has not learned from, of `NEWEST`.
 
     Raises UserError where they are too few to judge by.
     """
-    newest = min(NEWEST, rows.end - old.manifest.until)
-    least = rows.windows[-1] + LEAST_NEWEST
+    newest = min(NEWEST, end - old.manifest.until)
+    least = windows[-1] + LEAST_NEWEST
     if newest < least:
         raise UserError(
             f"{log}: ends {duration(max(0.0, newest))} after what the old model has learned from; "

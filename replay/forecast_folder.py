@@ -62,15 +62,19 @@ def _files(manifest: Manifest) -> list[str]:
     return [f"{what}-{window}.ubj" for what in KINDS for window in windows]
 
 
-def read_model(folder: Path, windows: Sequence[float] | None = None) -> Model:
+def read_model(
+    folder: Path, windows: Sequence[float] | None = None, *, option: str = "--forecast"
+) -> Model:
     """Read what `write_model` wrote; with `windows` (seconds), only a model of those.
 
-    Raises UserError where a file is missing, corrupt, too large or not the one of the manifest,
-    where the model is of other windows or features or of a newer format, and where xgboost is not
-    installed.
+    `option` is the one that named the folder. Raises UserError where a file is missing, corrupt,
+    too large or not the one of the manifest, where the model is of other windows or features or of
+    a newer format, and where xgboost is not installed.
     """
     require_xgboost()
     path = folder / MANIFEST
+    if not path.exists():
+        raise UserError(f"{path}: is missing; give {option} a folder that sia forecast train wrote")
     manifest = _read_manifest(path)
     if windows is not None and tuple(windows) != manifest.windows:
         theirs, ours = (", ".join(map(as_typed, of)) for of in (manifest.windows, windows))
@@ -157,8 +161,7 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); give --forecast a folder that sia forecast"
-            " train wrote"
+            f"{path}: cannot be read ({error.strerror}); mend that, or train the model again"
         ) from None
     if len(content) > MAX_FILE:
         raise UserError(f"{path}: is larger than {MAX_FILE:,} bytes; train the model again")

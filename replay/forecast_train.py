@@ -82,12 +82,7 @@ def observe(
     starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
     where no job is left, the log is too long, or a window is no whole number of ticks.
     """
-    for window in windows:
-        if window % TICK:
-            raise UserError(
-                f"--windows: {as_typed(window)} is no multiple of {as_typed(TICK)}, a tick; "
-                "give multiples, like 5m,1h"
-            )
+    refuse_windows(windows)
     every = trace.arrivals if table is None else playable(trace, table).arrivals
     arrivals = [arrival for arrival in every if arrival.job.submit <= until]
     if not arrivals:
@@ -99,6 +94,16 @@ def observe(
     observer = _Observer([pool.name for pool in pools], windows, start, end)
     watch(arrivals, table, observer, end)
     return observer.rows([arrival.job for arrival in arrivals])
+
+
+def refuse_windows(windows: Sequence[float]) -> None:
+    """Raise UserError where one (seconds) is no whole number of ticks."""
+    for window in windows:
+        if window % TICK:
+            raise UserError(
+                f"--windows: {as_typed(window)} is no multiple of {as_typed(TICK)}, a tick; "
+                "give multiples, like 5m,1h"
+            )
 
 
 def watch(arrivals: Sequence[Arrival], table: PoolTable | None, loads: Loads, end: float) -> None:

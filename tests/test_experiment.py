@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -162,7 +163,9 @@ def test_sizes_multiply_every_quota_and_never_down_to_nothing():
 
 CANNOT = {
     "too few pools": (Pieces([3], 1, WEEK, LOADS), None, "only 2 pools"),
-    "a log too short": (Pieces([2], 1, 4 * WEEK, LOADS), None, "2.86"),
+    "a log too short": (
+        Pieces([2], 1, 4 * WEEK, LOADS), None, "--weeks 4: the log spans only 2.86 weeks",
+    ),
     "a pool without a job": (
         Pieces([1], 1, WEEK, LOADS), PoolTable([Pool("a", 8), Pool("void", 8)]), "void: no job",
     ),
@@ -179,6 +182,17 @@ def test_what_cannot_be_drawn_is_said_before_anything_runs(case):
     with pytest.raises(UserError) as error:
         plan_pieces(logged(*steady("a", 20), *wide), table, asked)
     assert said in error.value.message
+
+
+def test_a_begin_too_late_is_refused_with_the_latest_there_is():
+    log = logged(*steady("a", 20))
+    with pytest.raises(UserError, match="--from 900d: the log's jobs came from second") as late:
+        plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=900 * DAY))
+    latest = float(re.search(r"give (\d+) at most", late.value.message)[1])
+    [piece] = plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=latest))
+    assert latest <= piece.begin < latest + 1
+    with pytest.raises(UserError, match=r"give \d+ at most"):
+        plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=latest + 1))
 
 
 def test_a_pool_with_jobs_in_no_window_is_named():

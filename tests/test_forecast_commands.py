@@ -399,7 +399,8 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to learn what arrives within"),
         (f"{TRAIN} --windows 1m --out new", "the first must be 300 s or more"),
         (f"{TRAIN} --compare model --windows 2h --out new", "is of windows 5m, 1h, not 2h; train"),
-        (f"{TRAIN} --compare none --out new", "none/manifest.json: cannot be read"),
+        (f"{TRAIN} --compare none --out new", "none/manifest.json: is missing; give --compare a f"),
+        (f"{EVALUATE} --model none --out new", "none/manifest.json: is missing; give --model a f"),
         (f"{TRAIN} --compare torn --out new", "manifest.json: is no manifest of a model"),
         (f"{TRAIN} --compare bent --out new", "arrivals-1h.ubj: is not the file of the manifest"),
         ("train --trace start.csv --compare model --out new", "start.csv: ends 0 s after what the"),
@@ -445,6 +446,23 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
     assert "Traceback" not in done.stderr
     assert digests(folder) == before
     assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--windows 7m", "--windows: 7m is no multiple of 5m"),
+        ("--from 99d", "--from 99d: the log's jobs came from second "),
+        ("--from 3d --until 2d", "of which what came by second 172,800 is learned from; give an"),
+        ("--from 11d --compare model", "of which what came by second 864,000 is learned from"),
+    ],
+)
+def test_what_can_be_known_before_is_not_said_after_learning(log, model, words, says):
+    options = [model if word == "model" else word for word in words.split()]
+    done = sia("forecast", "train", "--trace", log, *options, "--out", log.parent / "new")
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_without_xgboost_the_extra_is_named(log, tmp_path, monkeypatch):

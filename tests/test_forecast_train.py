@@ -175,7 +175,9 @@ def test_a_model_that_was_kept_says_the_same(observed, model, kept):
 
 
 def test_a_folder_without_a_model_is_refused(kept, tmp_path):
-    assert "cannot be read" in refusal(read_model, tmp_path, of=tmp_path / MANIFEST)
+    for option in ("--compare", "--model"):
+        text = refusal(read_model, tmp_path, of=tmp_path / MANIFEST, option=option)
+        assert f"is missing; give {option} a folder that sia forecast train wrote" in text
     (kept / "load-1h.ubj").unlink()
     assert "cannot be read" in refusal(read_model, kept, of=kept / "load-1h.ubj")
 
