@@ -1,5 +1,6 @@
 """Run times by survival against a model that recounts all evidence at every question."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -34,6 +35,8 @@ class Recount:
         self.windows, self.quantile = windows, quantile
         self.evidence = []  # window, groups, whether it lasted longer
         self.counted = {}  # job: windows
+        self.submits = {}  # narrowest group: when its jobs were
+        self.groups = {}  # job: its groups and its batch
 
     def hazard(self, window, groups):
         told = [on for at, of, on in self.evidence if at == window and groups[-1] in of]
@@ -43,10 +46,17 @@ class Recount:
             return (lasted + 1) / (sum(weights) + 1)
         return (lasted + 4 * self.hazard(window, groups[:-1])) / (sum(weights) + 4)
 
+    def submit(self, job):
+        groups = alike(job)
+        submits = self.submits.setdefault(groups[-1], [])
+        submits.append(job.submit)
+        batch = sum(later - sooner > 300 for sooner, later in pairwise(submits))
+        self.groups[job.id] = [*groups, (*groups[-1], "batch", batch)]
+
     def run_time(self, job):
         chance = 1.0
         for window, length in enumerate(self.windows):
-            chance *= self.hazard(window, alike(job))
+            chance *= self.hazard(window, self.groups[job.id])
             if chance <= 1 - self.quantile:
                 return length
         return UNKNOWN_RUN_TIME
@@ -57,7 +67,7 @@ class Recount:
             lasted = so_far > self.windows[window]
             if not (lasted or over):
                 return
-            self.evidence.append((window, alike(job), lasted))
+            self.evidence.append((window, self.groups[job.id], lasted))
             self.counted[job.id] = window + 1
             if not lasted:
                 return
@@ -107,6 +117,7 @@ class Cluster:
         width = self.rng.choice([1, 2, 3, 4, 5, 8])
         job = Job(f"j{self.made}", self.rng.choice("ab"), now, width, user, name)
         self.look(now)
+        self.model.submit(job)
         self.said[job] = self.forecast.run_time(job)
         assert self.said[job] == self.model.run_time(job), job
 
@@ -167,6 +178,19 @@ def test_short_jobs_of_one_user_say_little_of_a_new_user_and_more_of_a_known_one
     new, ann, bob = (Job(u, "a", 0.0, 1, u) for u in ("new", "ann", "bob"))
     assert forecast.run_time(new) == forecast.run_time(ann) == UNKNOWN_RUN_TIME
     assert forecast.run_time(bob) == 300.0
+
+
+def test_a_batch_is_thought_of_as_its_first_ones_turn_out_and_later_jobs_hardly():
+    forecast = SurvivalRunTimes(WINDOWS, 0.9)
+    ran(forecast, 10.0, times=100)
+    ran(forecast, 9999.0, times=50, user="ann")
+    batch = [Job(f"b{i}", "a", 20_000.0 + 299 * i, 1, "ann") for i in range(50)]
+    assert {forecast.run_time(job) for job in batch} == {UNKNOWN_RUN_TIME}
+    for job in batch[:40]:
+        forecast.started(40_000.0, job)
+        forecast.finished(40_010.0, job, 10.0)
+    assert forecast.changes(40_010.0) == [(job.id, 300.0) for job in batch[40:]]
+    assert forecast.run_time(Job("later", "a", 40_010.0, 1, "ann")) == UNKNOWN_RUN_TIME
 
 
 def test_jobs_that_run_on_and_on_make_those_that_wait_look_longer():
