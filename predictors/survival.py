@@ -27,8 +27,8 @@ KEPT = 0.5 ** (1 / 150)
 """What is left of a job's weight in a group at each later one: after 150 of them a half."""
 
 BATCH = 300.0
-"""Seconds after a job within which the next one alike is of the same batch: on Philly their run times
-go together (the logarithms correlate by 0.7 to 0.85 within a minute), those of later ones hardly."""
+"""Seconds after a job within which the next one alike is of the same batch: on Philly the run times
+of such jobs go together (their logarithms correlate by 0.7 to 0.85 within a minute)."""
 
 MOST_GROUPS = 2**16
 """Groups, of which those used last are kept: so many at least, and twice as many at most (90 MB).
