@@ -17,7 +17,7 @@ from sia.forecasts import RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 
-QUANTILE = 0.9
+QUANTILE = 0.88
 """The share of jobs that should be over by the end of the window they are said to fit."""
 
 PRIOR = 4.0
