@@ -235,13 +235,13 @@ class Guard(Loads):
         """Tell all three."""
         self._loads.finished(now, job)
         self._clock(job).finished(now, job)
-        self._misses.remove(now, job)
+        self._misses.remove(job)
 
     def withdrawn(self, now: float, job: Job) -> None:
         """Tell all three."""
         self._loads.withdrawn(now, job)
         self._clock(job).withdrawn(now, job)
-        self._misses.remove(now, job)
+        self._misses.remove(job)
 
     def changes(self, now: float) -> list[Load]:
         """What is said otherwise. O(pools · windows), in numpy."""
@@ -284,8 +284,8 @@ class Guard(Loads):
 class Misses:
     """Where a forecast fell short of what came, by pool and window.
 
-    What is foretold when it is first asked about in a tick is held against the peak until the
-    window from then on is over; windows begin a quarter of their length apart (`peaks.apart`).
+    What is foretold is held against the peak until the window from then on is over. Windows begin
+    where it is first asked about in each quarter of their length (`peaks.apart`).
     """
 
     def __init__(self, pools: Sequence[str], windows: Sequence[float], start: float) -> None:
@@ -294,6 +294,7 @@ class Misses:
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(pools, max(self._ticks) + 1)
         self._tick = floor(start / TICK) - 1  # the last in which it was asked about
+        self._slots = [-inf] * len(windows)  # when one was last opened: ticks // ticks apart
         self._until = np.full((len(pools), len(windows)), -inf)  # seconds
         self._foretold: list[deque[tuple[float, int, NDArray[np.int64]]]] = [
             deque() for _ in windows
@@ -304,9 +305,8 @@ class Misses:
         self._judge(now)
         self._peaks.add(job)
 
-    def remove(self, now: float, job: Job) -> None:
-        """A job is gone."""
-        self._judge(now)
+    def remove(self, job: Job) -> None:
+        """A job is gone, which changes no peak."""
         self._peaks.remove(job)
 
     def shut(self, now: float, foretold: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -317,7 +317,9 @@ class Misses:
             self._tick = tick
             mark = self._peaks.mark()
             for window, ticks in enumerate(self._ticks):
-                if not tick % apart(ticks):
+                slot = tick // apart(ticks)
+                if slot > self._slots[window]:  # not at each tick is anything asked
+                    self._slots[window] = slot
                     self._foretold[window].append((now, mark, foretold[:, window].copy()))
         shut: NDArray[np.bool_] = self._until > now
         return shut

@@ -1,15 +1,17 @@
 """JobDuration (§5.4.2) with what still runs as evidence, and doubt where there is little of it.
 
-Each group of jobs counts, for each window, how many got as far and how many lasted longer: a
-discrete Kaplan-Meier estimate, in which jobs that still run count for the windows they have
-outlasted. A group that has seen little believes the wider group it is part of: all jobs, the pool,
-the pool and width, the user, the name (the paper's experiment tag), the batch. Jobs that wait are
-thought of anew as others end or run on.
+Each group of jobs counts, for each window, how many got as far and how many lasted longer, once so
+much time has gone by since their start: a life table, in which jobs that still run count for the
+windows they have outlasted. That one ended after seconds is told at the end of the window and not
+before, or the first of a batch to fail would speak for those that run on. A group that has seen
+little believes the wider group it is part of: all jobs, the pool, the pool and width, the user, the
+name (the paper's experiment tag), the batch. Jobs that wait are thought of anew as others end or run
+on.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Sequence
 from math import inf
 
@@ -21,7 +23,11 @@ QUANTILE = 0.88
 """The share of jobs that should be over by the end of the window they are said to fit."""
 
 PRIOR = 4.0
-"""Jobs of its own without which a group believes the wider one more than itself."""
+"""Jobs of its own without which a group believes the wider one more than itself, and all jobs
+together that none ever ends."""
+
+LEAST = 10.0
+"""Jobs that must have been seen at all: of fewer nobody can say what one in ten does."""
 
 KEPT = 0.5 ** (1 / 150)
 """What is left of a job's weight in a group at each later one: after 150 of them a half."""
@@ -67,7 +73,7 @@ class _Group:
             self._known = known
             pairs = zip(self.lasted, self.reached, strict=True)
             if self.wider is None:
-                self._hazards = [(lasted + 1.0) / (reached + 1.0) for lasted, reached in pairs]
+                self._hazards = [(lasted + PRIOR) / (reached + PRIOR) for lasted, reached in pairs]
             else:
                 wider = self.wider.hazards(known)
                 self._hazards = [
@@ -75,6 +81,18 @@ class _Group:
                     for (lasted, reached), hazard in zip(pairs, wider, strict=True)
                 ]
         return self._hazards
+
+
+class _Run:
+    """A job that was started."""
+
+    __slots__ = ("ended", "gone", "group", "start")
+
+    def __init__(self, start: float, group: _Group) -> None:
+        self.start = start
+        self.group = group
+        self.ended: float | None = None  # after so many seconds
+        self.gone = False  # nothing is learned from it any more
 
 
 class SurvivalRunTimes(RunTimes):
@@ -92,11 +110,10 @@ class SurvivalRunTimes(RunTimes):
         self._known = 0  # how often anything was added to a group
         self._waiting: dict[str, tuple[_Group, float]] = {}  # job: group, what was said
         self._said: dict[_Group, dict[float, dict[str, None]]] = {}  # the same the other way round
-        # Jobs that have outlasted no window, one, ...: since when they run, in order, and group.
-        self._running: list[OrderedDict[str, tuple[float, _Group]]] = [
-            OrderedDict() for _ in [*windows, None]
-        ]
-        self._crossed = inf  # until when none of them outlasts another window
+        self._running: dict[str, _Run] = {}
+        # Jobs that have outlasted no window, one, ...: in the order of their starts.
+        self._young: list[deque[_Run]] = [deque() for _ in windows]
+        self._crossed = inf  # until when none of them comes to the end of a window
         self._looked = -inf  # the tick at which all that wait were last looked at
 
     def run_time(self, job: Job) -> float:
@@ -109,15 +126,20 @@ class SurvivalRunTimes(RunTimes):
         return said
 
     def started(self, now: float, job: Job) -> None:
-        """It waits no longer, and will soon have outlasted the first window."""
-        self._running[0][job.id] = now, self._leave_queue(job)
+        """It waits no longer, and comes to the end of the first window in a while."""
+        run = self._running[job.id] = _Run(now, self._leave_queue(job))
+        self._young[0].append(run)
         self._crossed = min(self._crossed, now + self._windows[0])
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Count it for every window that it got to and is not counted for."""
-        group, outlasted = self._stop(job)
-        for window in range(outlasted, len(self._windows)):
-            lasted = run_time > self._windows[window]
+        """It counts as one that lasted no longer at the end of the window that it ended in."""
+        run = self._running.pop(job.id, None)
+        if run is not None:
+            run.ended = run_time
+            return
+        group = self._leave_queue(job)  # of its start nobody was told
+        for window, length in enumerate(self._windows):
+            lasted = run_time > length
             self._add(group, window, lasted=lasted)
             if not lasted:
                 return
@@ -125,12 +147,16 @@ class SurvivalRunTimes(RunTimes):
     def withdrawn(self, now: float, job: Job) -> None:
         """What it has outlasted until now counts, and nothing more is learned from it."""
         self._cross(now)
-        self._stop(job)
+        run = self._running.pop(job.id, None)
+        if run is not None:
+            run.gone = True
+        else:
+            self._leave_queue(job)
 
     def changes(self, now: float) -> list[Estimate]:
         """At a tick: jobs that wait and, by what has come to light, fit another window.
 
-        O(groups that have jobs waiting), and what is changed.
+        O(batches that have jobs waiting · windows), and what is changed.
         """
         self._cross(now)
         if now // TICK == self._looked:
@@ -147,31 +173,27 @@ class SurvivalRunTimes(RunTimes):
         return changed
 
     def _cross(self, now: float) -> None:
-        """Count those that have run on past a window."""
+        """Count those for whom the end of a window has come, whether they run on or not."""
         if now <= self._crossed:
             return
         self._crossed = inf
-        for outlasted, window in enumerate(self._windows):
-            jobs = self._running[outlasted]
-            while jobs:
-                job_id, (start, group) = next(iter(jobs.items()))
-                if start + window >= now:
-                    self._crossed = min(self._crossed, start + window)
+        for window, length in enumerate(self._windows):
+            young = self._young[window]
+            while young:
+                run = young[0]
+                if run.start + length >= now:
+                    self._crossed = min(self._crossed, run.start + length)
                     break
-                del jobs[job_id]
-                self._add(group, outlasted, lasted=True)
-                self._running[outlasted + 1][job_id] = start, group
+                young.popleft()
+                if not run.gone:
+                    lasted = run.ended is None or run.ended > length
+                    self._add(run.group, window, lasted=lasted)
+                    if lasted and window + 1 < len(self._young):
+                        self._young[window + 1].append(run)
 
     def _add(self, group: _Group, window: int, *, lasted: bool) -> None:
         self._known += 1
         group.add(window, lasted=lasted)
-
-    def _stop(self, job: Job) -> tuple[_Group, int]:
-        """Forget a job: its group, and how many windows it is counted for."""
-        for outlasted, jobs in enumerate(self._running):
-            if job.id in jobs:
-                return jobs.pop(job.id)[1], outlasted
-        return self._leave_queue(job), 0
 
     def _leave_queue(self, job: Job) -> _Group:
         """Its group."""
@@ -188,6 +210,8 @@ class SurvivalRunTimes(RunTimes):
 
     def _fit(self, group: _Group) -> float:
         """The first window that such jobs seldom outlast."""
+        if self._all.reached[0] < LEAST:
+            return UNKNOWN_RUN_TIME
         chance = 1.0
         for window, hazard in zip(self._windows, group.hazards(self._known), strict=True):
             chance *= hazard

@@ -1,13 +1,16 @@
 """The share controller: virtual clocks against the true baseline, misses, what is shut when."""
 
+from math import ceil
 from random import Random
 
 import naive
+import numpy as np
 import pytest
 from builders import SMALL, job, pools, random_workload
 
 import predictors.guard
-from predictors.guard import Guard, VirtualClock
+from predictors.guard import Guard, Misses, VirtualClock
+from predictors.peaks import apart
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, playable
@@ -312,6 +315,65 @@ def test_a_long_window_is_looked_at_once_in_a_quarter_of_it():
     start(guard, 41 * TICK, *submit(guard, 41 * TICK, job("after the first").gpus(2)))
     assert watched.at(42 * TICK) == shut("a", 0)  # 4 GPUs from tick 0 on
     assert watched.at(80 * TICK) == {("a", 0): 2}  # and from tick 3 on, which is not looked at
+
+
+class RecountedMisses:
+    """All jobs and all questions in their order, of which everything is counted anew."""
+
+    def __init__(self, windows):
+        self.windows, self.log, self.opened, self.slots = windows, [], [], {}
+
+    def shut(self, now, foretold):
+        slots = {w: now // TICK // apart(ceil(w / TICK)) for w in self.windows}
+        new_tick = now // TICK != self.log_tick if self.opened else True
+        self.log_tick = now // TICK
+        for window, slot in slots.items():
+            if new_tick and slot != self.slots.get(window):
+                self.slots[window] = slot
+                self.opened.append((now, len(self.log), window, foretold[window]))
+        return {window: self._shut(now, window) for window in self.windows}
+
+    def _shut(self, now, window):
+        missed = [
+            when
+            for when, place, of, gpus in self.opened
+            if of == window and when + window < now and self._peak(place, when + window) > gpus
+        ]
+        return any(when + 2 * window > now for when in missed)
+
+    def _peak(self, place, until):
+        """The most that jobs held at once that came from this place of the log on."""
+        told = [entry for entry in self.log[place:] if entry[0] <= until]
+        came = {id_ for _, id_, gpus in told if gpus > 0}
+        held = peak = 0
+        for _, id_, gpus in told:
+            held += gpus if id_ in came else 0
+            peak = max(peak, held)
+        return peak
+
+
+def test_windows_are_looked_at_whenever_it_is_that_anything_is_asked():
+    windows, closed, looked = (300.0, 1000.0, 7200.0, 30000.0), 0, 0
+    for seed in range(60):
+        rng = Random(seed)
+        misses, model = Misses(["a"], windows, 0.0), RecountedMisses(windows)
+        now, there = rng.choice([0.0, 17.0]), []
+        for i in range(120):
+            now += rng.choice([0.0, 1.0, 299.0, 300.0, rng.uniform(0.0, 4000.0)])
+            if there and rng.random() < 0.5:
+                gone = there.pop(rng.randrange(len(there)))
+                misses.remove(gone)
+                model.log.append((now, gone.id, -gone.width))
+            if rng.random() < 0.5:
+                there.append(Job(f"j{i}", "a", now, rng.choice([1, 2, 8])))
+                misses.add(now, there[-1])
+                model.log.append((now, there[-1].id, there[-1].width))
+            foretold = {window: rng.choice([0, 3, 9]) for window in windows}
+            said = misses.shut(now, np.array([[*foretold.values()]]))
+            true = model.shut(now, foretold)
+            assert dict(zip(windows, said[0].tolist(), strict=True)) == true, (seed, i)
+            closed, looked = closed + sum(true.values()), looked + len(true)
+    assert looked / 10 < closed < looked * 0.9
 
 
 def test_what_comes_before_the_question_is_not_held_against_the_answer():

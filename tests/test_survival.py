@@ -18,6 +18,7 @@ from sia.policies.sia import Sia
 
 ROUNDS = 30
 WINDOWS = (300.0, 900.0, 3600.0)
+LONG_AGO = -20_000.0
 
 
 def alike(job):
@@ -43,7 +44,7 @@ class Recount:
         weights = [0.5 ** (age / 150) for age in range(len(told) - 1, -1, -1)]
         lasted = sum(weight for weight, on in zip(weights, told, strict=True) if on)
         if len(groups) == 1:
-            return (lasted + 1) / (sum(weights) + 1)
+            return (lasted + 4) / (sum(weights) + 4)
         return (lasted + 4 * self.hazard(window, groups[:-1])) / (sum(weights) + 4)
 
     def submit(self, job):
@@ -54,6 +55,9 @@ class Recount:
         self.groups[job.id] = [*groups, (*groups[-1], "batch", batch)]
 
     def run_time(self, job):
+        told = [0 for at, _, _ in self.evidence if at == 0]
+        if sum(0.5 ** (age / 150) for age in range(len(told))) < 10:
+            return UNKNOWN_RUN_TIME
         chance = 1.0
         for window, length in enumerate(self.windows):
             chance *= self.hazard(window, self.groups[job.id])
@@ -61,14 +65,14 @@ class Recount:
                 return length
         return UNKNOWN_RUN_TIME
 
-    def count(self, job, so_far, *, over):
-        """What a job that ran so far shows of the windows that it is not counted for yet."""
+    def count(self, job, so_far, ended):
+        """What is to be counted of a job that was started so long ago and has ended, or not."""
         for window in range(self.counted.get(job.id, 0), len(self.windows)):
-            lasted = so_far > self.windows[window]
-            if not (lasted or over):
+            if so_far <= self.windows[window]:
                 return
+            lasted = ended is None or ended > self.windows[window]
             self.evidence.append((window, self.groups[job.id], lasted))
-            self.counted[job.id] = window + 1
+            self.counted[job.id] = window + 1 if lasted else len(self.windows)
             if not lasted:
                 return
 
@@ -80,6 +84,7 @@ class Cluster:
         self.rng = rng
         self.forecast, self.model = SurvivalRunTimes(WINDOWS, quantile), Recount(WINDOWS, quantile)
         self.said, self.running, self.tick, self.made = {}, {}, None, 0
+        self.started = {}  # those that have ended among them: start, run time or None
         self.shortest = rng.choice([1.0, 200.0])
 
     def instant(self, now):
@@ -88,7 +93,7 @@ class Cluster:
             if start + duration <= now:
                 del self.running[job]
                 self.forecast.finished(now, job, duration)
-                self.model.count(job, duration, over=True)
+                self.started[job] = start, duration
         if self.rng.random() < 0.1:
             self.withdraw(now)
         for _ in range(self.rng.choice([0, 1, 3])):
@@ -99,8 +104,8 @@ class Cluster:
                 self.start(now, job)
 
     def look(self, now):
-        for job, (start, _) in self.running.items():
-            self.model.count(job, now - start, over=False)
+        for job, (start, ended) in self.started.items():
+            self.model.count(job, now - start, ended)
 
     def withdraw(self, now):
         there = [*self.said, *self.running]
@@ -110,6 +115,7 @@ class Cluster:
             self.forecast.withdrawn(now, job)
             self.said.pop(job, None)
             self.running.pop(job, None)
+            self.started.pop(job, None)
 
     def submit(self, now):
         self.made += 1
@@ -127,6 +133,7 @@ class Cluster:
         edges = [window + off for window in WINDOWS for off in (-1.0, 0.0, 1.0)]
         duration = self.rng.choice([self.shortest, self.shortest, *edges, 9000.0])
         self.running[job] = now, duration
+        self.started[job] = now, None
 
     def compare_changes(self, now):
         self.look(now)
@@ -158,13 +165,13 @@ def test_what_is_said_is_what_all_evidence_says():
     assert changes > ROUNDS
 
 
-def ran(forecast, seconds, times=1, **which):
-    """So many jobs alike came, started and ended."""
+def ran(forecast, seconds, times=1, start=LONG_AGO, **which):
+    """So many jobs alike came, started and ended, by default so long ago that all of it counts."""
     for i in range(times):
         job = Job(f"ran{i}", **{"pool": "a", "submit": 0.0, "width": 1, **which})
         forecast.run_time(job)
-        forecast.started(0.0, job)
-        forecast.finished(seconds, job, seconds)
+        forecast.started(start, job)
+        forecast.finished(start + seconds, job, seconds)
 
 
 def test_without_any_evidence_nobody_lends():
@@ -189,8 +196,30 @@ def test_a_batch_is_thought_of_as_its_first_ones_turn_out_and_later_jobs_hardly(
     for job in batch[:40]:
         forecast.started(40_000.0, job)
         forecast.finished(40_010.0, job, 10.0)
-    assert forecast.changes(40_010.0) == [(job.id, 300.0) for job in batch[40:]]
-    assert forecast.run_time(Job("later", "a", 40_010.0, 1, "ann")) == UNKNOWN_RUN_TIME
+    assert forecast.changes(40_300.0) == []
+    assert forecast.changes(40_500.0) == [(job.id, 300.0) for job in batch[40:]]
+    assert forecast.run_time(Job("later", "a", 40_500.0, 1, "ann")) == UNKNOWN_RUN_TIME
+
+
+def test_the_first_of_a_batch_to_fail_do_not_speak_for_those_that_run_on():
+    forecast = SurvivalRunTimes(WINDOWS, 0.9)
+    ran(forecast, 10.0, times=100)
+    ran(forecast, 9999.0, times=50, user="ann")
+    batch = [Job(f"b{i}", "a", 0.0, 1, "ann") for i in range(101)]
+    assert {forecast.run_time(job) for job in batch} == {UNKNOWN_RUN_TIME}
+    for job in batch[:100]:
+        forecast.started(0.0, job)
+    for job in batch[:34]:
+        forecast.finished(10.0, job, 10.0)
+    assert [forecast.changes(now) for now in (20.0, 300.0, 600.0)] == [[], [], []]
+
+
+def test_of_few_jobs_nothing_is_believed():
+    forecast = SurvivalRunTimes(WINDOWS, 0.5)
+    ran(forecast, 10.0, times=9, user="ann", name="train")
+    assert forecast.run_time(Job("j", "a", 0.0, 1, "ann", "train")) == UNKNOWN_RUN_TIME
+    ran(forecast, 10.0, times=2, user="ann", name="train")
+    assert forecast.run_time(Job("k", "a", 0.0, 1, "ann", "train")) == 300.0
 
 
 def test_jobs_that_run_on_and_on_make_those_that_wait_look_longer():
@@ -272,14 +301,14 @@ def test_jobs_whose_group_is_forgotten_while_they_wait_and_run_do_no_harm(monkey
     assert [forecast.run_time(job) for job in (waits, runs)] == [UNKNOWN_RUN_TIME] * 2
     forecast.started(0.0, runs)
     for i in range(500):
-        ran(forecast, 10.0, name=f"n{i}")
+        ran(forecast, 10.0, start=0.0, name=f"n{i}")
     forecast.finished(10.0, runs, 10.0)
-    assert forecast.changes(TICK) == [("waits", 300.0)]
-    forecast.started(TICK, waits)
-    forecast.finished(TICK + 10.0, waits, 10.0)
+    assert forecast.changes(2 * TICK) == [("waits", 300.0)]
+    forecast.started(2 * TICK, waits)
+    forecast.finished(2 * TICK + 10.0, waits, 10.0)
     assert not forecast._waiting
     assert not forecast._said
-    assert not any(forecast._running)
+    assert not forecast._running
 
 
 def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces):
@@ -297,7 +326,7 @@ def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces)
     assert updated > 100
     assert not core.state.jobs
     assert not run_times._waiting
-    assert not any(run_times._running)
+    assert not run_times._running
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, float("nan")])
