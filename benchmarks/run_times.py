@@ -1,21 +1,23 @@
-"""JVuPredict: jobs a second of one core, predicted and learned from, and how well."""
+"""JVuPredict and survival: jobs a second of one core, predicted and learned from, and how well."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from common import TRACES, in_turn, keep, spread
 
 from predictors.jvupredict import JVuPredict
+from predictors.survival import SurvivalRunTimes
 from replay.forecast_run_times import (
     LastOfUser,
+    ended_as,
     evaluate_run_times,
     last_quarter,
     starts_of,
     told,
-    with_state,
 )
 from replay.importers import google, swf
 from replay.read import read_trace
@@ -51,6 +53,7 @@ def speed(trace: Trace) -> dict[str, Any]:
         "jvupredict": JVuPredict,
         "jvupredict, p90": lambda: JVuPredict(quantile=0.9),
         "jvupredict, nrmse": lambda: JVuPredict(choice="nrmse"),
+        "survival": lambda: SurvivalRunTimes(WINDOWS),
     }
     calls = [lambda m=make: seconds(trace, starts, m()) for make in (Nothing, *makers.values())]
     bare, *columns = in_turn(RUNS, *calls)
@@ -63,14 +66,15 @@ def speed(trace: Trace) -> dict[str, Any]:
     }
 
 
-def accuracy(trace: Trace, since: float) -> dict[str, Any]:
+def accuracy(trace: Trace, since: float, judged: Sequence[bool] | None = None) -> dict[str, Any]:
     """Shares within factors of two and ten, and what the stated quantiles cover."""
     predictors = {
         "jvupredict": JVuPredict(),
         "jvupredict-nrmse": JVuPredict(choice="nrmse"),
         "last-of-user": LastOfUser(),
+        "survival": SurvivalRunTimes(WINDOWS),
     }
-    scores = evaluate_run_times(trace, predictors, since=since, windows=WINDOWS)
+    scores = evaluate_run_times(trace, predictors, since=since, windows=WINDOWS, judged=judged)
     return {
         name: {
             "n": found.n,
@@ -85,19 +89,21 @@ def accuracy(trace: Trace, since: float) -> dict[str, Any]:
 def main() -> None:
     if not TRACES.is_dir():
         sys.exit(f"{TRACES}: no such folder; set SIA_TRACES to the folder with the real logs")
-    trace = with_state(google.read(TRACES / "google2011_jobs.csv.gz", None)[0], "FINISH")
-    source = f"Google 2011, {len(trace.arrivals)} jobs that finished"
-    keep("run_times", {"input": source, **speed(trace)})
+    month = google.read(TRACES / "google2011_jobs.csv.gz", None)[0]
+    finished = ended_as(month, "FINISH")
+    jobs = [arrival for arrival, kept in zip(month.arrivals, finished, strict=True) if kept]
+    source = f"Google 2011, {len(jobs)} jobs that finished"
+    keep("run_times", {"input": source, **speed(Trace(jobs, month.columns, month.extras))})
     logs = {
-        "google2011, FINISH": trace,
         "kth_sp2": swf.read(TRACES / "kth_sp2.swf.gz", None)[0],
         **{
             name: read_trace(TRACES / f"{name}.csv.gz")
             for name in ("helios_venus_users", "helios_venus", "philly")
         },
     }
-    whole = {name: accuracy(log, 0.0) for name, log in logs.items()}
-    last = {name: accuracy(log, last_quarter(log)) for name, log in logs.items()}
+    judged = {"google2011, FINISH": (month, finished)} | {n: (log, None) for n, log in logs.items()}
+    whole = {name: accuracy(log, 0.0, kept) for name, (log, kept) in judged.items()}
+    last = {name: accuracy(log, last_quarter(log), kept) for name, (log, kept) in judged.items()}
     keep("run_times_accuracy", {"whole log": whole, "last quarter": last})
 
 

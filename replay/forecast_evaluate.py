@@ -17,9 +17,9 @@ from replay.forecast_run_times import (
     LastOfUser,
     PairScores,
     RunTimeScores,
+    ended_as,
     evaluate_pairs,
     evaluate_run_times,
-    with_state,
 )
 from replay.forecast_train import checksum_of_jobs, learn, observe
 from replay.starts import starts_of, told_by
@@ -46,7 +46,7 @@ class Split(NamedTuple):
     since: float
     windows: tuple[float, ...]
     state: str | None = None
-    """Run times are judged by the jobs that ended so, or by all."""
+    """Run times are judged by the jobs that ended so, or by all; the others are withdrawn."""
 
 
 class Evaluation(NamedTuple):
@@ -183,10 +183,7 @@ def _run_times(
     notes.append(told_by(split.trace, split.table))
     starts = starts_of(split.trace, split.table)
     trace, since = split.trace, split.since
-    if split.state is not None:
-        of_job = {a.job.id: start for a, start in zip(trace.arrivals, starts, strict=True)}
-        trace = with_state(trace, split.state)
-        starts = [of_job[arrival.job.id] for arrival in trace.arrivals]
+    judged = None if split.state is None else ended_as(trace, split.state)
     users = any(arrival.job.user for arrival in trace.arrivals)
     found: dict[str, RunTimeScores] = {}
     for name, make in _predictors(split).items():
@@ -194,10 +191,17 @@ def _run_times(
             continue
         tell(f"run times: {name}")
         found |= evaluate_run_times(
-            trace, {name: make()}, since=since, windows=split.windows, starts=starts
+            trace,
+            {name: make()},
+            since=since,
+            windows=split.windows,
+            starts=starts,
+            judged=judged,
         )
     tell("run times: JVuPredict's pairs, each alone")
-    pairs = evaluate_pairs(trace, JVuPredict(choice="nrmse"), since=since, starts=starts)
+    pairs = evaluate_pairs(
+        trace, JVuPredict(choice="nrmse"), since=since, starts=starts, judged=judged
+    )
     return found, pairs
 
 

@@ -139,26 +139,29 @@ def last_quarter(trace: Trace) -> float:
     return last - TEST_SHARE * (last - first)
 
 
-def with_state(trace: Trace, state: str) -> Trace:
-    """The jobs that ended in that state, like Google's FINISH. Raises UserError without any."""
+def ended_as(trace: Trace, state: str) -> list[bool]:
+    """Whether each job ended in that state, like Google's FINISH. Raises UserError if none did."""
     column = trace.columns.index("state") if "state" in trace.columns else None
-    kept = [
-        arrival
+    found = [
+        column is not None and trace.extras[arrival.job.id][column] == state
         for arrival in trace.arrivals
-        if column is not None and trace.extras[arrival.job.id][column] == state
     ]
-    if not kept:
+    if not any(found):
         raise UserError(f"no job of the log ended as {state!r}; name a state that its jobs have")
-    return Trace(kept, trace.columns, trace.extras)
+    return found
 
 
 def told(
-    trace: Trace, predictors: Collection[RunTimes], starts: Sequence[float | None]
+    trace: Trace,
+    predictors: Collection[RunTimes],
+    starts: Sequence[float | None],
+    judged: Sequence[bool] | None = None,
 ) -> Iterator[Arrival]:
     """Each job at its submission, when the predictors have been told all that came before.
 
     At one instant ends are told first, then jobs arrive, then starts are told. A job whose start
-    is None never starts.
+    is None never starts. One that is not `judged` is withdrawn at its end: that it ran so long is
+    known, but not how long it would have run.
     """
     arrivals = trace.arrivals
     submits = np.array([arrival.job.submit for arrival in arrivals])
@@ -174,10 +177,12 @@ def told(
             yield arrival
         elif now < inf:
             for predictor in predictors:
-                if i < n:
+                if i >= n:
+                    predictor.started(now, job)
+                elif judged is None or judged[i]:
                     predictor.finished(now, job, duration)
                 else:
-                    predictor.started(now, job)
+                    predictor.withdrawn(now, job)
 
 
 class _Asked:
@@ -205,24 +210,32 @@ def evaluate_run_times(
     since: float,
     windows: Sequence[float],
     starts: Sequence[float | None] | None = None,
+    judged: Sequence[bool] | None = None,
 ) -> dict[str, RunTimeScores]:
     """Scores by name of predictors that know nothing yet: told of all jobs, asked about all.
 
-    Measured are jobs submitted at `since` (seconds) or later. `windows` (seconds) are the ends of
-    the bins of the confusion matrix. `starts` are by position in the trace, as in a schedule; else
-    `starts_of` says. Raises UserError where no job is measured.
+    Measured are jobs submitted at `since` (seconds) or later, and of them those that are `judged`,
+    if that is given: the others are withdrawn when they end. `windows` (seconds) are the ends of
+    the bins of the confusion matrix. `starts` and `judged` are by position in the trace; without
+    `starts`, as in a schedule, `starts_of` says. Raises UserError where no job is measured.
     """
     asked = {name: _Asked(predictor) for name, predictor in predictors.items()}
     starts = starts_of(trace) if starts is None else starts
     actual = []
-    for job, duration in told(trace, predictors.values(), starts):
-        measured = job.submit >= since
+    arriving = told(trace, predictors.values(), starts, judged)
+    for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
         if measured:
             actual.append(duration)
         for answers in asked.values():
             answers.ask(job, measured=measured)
     _refuse_none(len(actual), since)
     return {name: _scores(np.array(actual), answers, windows) for name, answers in asked.items()}
+
+
+def _measured(trace: Trace, since: float, judged: Sequence[bool] | None) -> list[bool]:
+    """Of each job: jobs arrive in the order of the trace."""
+    late = [arrival.job.submit >= since for arrival in trace.arrivals]
+    return late if judged is None else [a and b for a, b in zip(late, judged, strict=True)]
 
 
 def _refuse_none(measured: int, since: float) -> None:
@@ -259,15 +272,17 @@ def evaluate_pairs(
     *,
     since: float,
     starts: Sequence[float | None] | None = None,
+    judged: Sequence[bool] | None = None,
 ) -> PairScores:
-    """Each of JVuPredict's pairs alone on the jobs submitted at `since` or later, and its choice.
+    """Each of JVuPredict's pairs alone, and its choice; jobs are measured as by the other.
 
     Raises UserError where no job is measured.
     """
     starts = starts_of(trace) if starts is None else starts
     tally = _Tally()
-    for job, duration in told(trace, [predictor], starts):
-        if job.submit >= since:
+    arriving = told(trace, [predictor], starts, judged)
+    for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
+        if measured:
             tally.count(job, duration, predictor)
     _refuse_none(tally.n, since)
     return tally.scores()

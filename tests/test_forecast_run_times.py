@@ -7,16 +7,17 @@ from builders import job as story
 
 from predictors.history import HistoryRunTimes
 from predictors.jvupredict import JVuPredict
+from predictors.survival import SurvivalRunTimes
 from replay.errors import UserError
 from replay.forecast_run_times import (
     ERRORS,
     PREDICTORS,
     LastOfUser,
+    ended_as,
     evaluate_pairs,
     evaluate_run_times,
     last_quarter,
     told,
-    with_state,
 )
 from replay.forecast_run_times_figures import (
     draw_chosen,
@@ -117,10 +118,14 @@ class Leak(LastOfUser):
         return self._mean if known == UNKNOWN_RUN_TIME else known
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+MAKERS = {**PREDICTORS, "survival": lambda: SurvivalRunTimes(WINDOWS, 0.5)}
+
+
+@pytest.mark.parametrize("name", MAKERS)
 def test_no_predictor_looks_ahead(name):
     trace, _ = random_log(seed=1)
-    assert not looks_ahead(lambda _: PREDICTORS[name](), trace)
+    assert not looks_ahead(lambda _: MAKERS[name](), trace)
+    assert len(set(said_of(trace, MAKERS[name]()).values())) > 1  # it does learn
 
 
 def test_a_planted_look_ahead_is_caught():
@@ -224,12 +229,33 @@ def test_a_wait_that_is_none_is_refused_in_one_line(cell):
     assert len(text) < 150
 
 
-def test_jobs_of_one_state_are_kept():
+def test_a_state_in_which_no_job_ended_is_refused():
     trace = waiting("1", "2")
-    assert with_state(trace, "FINISH").arrivals == trace.arrivals
+    assert ended_as(trace, "FINISH") == [True, True]
     for log, state in ((trace, "KILL"), (FIVE, "FINISH")):
         with pytest.raises(UserError, match="no job of the log ended as"):
-            with_state(log, state)
+            ended_as(log, state)
+
+
+def test_who_will_be_killed_is_seen_to_run_on_until_then():
+    """Every second job ends after 10 s; the others run on, so that half outlast any window."""
+    judged = [True, False] * 50
+    arrivals = [
+        story(f"j{i}").at(600 * i).runs(10 if ends else 40_000) for i, ends in enumerate(judged)
+    ]
+    asked = {"since": 40_000.0, "windows": WINDOWS}
+    names = {"survival": lambda: SurvivalRunTimes(WINDOWS), "jvupredict": JVuPredict}
+    found = {
+        name: evaluate_run_times(Trace(arrivals), {name: make()}, judged=judged, **asked)[name]
+        for name, make in names.items()
+    }
+    assert {of.n for of in found.values()} == {16}
+    assert found["survival"].confusion == ((0, 0, 16), (0, 0, 0), (0, 0, 0))
+    assert found["jvupredict"].within_2x == 1  # run times are learned from those that finish alone
+    assert evaluate_pairs(Trace(arrivals), JVuPredict(), since=40_000.0, judged=judged).n == 16
+    finished = Trace(arrivals[::2])
+    blind = evaluate_run_times(finished, {"s": names["survival"]()}, **asked)["s"]
+    assert blind.confusion == ((16, 0, 0), (0, 0, 0), (0, 0, 0))
 
 
 def test_a_span_without_jobs_is_refused():
