@@ -42,22 +42,22 @@ def judge_loads(trace: Trace, table: PoolTable | None, rows: Rows, since: float)
     """
     arrivals = [a for a in trace.arrivals if a.job.submit <= rows.end]
     pools = pools_of(arrivals, table)
-    said = _Said(pools, rows.windows, arrivals[0].job.submit, since, rows.end)
+    said = _Said(pools, rows, arrivals[0].job.submit, since)
     watch(arrivals, table, said, rows.end)
     return [*said.facts(rows, known=table is not None)]
 
 
 class _Said(Loads):
-    """Asks every forecast at every tick and remembers the answers, and the peaks that came."""
+    """Asks every forecast at every tick; remembers the answers, and the peaks that came.
 
-    def __init__(
-        self, pools: Sequence[Pool], windows: Sequence[float], start: float, since: float,
-        end: float,
-    ) -> None:  # fmt: skip
+    Kept is only what is judged: of a large log not every tick is `looked_at`.
+    """
+
+    def __init__(self, pools: Sequence[Pool], looked_at: Rows, start: float, since: float) -> None:
         self._rows = {pool.name: row for row, pool in enumerate(pools)}
         self._quotas = np.array([pool.quota for pool in pools])
-        self._since, self._end = since, end
-        self._windows = windows
+        self._since, self._end = since, looked_at.end
+        windows = looked_at.windows
         names = [*self._rows]
         self._asked: dict[tuple[str, float], Loads] = {
             **{("peaks", level): PeakLoads(names, windows, start, level) for level in LEVELS},
@@ -66,7 +66,9 @@ class _Said(Loads):
         self._now = {key: np.zeros((len(pools), len(windows)), np.int64) for key in self._asked}
         self._said: dict[tuple[str, float], list[Counts]] = {key: [] for key in self._asked}
         self._tick = self._first = ceil(start / TICK)
-        self._judged = max(self._first, ceil(since / TICK))
+        judged = looked_at.times[looked_at.times >= since]
+        self._kept = np.rint(judged / TICK).astype(np.int64)  # ticks of which answers are kept
+        self._keeps = frozenset(self._kept.tolist())
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(names, max(self._ticks) + 1)
         self._came: list[list[Counts]] = [[] for _ in windows]
@@ -98,11 +100,11 @@ class _Said(Loads):
         for key, loads in self._asked.items():
             for pool, window, gpus in loads.changes(self._tick * TICK):
                 self._now[key][self._rows[pool], window] = gpus
-            if self._tick >= self._judged:
+            if self._tick in self._keeps:
                 self._said[key].append(self._now[key].copy())
         self._peaks.mark()
         for window, ticks in enumerate(self._ticks):
-            if self._tick - ticks >= self._judged:
+            if self._tick - ticks in self._keeps:
                 begun = self._tick - ticks - self._first
                 self._came[window].append(self._peaks.since(begun).copy())
 
@@ -113,7 +115,7 @@ class _Said(Loads):
             ticks = rows.ticks(window, self._since, rows.end)
             if not len(ticks):
                 continue
-            at = np.rint(rows.times[ticks] / TICK).astype(np.int64) - self._judged
+            at = np.searchsorted(self._kept, np.rint(rows.times[ticks] / TICK))
             peak = np.stack(self._came[window])[at]
             for (name, setting), answers in self._said.items():
                 said = np.stack(answers)[at, :, window]
