@@ -25,7 +25,7 @@ from replay.read import read_pools, read_trace
 from replay.shape_commands import name_of
 from replay.text import DAY, WEEK, Seconds, as_typed, duration
 from replay.trace import PoolTable, Trace, playable
-from sia.limits import MAX_WINDOWS, TICK, WINDOWS
+from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK, WINDOWS
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -50,7 +50,7 @@ _POOLS = click.option(
 )
 _WINDOWS = click.option(
     "--windows",
-    type=Ascending(MAX_WINDOWS, TICK),
+    type=Ascending(MAX_WINDOWS, TICK, LONGEST_WINDOW),
     help="Times within which arrivals are foretold, ascending.  [default: "
     f"{','.join(map(as_typed, WINDOWS))}, or the model's]",
 )
@@ -153,7 +153,9 @@ def train(
 )
 @_WINDOWS
 @click.option(
-    "--state", help="Judge run times by the jobs alone that ended so, like Google's FINISH."
+    "--state",
+    help="Judge run times by the jobs alone that ended so, like Google's FINISH; of others it is "
+    "learned only that they ran so long at least.",
 )
 @click.option("--only", type=click.Choice(["arrivals", "run-times"]), help="Leave the others out.")
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")

@@ -12,10 +12,9 @@ import msgspec
 from predictors.features import NAMES
 from predictors.model import FORMAT, QUANTILES, Manifest, Model, booster, digest
 from replay.errors import UserError
-from replay.limits import MAX_TIME
 from replay.output import whole_folder, write_json
 from replay.text import as_typed
-from sia.limits import MAX_WINDOWS, TICK
+from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK
 
 MAX_FILE = 2**25
 """Bytes of one file of a model: the trees of one window have a sixtieth of it."""
@@ -131,7 +130,7 @@ def _consistent(manifest: Manifest) -> bool:
     windows = manifest.windows
     return (
         0 < len(windows) == len(manifest.learned) <= MAX_WINDOWS
-        and all(0 < window < MAX_TIME and not window % TICK for window in windows)
+        and all(0 < window <= LONGEST_WINDOW and not window % TICK for window in windows)
         and list(windows) == sorted(set(windows))
         and manifest.tick == TICK
         and manifest.features == NAMES

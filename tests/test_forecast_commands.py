@@ -398,6 +398,8 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{TRAIN} --until 1h --out new", "log.csv: has no jobs to learn from; "),
         (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to learn what arrives within"),
         (f"{TRAIN} --windows 1m --out new", "the first must be 300 s or more"),
+        (f"{TRAIN} --windows 1h,31d --out new", "the last must be 30d or less"),
+        (f"{EVALUATE} --windows 1h,99999d --out new", "the last must be 30d or less"),
         (f"{TRAIN} --compare model --windows 2h --out new", "is of windows 5m, 1h, not 2h; train"),
         (f"{TRAIN} --compare none --out new", "none/manifest.json: is missing; give --compare a f"),
         (f"{EVALUATE} --model none --out new", "none/manifest.json: is missing; give --model a f"),

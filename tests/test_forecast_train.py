@@ -193,6 +193,7 @@ def test_a_model_of_other_windows_is_refused(kept):
         ({"format": 2}, "newer than 1"),
         ({"features": ["another"]}, "of other features"),
         ({"windows": [3600.0, 300.0]}, "of other features, quantiles or windows"),
+        ({"windows": [300.0, 31 * DAY]}, "of other features, quantiles or windows"),
         ({"tick": 60.0}, "of other features, quantiles or windows"),
         ({"quantiles": [0.5]}, "of other features, quantiles or windows"),
         ({"learned": []}, "of other features, quantiles or windows"),
