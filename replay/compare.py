@@ -131,14 +131,7 @@ class Resampling(NamedTuple):
 
 def side_of(text: str) -> Side:
     """What the user means by A or B. Raises UserError."""
-    folder, policy = Path(text), ""
-    if not folder.is_dir():
-        head, colon, tail = text.rpartition(":")
-        if not colon or not Path(head).is_dir():
-            raise UserError(
-                f"{text}: there is no such folder; write OUT/POLICY or EXPERIMENT:POLICY"
-            )
-        folder, policy = Path(head), tail
+    folder, policy = _folder_and_policy(text)
     if holds_experiment(folder) and not (folder / RUNS).is_file():
         raise UserError(f"{folder}: this experiment is not finished; repeat its command")
     if (folder / RUNS).is_file():
@@ -150,6 +143,21 @@ def side_of(text: str) -> Side:
         f"{folder}: holds no {wanted}; name a policy's folder of a replay, like out/sia, or an "
         "experiment's folder and a policy, like experiment:sia"
     )
+
+
+def _folder_and_policy(text: str) -> tuple[Path, str]:
+    """Where a folder's name ends and a policy's begins: both may have colons, like peaks:0.95.
+
+    Of several folders that fit, an experiment's comes first, then the shorter policy.
+    """
+    if Path(text).is_dir():
+        return Path(text), ""
+    parts = text.split(":")
+    splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(len(parts) - 1, 0, -1)]
+    found = [(Path(head), tail) for head, tail in splits if Path(head).is_dir()]
+    if not found:
+        raise UserError(f"{text}: there is no such folder; write OUT/POLICY or EXPERIMENT:POLICY")
+    return next((split for split in found if holds_experiment(split[0])), found[0])
 
 
 @contextmanager

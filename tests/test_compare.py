@@ -21,6 +21,7 @@ from replay.compare import (
     Run,
     compare_jobs,
     compare_runs,
+    side_of,
 )
 from replay.compare_show import RUN_ROWS
 from replay.errors import UserError
@@ -297,6 +298,34 @@ def test_two_experiments_compare_every_policy_that_both_have(tmp_path: Path):
     assert found["pairs_of"] == "runs"
 
 
+CAREFUL = "sia@peaks:0.95+survival:0.9"
+
+
+@pytest.mark.parametrize("folder", ["exp", "at 10:30", "sia@peaks:0.95+survival"])
+def test_policies_and_folders_may_have_colons_in_their_names(tmp_path: Path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    for name in ("at 10", "sia@peaks"):
+        Path(name).mkdir()  # other folders that a name could begin with
+    experiment(Path(folder), [{"policy": CAREFUL, "speedup_mean": 3.0}, {"policy": "mmfs"}])
+    sides = {f"{folder}:{CAREFUL}": (CAREFUL, 3.0), f"{folder}:mmfs": ("mmfs", 1.0)}
+    for a, b in (list(sides), list(sides)[::-1]):
+        [(title, found)] = numbers(a, b)["comparisons"].items()
+        assert title == f"{sides[a][0]} against {sides[b][0]}"
+        assert found["measures"]["speedup_mean"]["a"] == sides[a][1]
+    assert list(numbers(folder, folder)["comparisons"]) == [CAREFUL, "mmfs"]
+
+
+def test_an_experiment_goes_before_another_folder_with_more_of_the_name(tmp_path: Path):
+    experiment(tmp_path / "exp", [{"policy": CAREFUL}])
+    (tmp_path / "exp:sia@peaks").mkdir()
+    assert side_of(f"{tmp_path}/exp:{CAREFUL}") == (tmp_path / "exp", "experiments.csv", CAREFUL)
+
+
+def test_a_careful_policy_of_a_replay_is_a_folder(tmp_path: Path):
+    careful = outcome(tmp_path / CAREFUL, x=10, y=20)
+    assert numbers(careful, outcome(tmp_path / "mmfs", x=20, y=40))["pairs"] == 2
+
+
 def test_a_run_without_a_measured_job_counts_for_nothing(tmp_path: Path):
     rows = [{"run": i, "policy": p, "measured": i} for i in range(3) for p in ("sia", "mmfs")]
     exp = experiment(tmp_path / "exp", rows)
@@ -354,6 +383,11 @@ def folders(tmp_path: Path, monkeypatch) -> Path:
     ("a", "b", "said"),
     [
         ("out/a", "nowhere", "nowhere: there is no such folder"),
+        (
+            "none:sia@peaks:0.9+history",
+            "exp",
+            "none:sia@peaks:0.9+history: there is no such folder",
+        ),
         ("out/a", "out", "out: holds no jobs.csv or experiments.csv"),
         ("out/a:sia", "out/a", "out/a: holds no experiments.csv"),
         ("begun:sia", "begun:mmfs", "begun: this experiment is not finished; repeat its command"),
