@@ -80,26 +80,26 @@ def show_foresight(settings: Settings) -> None:
     """Say which policies are told what nobody can know, and how they would do without, if at all.
 
     Policies that need the whole future cannot do without; those that run without it, too, are
-    shown beside.
+    shown beside. Where there are such, the others are named.
     """
+    policies = {label: settings.choice(label).policy for label in settings.policies}
+    known = {label: known_in_advance(settings, label) for label in policies}
+    beside = {policies[label] for label in policies if not known[label]}
     told: dict[str, list[str]] = {}
-    honest = set()
-    lacking = set()
-    for label in settings.policies:
-        policy = settings.choice(label).policy
-        known = known_in_advance(settings, label)
-        if not known:
-            honest.add(policy)
-            continue
-        told.setdefault(" and ".join(known), []).append(label)
-        if not load(policy).needs.future:
-            lacking |= {(policy, what) for what in known}
+    for label, what in known.items():
+        if what:
+            told.setdefault(" and ".join(what), []).append(label)
     if not told:
         return
     who = "; ".join(f"{what} to {', '.join(labels)}" for what, labels in told.items())
-    open_ = {what for policy, what in lacking if policy not in honest}
-    mends = [WITHOUT[what] for what in WITHOUT if what in open_]
-    mend = f"; compare {' '.join(mends)}" if mends else ""
+    lacking = [
+        label
+        for label, policy in policies.items()
+        if known[label] and policy not in beside and not load(policy).needs.future
+    ]
+    mends = [mend for what, mend in WITHOUT.items() if any(what in known[x] for x in lacking)]
+    some = f" for {', '.join(lacking)}" if len(lacking) < sum(map(len, told.values())) else ""
+    mend = f"; compare {' '.join(mends)}{some}" if mends else ""
     click.echo(f"note: known in advance, as nobody can: {who}{mend}")
 
 

@@ -372,7 +372,11 @@ def test_the_tables_name_every_policy_and_pool(small):
 FORESIGHT = {
     "fcfs,mmfs": None,
     "ssf,sia,sia-vc": "run times to ssf; arrivals and run times to sia, sia-vc; "
+    "compare --forecast peaks --durations survival for ssf, sia",
+    "ssf,sia": "run times to ssf; arrivals and run times to sia; "
     "compare --forecast peaks --durations survival",
+    "ssf,sia,sia@peaks+survival": "run times to ssf; arrivals and run times to sia; "
+    "compare --durations survival for ssf",
     "ssf": "run times to ssf; compare --durations survival",
     "sia,sia@sliding-max+history": "arrivals and run times to sia",
     "sia-vc": "arrivals and run times to sia-vc",
