@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TARGET = 0.5
 """Captured gain that makes lending worth its while, at `MAX_SLOWED_PCT` of the jobs slowed."""
 
+CHANCE = "random"
+"""The forecasts that foresee nothing: a floor, which nobody would run by."""
+
 LENDER = "sia"
 """The policy whose forecasts are compared."""
 
@@ -87,7 +90,7 @@ class Frontier(NamedTuple):
     rivals: Sequence[Curve]
     curves: Sequence[Curve]
     honest: Sequence[Point]
-    """SIA with forecasts that a live system could have made."""
+    """SIA with forecasts that a live system could have made, and that are more than a coin flip."""
 
     @property
     def points(self) -> list[Point]:
@@ -118,7 +121,11 @@ def frontier(experiment: Experiment) -> Frontier | None:
         choice = experiment.choice(label)
         if choice is not None and choice.policy == LENDER and label != reference:
             lenders[label] = choice
-    honest = [found[label] for label in lenders if not experiment.foresees(label)]
+    honest = [
+        found[label]
+        for label, choice in lenders.items()
+        if CHANCE not in choice[1:3] and not experiment.foresees(label)
+    ]
     if not honest:
         return None
     rivals = [

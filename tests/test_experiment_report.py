@@ -356,8 +356,8 @@ def test_labels_that_differ_only_in_caution_are_one_curve():
     ]  # fmt: skip
     found = compared([run(0, sia=gave(2.0), **dict.fromkeys(labels, gave(2.0)))])
     assert [(curve.name, list(curve.quantiles), curve.guarded) for curve in found.curves] == [
-        ("peaks:q+survival:q", ["0.95, 0.9", "0.99, 0.8", "0.8, 0.9"], False),
-        ("peaks:q+survival:q+guard", ["0.95, 0.9", "0.95, 0.9"], True),
+        ("peaks:q+survival:q", ["0.95, 0.88", "0.99, 0.8", "0.8, 0.88"], False),
+        ("peaks:q+survival:q+guard", ["0.95, 0.88", "0.95, 0.88"], True),
         ("learned:q+jvupredict:q", ["0.95, 0.9", "0.9, 0.9"], False),
         ("learned+jvupredict", [""], False),
         ("sliding-max+history:q", ["0.5"], False),
@@ -366,6 +366,15 @@ def test_labels_that_differ_only_in_caution_are_one_curve():
     guarded = [point.label for point in found.curves[1].points]
     assert guarded == ["sia@peaks+survival+guard", "sia@peaks+survival+guard:2"]
     assert {point.label for point in found.honest} == {*labels[:-1]}
+
+
+@pytest.mark.parametrize("chance", ["sia@random+survival", "sia@peaks+random+guard"])
+def test_a_coin_flip_is_no_forecast_to_rely_on(chance):
+    labels = ["sia", PEAKS, chance]
+    found = compared([run(0, sia=gave(2.0), **{PEAKS: gave(1.5), chance: gave(1.9)})])
+    assert [point.label for point in found.points] == labels
+    assert [point.label for point in found.honest] == [PEAKS]
+    assert found.best.label == PEAKS
 
 
 def test_a_pair_of_forecasts_has_a_colour_of_its_own_whoever_watches():
@@ -441,9 +450,10 @@ def test_reports_say_by_what_each_policy_foresees():
     ]
     assert run_times == [
         f"{jvupredict} (ssf, sia)",
-        f"{survival}, {often.format(90)} ({PEAKS}, sia@sliding-max+survival+guard)",
+        f"{survival}, {often.format(90)} ({PEAKS})",
         f"{history}, {often.format(80)} (sia@learned:0.9+history:0.8)",
         "random: a duration bin was drawn for each job (sia@learned+random)",
+        f"{survival}, {often.format(88)} (sia@sliding-max+survival+guard)",
     ]
     assert found[len(loads) + len(run_times) :] == [
         ("Share controller", f"{guard.format(0.2)} (sia)"),
