@@ -40,6 +40,20 @@ def apart(ticks: int) -> int:
     return min(max(1, ticks // APART), FARTHEST)
 
 
+def remembered(ticks: int) -> int:
+    """Windows of so many ticks that are looked back on."""
+    return int(MEMORY / TICK / apart(ticks))
+
+
+def highest(windows: Sequence[float]) -> float:
+    """The highest quantile that windows of all these lengths (seconds) can come to state.
+
+    Of n windows the highest peak is the quantile n / (n + 1): see `_Past.quantile`.
+    """
+    fewest = min(remembered(ceil(window / TICK)) for window in windows)
+    return fewest / (fewest + 1)
+
+
 class Peaks:
     """The most GPUs that the jobs of each pool held at once that came after each recent mark.
 
@@ -103,10 +117,12 @@ class PeakLoads(Loads):
     ) -> None:
         """Begin to observe at `start` (seconds); windows are seconds.
 
-        Raises ValueError for a quantile that is not between 0 and 1.
+        Raises ValueError for a quantile that is not between 0 and 1, or higher than the `highest`.
         """
         if not 0 < quantile < 1:
             raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+        if quantile > highest(windows):
+            raise ValueError(f"the quantile {quantile} is above {highest(windows)}, the highest")
         self._pools = pools
         self._quantile = quantile
         lengths = [ceil(window / TICK) for window in windows]
@@ -172,7 +188,7 @@ class _Past:
     def __init__(self, pools: int, ticks: int) -> None:
         self.ticks = ticks
         self.apart = apart(ticks)
-        self._peaks = np.zeros((pools, int(MEMORY / TICK / self.apart)), np.int32)
+        self._peaks = np.zeros((pools, remembered(ticks)), np.int32)
         self._seen = 0
 
     def add(self, peaks: NDArray[np.int64]) -> None:

@@ -21,6 +21,9 @@ DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
 WITH_QUANTILE = ("peaks", "learned", "history", "survival", "jvupredict")
 """Those of which a more or a less cautious answer can be asked."""
 
+PEAKS = "peaks"
+"""The forecast that can state no quantile beyond what it remembers (`predictors.peaks.highest`)."""
+
 LEARNED = "learned"
 """The forecast that needs a model."""
 

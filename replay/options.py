@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite
+from math import floor, inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +11,9 @@ import click
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
-from replay.foresight import DURATIONS, FORECASTS, LEARNED, WITH_QUANTILE
+from replay.foresight import DURATIONS, FORECASTS, LEARNED, PEAKS, WITH_QUANTILE, Choice
 from replay.run import Settings
-from replay.text import DAY, Seconds, parse_seconds
+from replay.text import DAY, Seconds, as_typed, parse_seconds
 from sia.limits import (
     LEAST_THRESHOLD,
     LONGEST_WINDOW,
@@ -21,6 +21,7 @@ from sia.limits import (
     MAX_RESUME_COST,
     MAX_WINDOWS,
 )
+from sia.policies import load
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -107,6 +108,7 @@ def foreseen_by(
             choice = settings.choice(label)
         except KeyError as error:
             raise UserError(f"--policy: {error.args[0]}") from None
+        _refuse_too_high(label, choice, windows)
         if name != LEARNED == choice.forecast:
             raise UserError(f"--policy: {label} needs a model; give its folder with --forecast DIR")
     if name != LEARNED:
@@ -114,6 +116,22 @@ def foreseen_by(
     from replay.forecast_folder import read_model  # noqa: PLC0415  xgboost takes its time
 
     return LEARNED, read_model(Path(forecast), windows)
+
+
+def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> None:
+    """Raise UserError for a quantile of peaks that the memory of such windows is too short for."""
+    quantile = choice.load_quantile
+    if choice.forecast != PEAKS or quantile is None or not load(choice.policy).needs.loads:
+        return
+    from predictors.peaks import MEMORY, highest  # noqa: PLC0415  numpy takes its time
+
+    if quantile > highest(windows):
+        where = f"--policy: {label}" if "@" in label else f"--load-quantile: {quantile:g}"
+        most = floor(1000 * highest(windows)) / 1000
+        raise UserError(
+            f"{where}: {as_typed(MEMORY)} hold too few windows of {as_typed(windows[-1])} to tell "
+            f"so high a quantile of peaks; ask for {most:g} at most"
+        )
 
 
 class Labels(click.ParamType[list[str]]):

@@ -325,6 +325,9 @@ def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
         (("--forecast", "none", "--max-slowed-pct", 1), "nothing to guard"),
         (("--windows", "5m,31d"), "the last must be 30d or less"),
         (("--load-quantile", "nan"), "write a number"),
+        (("--forecast", "peaks", "--load-quantile", 0.995), "--load-quantile: 0.995: 2w hold too"),
+        (("--policy", "sia@peaks:0.995+survival"), "windows of 12h to tell so high a quantile of"),
+        (("--policy", "sia@peaks:0.9999+survival", "--windows", "5m"), "ask for 0.999 at most"),
         (("--max-slowed-pct", 0), "range"),
     ],
 )

@@ -8,7 +8,7 @@ import naive
 import pytest
 from builders import LENGTHS, SMALL, Workload, job, play_out, pools
 
-from predictors.peaks import FARTHEST, MEMORY, REFRESH, PeakLoads, Peaks
+from predictors.peaks import FARTHEST, MEMORY, REFRESH, PeakLoads, Peaks, highest
 from predictors.perfect import PerfectRunTimes
 from sia import Core, Job
 from sia.decisions import StartJob
@@ -236,6 +236,29 @@ def test_what_is_older_than_two_weeks_is_forgotten():
 def test_a_quantile_that_is_none_is_an_error(quantile):
     with pytest.raises(ValueError, match="between 0 and 1"):
         PeakLoads("a", (300.0,), 0.0, quantile)
+
+
+@pytest.mark.parametrize("windows", [(300.0,), (300.0, 3600.0), (301.0, 43200.0), (30 * 86400.0,)])
+def test_the_highest_quantile_is_stated_once_the_memory_is_full_and_no_higher_one_taken(windows):
+    most = highest(windows)
+    forecast = PeakLoads("a", windows, 0.0, most)
+    forecast.changes(0.0)
+    said = forecast.changes(2 * MEMORY + 2 * windows[-1])
+    assert said == [("a", window, 0) for window in range(len(windows))]
+    with pytest.raises(ValueError, match="the highest"):
+        PeakLoads("a", windows, 0.0, most + 1e-6)
+
+
+def test_of_twelve_hours_a_fortnight_has_168_windows():
+    assert highest((300.0, 43200.0)) == 168 / 169
+
+
+def test_more_gpus_than_any_group_has_are_as_many_as_it_may_have():
+    forecast = PeakLoads("a", (300.0,), 0.0, quantile=0.5)
+    assert forecast.changes(0.0) == [("a", 0, MAX_GROUP)]
+    for step in range(2 * REFRESH):
+        forecast.submitted(step * TICK + 1.0, Job(f"j{step}", "a", 0.0, 2**32))
+    assert forecast.changes(2 * REFRESH * TICK) == []
 
 
 class PerfectPeaks(Loads):
