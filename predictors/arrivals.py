@@ -123,6 +123,11 @@ class LearnedLoads(Loads):
         """Learn that a job is gone without having ended."""
         self._features.withdrawn(now, job)
 
+    def unasked(self, now: float) -> None:
+        """Calibrate, as what would have been said at this tick is held against what comes."""
+        if self._calibrations:
+            self._loads(now)
+
     def changes(self, now: float) -> list[Load]:
         """All loads that the newest tick changed."""
         if now // self._tick_length == self._tick:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from replay.text import DAY
 from replay.trace import PoolTable
 from sia.forecasts import Loads, RunTimes
+from sia.limits import TICK
 from sia.model import Job
 from sia.playout import Arrival
 
@@ -65,7 +67,7 @@ def tell(past: Past, run_times: RunTimes | None, loads: Loads | None) -> None:
     if run_times is not None:
         estimates = _tell_run_times(events, run_times)
     if loads is not None:
-        _tell_loads(events, loads, estimates)
+        _tell_loads(past.begin, events, loads, estimates)
 
 
 def _tell_run_times(events: Sequence[_Event], run_times: RunTimes) -> dict[str, float]:
@@ -84,9 +86,16 @@ def _tell_run_times(events: Sequence[_Event], run_times: RunTimes) -> dict[str, 
     return estimates
 
 
-def _tell_loads(events: Sequence[_Event], loads: Loads, estimates: Mapping[str, float]) -> None:
+def _tell_loads(
+    begin: float, events: Sequence[_Event], loads: Loads, estimates: Mapping[str, float]
+) -> None:
+    """At each tick, as in a replay, after all that happens then."""
     left: dict[str, Job] = {}
+    tick = ceil(begin / TICK)
     for when, kind, _, (job, _) in events:
+        while tick * TICK < when:
+            loads.unasked(tick * TICK)
+            tick += 1
         if kind == SUBMITTED:
             left[job.id] = job
             loads.submitted(when, job)
@@ -94,6 +103,8 @@ def _tell_loads(events: Sequence[_Event], loads: Loads, estimates: Mapping[str, 
             loads.started(when, job, estimates.get(job.id, 0.0))
         else:
             loads.finished(when, left.pop(job.id))
+    for silent in range(tick, 0):
+        loads.unasked(silent * TICK)
     for job in left.values():
         loads.withdrawn(0.0, job)
 

@@ -50,6 +50,9 @@ class Loads:
     def withdrawn(self, now: float, job: Job) -> None:
         """Learn that a job is gone without having ended."""
 
+    def unasked(self, now: float) -> None:
+        """Learn from a tick of the past, at which nobody asks: what would have been said counts."""
+
     def changes(self, now: float) -> Sequence[Load]:
         """Forecasts that differ from what was said last; at first all pools have load 0."""
         raise NotImplementedError

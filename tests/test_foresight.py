@@ -2,10 +2,14 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from builders import job
 from shell import sia
+from test_arrivals import Busy
 
+from predictors.arrivals import LearnedLoads
+from predictors.model import QUANTILES
 from replay.experiment import Pieces, plan_pieces
 from replay.experiment_run import Log, Work, as_it_ran
 from replay.forecast_train import train_on
@@ -18,7 +22,7 @@ from replay.text import DAY
 from replay.trace import PoolTable, Trace, playable
 from sia import Pool
 from sia.forecasts import Loads, RunTimes
-from sia.limits import MAX_SLOWED_PCT
+from sia.limits import MAX_SLOWED_PCT, TICK
 
 DEFAULT = Choice("", "perfect", "perfect")
 
@@ -45,7 +49,15 @@ def test_a_label_says_all_of_its_senses_itself():
         ("sia@peaks+history+guard+guard", "write POLICY@FORECAST"),
         ("sia@crystal-ball+history", "there is no forecast 'crystal-ball'"),
         ("sia@peaks+stars", "there is no way to foresee durations 'stars'"),
-        ("sia@perfect:0.9+history", "perfect has no quantile"),
+        (
+            "sia@model+survival",
+            "no forecast 'model'; for a model write learned and give --forecast",
+        ),
+        ("sia@model:0.9+survival", "no forecast 'model'; for a model write learned and give"),
+        ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is perfect, "),
+        ("sia@perfect:0.9+history", "perfect has no quantile; peaks, learned have"),
+        ("sia@peaks+random:0.9", "random has no quantile; history, survival, jvupredict have"),
+        ("sia@survival:0.9+peaks:0.9", "there is no forecast 'survival'"),
         ("sia@peaks:high+history", "write a number between 0 and 1, not 'high'"),
         ("sia@peaks:1+history", "write a number between 0 and 1"),
         ("sia@peaks:nan+history", "write a number between 0 and 1"),
@@ -169,6 +181,58 @@ def test_forecasts_hear_of_the_past_in_its_order_and_then_all_who_are_there_are_
         ("withdrawn", 0, "runs"),
         ("withdrawn", 0, "waits"),
     ]
+
+
+class Ticks(Heard):
+    """Writes down ticks as well."""
+
+    def unasked(self, now):
+        self.told.append(now)
+
+
+def test_loads_hear_of_each_tick_of_the_past_after_all_that_happened_at_it():
+    loads = Ticks()
+    stories = [job("a").at(-700).runs(100), job("b").at(-350).runs(50)]
+    tell(Past(-1000.0, [(one, one.job.submit) for one in stories]), None, loads)
+    assert loads.told == [
+        -900,
+        ("submitted", -700, "a"),
+        ("started", -700, "a", 0),
+        ("finished", -600, "a", None),
+        -600,
+        ("submitted", -350, "b"),
+        ("started", -350, "b", 0),
+        ("finished", -300, "b", None),
+        -300,
+    ]
+
+
+class Modest(Busy):
+    """Has learned that in any window at most so many GPUs arrive."""
+
+    def quantiles(self, features, window):
+        return np.tile(4 * np.arange(len(QUANTILES)), (len(features), 1))
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
+    """One GPU a tick is always foreseen; twenty are more than it says at first."""
+    past = Past(-200 * TICK, [(job(f"j{i}").at(-i * TICK - 9).gpus(width).runs(5), -i * TICK - 9)
+                              for i in range(199, -1, -1)])  # fmt: skip
+    taught, asked, fresh = (
+        LearnedLoads("a", Modest.manifest.windows, past.begin, Modest(), load_quantile=0.8)
+        for _ in range(3)
+    )
+    tell(past, None, taught)
+    for i, (one, _) in enumerate(past.jobs, -200):
+        asked.changes(i * TICK)
+        asked.submitted(one.job.submit, one.job)
+    asked.changes(0.0)
+    first = taught.changes(0.0)
+    assert [load.gpus for load in first] == asked._said[0].tolist()
+    usual = fresh.changes(0.0)
+    for now, before in zip(first, usual, strict=True):
+        assert (now.gpus > before.gpus) == (width == 20)
 
 
 LABELS = [
