@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 FORECASTS = ("perfect", "sliding-max", "peaks", "learned", "random", "none")
 DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
 
-WITH_QUANTILE = ("peaks", "learned", "history", "survival", "jvupredict")
-"""Those of which a more or a less cautious answer can be asked."""
+WITH_QUANTILE = {
+    "forecast": ("peaks", "learned"),
+    "way to foresee durations": ("history", "survival", "jvupredict"),
+}
+"""Those of each kind of which a more or a less cautious answer can be asked."""
 
 PEAKS = "peaks"
 """The forecast that can state no quantile beyond what it remembers (`predictors.peaks.highest`)."""
@@ -59,10 +63,8 @@ def parse(label: str, default: Choice) -> Choice:
     chosen = default._replace(policy=policy)
     if at:
         chosen = _senses(label, policy, senses.split("+"))
-    known = {"policy": names(), "forecast": FORECASTS, "way to foresee durations": DURATIONS}
-    for what, name in zip(known, chosen[:3], strict=True):
-        if name not in known[what]:
-            raise KeyError(f"there is no {what} {name!r}; there is {', '.join(known[what])}")
+    for kind, name in zip(("policy", *WITH_QUANTILE), chosen[:3], strict=True):
+        _refuse_unknown(kind, name)
     needs = load(policy).needs
     if at and not (needs.loads or needs.run_times):
         raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
@@ -73,11 +75,24 @@ def parse(label: str, default: Choice) -> Choice:
     return chosen
 
 
+def _refuse_unknown(kind: str, name: str) -> None:
+    """Raise KeyError where there is no such policy, forecast or way to foresee durations."""
+    if kind == "forecast":
+        known: Sequence[str] = FORECASTS
+        others = ", ".join(other for other in FORECASTS if other != LEARNED)
+        mend = f"for a model write {LEARNED} and give --forecast DIR, else write {others}"
+    else:
+        known = names() if kind == "policy" else DURATIONS
+        mend = f"there is {', '.join(known)}"
+    if name not in known:
+        raise KeyError(f"there is no {kind} {name!r}; {mend}")
+
+
 def _senses(label: str, policy: str, parts: list[str]) -> Choice:
     if not (2 <= len(parts) <= 3 and all(parts)):
         raise KeyError(f"{label!r}: write {FORM}, like sia@peaks:0.95+survival:0.9")
     (forecast, load_quantile), (durations, run_time_quantile) = (
-        _quantile(label, part) for part in parts[:2]
+        _quantile(label, part, kind) for part, kind in zip(parts, WITH_QUANTILE, strict=False)
     )
     guard = None
     if len(parts) == 3:
@@ -88,12 +103,13 @@ def _senses(label: str, policy: str, parts: list[str]) -> Choice:
     return Choice(policy, forecast, durations, load_quantile, run_time_quantile, guard)
 
 
-def _quantile(label: str, part: str) -> tuple[str, float | None]:
+def _quantile(label: str, part: str, kind: str) -> tuple[str, float | None]:
     name, colon, quantile = part.partition(":")
+    _refuse_unknown(kind, name)
     if not colon:
         return name, None
-    if name not in WITH_QUANTILE:
-        raise KeyError(f"{label!r}: {name} has no quantile; {', '.join(WITH_QUANTILE)} have")
+    if name not in WITH_QUANTILE[kind]:
+        raise KeyError(f"{label!r}: {name} has no quantile; {', '.join(WITH_QUANTILE[kind])} have")
     return name, _number(label, quantile, 1.0)
 
 

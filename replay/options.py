@@ -11,7 +11,7 @@ import click
 
 from predictors.sliding import RECENT
 from replay.errors import UserError
-from replay.foresight import DURATIONS, FORECASTS, LEARNED, PEAKS, WITH_QUANTILE, Choice
+from replay.foresight import DURATIONS, FORECASTS, LEARNED, LEARNED_TO, PEAKS, WITH_QUANTILE, Choice
 from replay.run import Settings
 from replay.text import DAY, Seconds, as_typed, parse_seconds
 from sia.limits import (
@@ -92,14 +92,7 @@ def foreseen_by(
     Raises UserError where there is none, or where an option would be without effect.
     """
     name = forecast if forecast in FORECASTS else LEARNED
-    for option, quantile, what in (
-        ("--load-quantile", quantiles[0], name),
-        ("--run-time-quantile", quantiles[1], durations),
-    ):
-        if quantile is not None and what not in WITH_QUANTILE:
-            raise UserError(
-                f"{option}: {what} has no quantile; {', '.join(WITH_QUANTILE)} have; leave it out"
-            )
+    _refuse_quantiles(name, durations, quantiles)
     if max_slowed_pct is not None and name == "none":
         raise UserError("--max-slowed-pct: --forecast none leaves nothing to guard; give another")
     settings = Settings([], name, durations, load_quantile=quantiles[0])
@@ -116,6 +109,28 @@ def foreseen_by(
     from replay.forecast_folder import read_model  # noqa: PLC0415  xgboost takes its time
 
     return LEARNED, read_model(Path(forecast), windows)
+
+
+def _refuse_quantiles(
+    name: str, durations: str, quantiles: tuple[float | None, float | None]
+) -> None:
+    """Raise UserError for one that has no effect, or that no model learns."""
+    for option, quantile, what, able in zip(
+        ("--load-quantile", "--run-time-quantile"),
+        quantiles,
+        (name, durations),
+        WITH_QUANTILE.values(),
+        strict=True,
+    ):
+        if quantile is not None and what not in able:
+            raise UserError(
+                f"{option}: {what} has no quantile; {', '.join(able)} have; leave it out"
+            )
+    if name == LEARNED and (quantiles[0] or 0) > LEARNED_TO:
+        raise UserError(
+            f"--load-quantile: {quantiles[0]:g}: loads are learned up to quantile {LEARNED_TO}; "
+            "ask for less"
+        )
 
 
 def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> None:
