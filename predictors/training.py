@@ -84,6 +84,12 @@ class Rows(NamedTuple):
     windows: tuple[float, ...]
     tick: float
 
+    @property
+    def step(self) -> float:
+        """Seconds from one row to the next, on average: of large logs not every tick is there."""
+        count = len(self.times)
+        return self.tick if count < 2 else float(self.times[-1] - self.times[0]) / (count - 1)
+
     def ticks(self, window: int, since: float, until: float) -> NDArray[np.int64]:
         """Ticks from `since` on whose window is over by `until`."""
         over = self.times + self.windows[window] <= min(until, self.end)
@@ -212,8 +218,7 @@ def _fit(inputs: Floats, labels: NDArray[Any], trees: dict[str, Any], rounds: in
 
 def _thinned(rows: Rows, window: int, ticks: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Ticks far enough from each other, and few enough."""
-    step = float(np.diff(rows.times[:2]).max(initial=rows.tick))
-    apart = int(rows.windows[window] / OVERLAP / step)
+    apart = int(rows.windows[window] / OVERLAP / rows.step)
     too_many = -(-len(ticks) * rows.jobs.shape[1] // most)
     return ticks[:: max(1, apart, too_many)]
 

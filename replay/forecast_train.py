@@ -16,6 +16,7 @@ from predictors.model import Model
 from predictors.training import Judged, Rows, TooShortError, judge, train
 from replay.errors import UserError
 from replay.forecast_folder import require_xgboost
+from replay.forecast_show import show_thinned
 from replay.limits import MAX_HOURS
 from replay.text import DAY, HOUR, as_typed
 from replay.trace import PoolTable, Trace, playable
@@ -28,7 +29,12 @@ from sia.policies.fcfs import Fcfs
 
 MAX_OBSERVED = 1_800_000
 """Ticks times pools times windows observed of one log: 400 MB of features. Philly's 1,230,000 all
-fit; of a larger log every second tick is taken, or every third, as many as fit."""
+fit; of a larger log one of each two ticks in a row is taken, or of each three, as many as fit."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples fall into step with no period. Of Philly's newest days, jobs arrive after 17 % of
+the ticks with an odd number and 10 % of the others (in each pool, 5 minutes): a threshold chosen on
+the latter alone gave an F of 0.38 instead of 0.58."""
 
 RECENT_SPAN = 60 * DAY
 """Seconds before the days held out that a retrained model learns from, unless told otherwise: of
@@ -79,8 +85,9 @@ def observe(
     """What an online forecast would have seen at every tick, and what then came.
 
     The log is replayed first come, first served in the pools of `table`; without one every job
-    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
-    where no job is left, the log is too long, or a window is no whole number of ticks.
+    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. A note says so
+    where not every tick is looked at (`MAX_OBSERVED`). Raises UserError where no job is left, the
+    log is too long, or a window is no whole number of ticks.
     """
     refuse_windows(windows)
     every = trace.arrivals if table is None else playable(trace, table).arrivals
@@ -93,7 +100,9 @@ def observe(
         raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
     observer = _Observer([pool.name for pool in pools], windows, start, end)
     watch(arrivals, table, observer, end)
-    return observer.rows([arrival.job for arrival in arrivals])
+    rows = observer.rows([arrival.job for arrival in arrivals])
+    show_thinned(rows)
+    return rows
 
 
 def refuse_windows(windows: Sequence[float]) -> None:
@@ -131,9 +140,9 @@ class _Observer(Loads):
     ) -> None:
         self._pools, self._windows, self._end = pools, tuple(windows), end
         self._features = Features(pools, windows, start)
-        first, ticks = ceil(start / TICK), int((end - start) // TICK) + 1
+        self._tick = self._first = ceil(start / TICK)
+        ticks = int(end // TICK) + 1 - self._first
         self._every = max(1, ceil(ticks * len(pools) * len(windows) / MAX_OBSERVED))
-        self._tick = first
         self._times: list[float] = []
         most = ceil(ticks / self._every)
         self._seen: Floats = np.empty((most, len(pools), len(windows), len(NAMES)), np.float32)
@@ -164,7 +173,9 @@ class _Observer(Loads):
         now = self._tick * TICK
         self._seen[len(self._times)] = self._features.at(now)
         self._times.append(now)
-        self._tick += self._every
+        begun = len(self._times)
+        among = int(self._every * (begun * GOLDEN % 1))  # each of the next few has its turn
+        self._tick = self._first + self._every * begun + among
 
     def rows(self, jobs: Sequence[Job]) -> Rows:
         self._look_before(inf)

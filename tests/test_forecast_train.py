@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from math import ceil
 from random import Random
 
 import msgspec
@@ -102,11 +103,22 @@ def test_nothing_after_until_is_observed_or_in_the_checksum():
     assert other.end == cut.arrivals[-1].job.submit
 
 
-def test_a_large_log_is_looked_at_less_often(monkeypatch, observed):
-    monkeypatch.setattr(forecast_train, "MAX_OBSERVED", 2000)
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+def test_a_large_log_is_looked_at_less_often(every, monkeypatch, observed, capsys):
+    """At one of each so many ticks, and in step with no rhythm of the log."""
+    most = ceil(len(observed.times) / every)
+    monkeypatch.setattr(forecast_train, "MAX_OBSERVED", most * observed.jobs[0].size)
     rows = observe(clockwork(), None, windows=WINDOWS)
-    assert rows.features[..., 0].size <= 2000
-    assert np.array_equal(rows.features, observed.features[:: round(np.diff(rows.times)[0] / TICK)])
+    assert most - 1 <= len(rows.times) <= most
+    ticks = np.rint((rows.times - observed.times[0]) / TICK).astype(int)
+    assert set(np.diff(ticks // every)) == {1}
+    for of_all, of_some in zip(observed[1:4], rows[1:4], strict=True):
+        assert np.array_equal(of_some, of_all[ticks])
+    for period in (2, 3, 12):
+        assert np.bincount(ticks % period) / len(ticks) == pytest.approx(1 / period, rel=0.25)
+    said = capsys.readouterr().err
+    assert said.count("\n") == (every > 1)
+    assert (f"one of {every} ticks is looked at" in said) == (every > 1)
 
 
 def test_a_clockwork_is_learned_and_chance_is_not(observed, model):
