@@ -18,11 +18,13 @@ class Buddy:
         """Start with nothing free."""
         self._shape = shape
         self.free: list[SortedSet[int]] = [SortedSet() for _ in shape.levels]
+        self.changes = 0
 
     def copy(self) -> Buddy:
         """One of its own with the same cells. O(cells)."""
         other = Buddy(self._shape)
         other.free = [SortedSet(indices) for indices in self.free]
+        other.changes = self.changes
         return other
 
     def counts(self) -> list[int]:
@@ -47,10 +49,22 @@ class Buddy:
                 return Cell(above, self.free[above][0])
         return None
 
+    def within(self, level: int, around: Cell) -> Cell | None:
+        """As `smallest`, but inside a cell, or the free cell that holds it. O(levels · log n)."""
+        size = self._shape.size
+        for above in range(level, around.level):
+            ratio = size[around.level] // size[above]
+            first, last = around.index * ratio, (around.index + 1) * ratio - 1
+            found = next(self.free[above].irange(first, last), None)
+            if found is not None:
+                return Cell(above, found)
+        return self.over(around)
+
     def take(self, cell: Cell) -> None:
         """Make a cell no longer free, splitting the one that holds it. O(levels · log n)."""
         holder = self.over(cell)
         assert holder is not None, f"{cell} is not free"
+        self.changes += 1
         level, index = holder
         self.free[level].remove(index)
         shape = self._shape
@@ -62,6 +76,7 @@ class Buddy:
 
     def put(self, cell: Cell, root: int) -> None:
         """Make a cell free; merge it with its buddies up to a level. O(levels · log n)."""
+        self.changes += 1
         level, index = cell
         shape, free = self._shape, self.free
         while level < root:
