@@ -58,7 +58,7 @@ class Buddy:
             found = next(self.free[above].irange(first, last), None)
             if found is not None:
                 return Cell(above, found)
-        return self.over(around)
+        return around if self.over(around) else None
 
     def take(self, cell: Cell) -> None:
         """Make a cell no longer free, splitting the one that holds it. O(levels · log n)."""

@@ -6,17 +6,11 @@ before an unbound quota cell of the same level; one without spare jobs, wherever
 
 from __future__ import annotations
 
-from itertools import islice
-
 from cells.buddy import Buddy
 from cells.ground import Ground
 from cells.safety import splittable
 from cells.shape import Cell
 from cells.zones import Zone
-
-LOOKED_AT = 32
-"""Open cells that are looked at for one without spare jobs before one beside them is taken: where
-so many are in part lent, there is no place far from spare jobs."""
 
 
 def place(
@@ -110,9 +104,10 @@ def _clean(ground: Ground, quota: int, near: Cell | None) -> Cell | None:
     common, shape = ground.common, ground.shape
     safe = splittable(ground, quota)
     for level in safe if near is None else ():
-        for index in islice(common.open.free[level], LOOKED_AT):
-            if index in common.vacant.free[level]:
-                return shape.first(Cell(level, index), quota)
+        few, more = sorted((common.open.free[level], common.vacant.free[level]), key=len)
+        index = next((i for i in few if i in more), None)
+        if index is not None:
+            return shape.first(Cell(level, index), quota)
     found = _from_safe(ground, safe, range(quota, len(shape.levels)), near)
     return found and shape.first(found, quota)
 
