@@ -1,8 +1,8 @@
 """What pools hold back from spare jobs (SIA §5.5), and whether a spare start leaves it.
 
-A pool that holds back n GPUs holds cells free of spare jobs: as many of the largest cells within n
-as it has, then of the next smaller ones, until they add up to n or it has no more. In cells bound to
-it these are parts; an unbound quota cell is held whole, as it is bound whole.
+A pool that holds back n GPUs holds cells free of spare jobs: as many of the largest cells within
+n as it has, then of the next smaller ones, until they add up to n or it has no more. In cells bound
+to it these are parts; an unbound quota cell is held whole, as it is bound whole.
 
 Promised, as long as each pool's arrivals stay within what it holds: any of its requests, their
 widths rounded up to cells and adding up to no more than n, that would find its cells in the pool
@@ -11,8 +11,8 @@ several types, quota cells of every type are held, as a request takes the smalle
 more than n may then be held. The same in the common cells: where unbound quota is of several types,
 vacant parts of larger cells that are in part lent are not counted on.
 
-A spare pass keeps one `Holds` for each window; setting one pool's number costs O(levels²), asking for
-a spare start O(pools + levels²) besides the search for a place.
+A spare pass keeps one `Holds` for each window; setting one pool's number costs O(levels²), asking
+for a spare start O(pools + levels²) besides the search for a place.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Holds:
 
 
 def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
-    """Unbound quota cells, and cells within bound ones, by level, that are held for so many GPUs."""
+    """Unbound quota cells, and parts of bound ones, by level, that are held for so many GPUs."""
     shape = zone.shape
     unbound = [zone.unbound(level) for level in shape.levels]
     quota, parts = [0] * len(unbound), [0] * len(unbound)

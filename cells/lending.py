@@ -14,6 +14,11 @@ from cells.shape import Cell
 from cells.zones import Zone
 
 
+LOOKED_AT = 64
+"""Vacant cells of a level that are looked at for one beside spare jobs: they stand close together,
+so that more are rarely needed."""
+
+
 def lend(ground: Ground, level: int, job: str, holds: Holds | None) -> Cell | None:
     """Give a vacant cell to a spare job, if all that is held back is still free of spare jobs.
 
@@ -41,6 +46,7 @@ def _candidates(ground: Ground, level: int) -> Iterator[Cell]:
 def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[Cell]:
     """Of the vacant cells of a level without a dedicated neighbour: one beside spare, one not."""
     seen: set[bool] = set()
+    looked = 0
     for index in zone.vacant.free[level]:
         cell = Cell(level, index)
         if level > ground.shape.node or not ground.busy[ground.node(cell)]:
@@ -48,5 +54,6 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[Cell]:
             if alone not in seen:
                 seen.add(alone)
                 yield cell
-            if len(seen) == 2:
+            looked += 1
+            if len(seen) == 2 or looked == LOOKED_AT:
                 return
