@@ -5,7 +5,7 @@ This is bookkeeping; what goes where is decided in `placing.py` and `lending.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
 
 from cells.shape import Cell, Shape
@@ -24,6 +24,8 @@ class Ground:
         spare: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
         busy: Cells of dedicated jobs on each node.
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
+        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent, with
+            the job's cell.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
     """
 
@@ -42,7 +44,7 @@ class Ground:
         self.roots: dict[Cell, Root] = {}
         self.dedicated: dict[Cell, str] = {}
         self.lent: dict[Cell, str] = {}
-        self.rest: dict[Cell, Cell] = {}
+        self.rests: dict[Cell, Cell] = {}
         self.out: dict[int, set[Cell]] = {}
         self.grow(tops)
 
@@ -73,7 +75,7 @@ class Ground:
         new |= {id(zone): other.pins[name] for name, zone in self.pins.items()}
         other.roots = {c: Root(new[id(root.zone)], root.jobs) for c, root in self.roots.items()}
         other.dedicated, other.lent = self.dedicated.copy(), self.lent.copy()
-        other.rest = self.rest.copy()
+        other.rests = self.rests.copy()
         other.out = {node: cells.copy() for node, cells in self.out.items()}
         return other
 
@@ -119,12 +121,10 @@ class Ground:
             cell = self.shape.parent(cell)
         return True
 
-    def jobs_in(self, cell: Cell) -> list[str]:
-        """Spare jobs in it or around it, in the order of their cells. O(cells in it)."""
+    def lent_in(self, cell: Cell) -> list[Cell]:
+        """Spare jobs' cells in it or around it, in order. O(cells in it)."""
         around = self.lender(cell)
-        if around is not None:
-            return [self.lent[around]]
-        return [self.lent[c] for c in self._lent_cells(cell)]
+        return [around] if around is not None else list(self._lent_cells(cell))
 
     def _lent_cells(self, cell: Cell) -> Iterator[Cell]:
         if cell in self.lent:
@@ -245,6 +245,8 @@ class Ground:
         zone, top = self.owner(cell)
         root = self.roots[self.shape.around(cell, top)]
         del self.dedicated[cell]
+        if self.rests:
+            self.rests = {leaf: of for leaf, of in self.rests.items() if of != cell}
         root.jobs -= 1
         self.busy[self.node(cell)] -= 1
         kept = self.out.get(self.node(cell))
@@ -285,8 +287,3 @@ class Ground:
             zone, top = self.owner(cell)
             self._count(self.used, cell, top, -self.shape.size[cell.level])
             self._reopen(zone, cell, top)
-
-    def free_all(self, cells: Iterable[Cell]) -> None:
-        """Free the cells of a dedicated job."""
-        for cell in cells:
-            self.free(cell)

@@ -13,7 +13,6 @@ from cells.holds import Holds
 from cells.shape import Cell
 from cells.zones import Zone
 
-
 LOOKED_AT = 64
 """Vacant cells of a level that are looked at for one beside spare jobs: they stand close together,
 so that more are rarely needed."""
@@ -57,3 +56,11 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[Cell]:
             looked += 1
             if len(seen) == 2 or looked == LOOKED_AT:
                 return
+
+
+def lend_rest(ground: Ground, job: str) -> Cell | None:
+    """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None."""
+    cell = next((leaf for leaf in ground.rests if leaf not in ground.lent), None)
+    if cell is not None:
+        ground.lend(cell, job)
+    return cell

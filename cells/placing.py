@@ -6,7 +6,6 @@ before an unbound quota cell of the same level; one without spare jobs, wherever
 
 from __future__ import annotations
 
-from cells.buddy import Buddy
 from cells.ground import Ground
 from cells.safety import splittable
 from cells.shape import Cell
@@ -74,8 +73,11 @@ def fits(ground: Ground, zone: Zone, levels: list[int]) -> bool:
 
 def _vacant(ground: Ground, zone: Zone, level: int, near: Cell | None) -> Cell | None:
     """A vacant cell of the zone that holds one of the level; a quota cell is bound if need be."""
-    held = _smallest(zone.vacant, level, near)
+    held = zone.vacant.smallest(level)
     wanted = zone.smallest_quota(level)
+    if near is not None and held is not None and not (wanted and wanted[0] < held.level):
+        beside = zone.vacant.within(level, near)
+        return beside if beside and beside.level == min(held.level, near.level) else None
     if held is not None and not (wanted and wanted[0] < held.level):
         return held
     for quota in wanted:
@@ -91,12 +93,8 @@ def _vacant(ground: Ground, zone: Zone, level: int, near: Cell | None) -> Cell |
         vacant = _beside_spare(ground, quota, level, near)
         if vacant is not None:
             ground.bind(zone, ground.shape.around(vacant, quota))
-            return _smallest(zone.vacant, level, near)
+            return zone.vacant.smallest(level)
     return None
-
-
-def _smallest(buddy: Buddy, level: int, near: Cell | None) -> Cell | None:
-    return buddy.smallest(level) if near is None else buddy.within(level, near)
 
 
 def _clean(ground: Ground, quota: int, near: Cell | None) -> Cell | None:

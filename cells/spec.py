@@ -134,8 +134,6 @@ def check_nodes(spec: Spec, chains: dict[str, Shape]) -> None:
 
 def check_top(key: str, top: Top, shape: Shape, seen: set[str]) -> None:
     """One top cell's nodes; names are added to those seen. Raises CellsError."""
-    if shape.node == shape.top and len(top.nodes) == 0:
-        raise CellsError(f"{key}.nodes: names no node; name 1")
     wanted = shape.size[shape.top] // shape.size[shape.node]
     if len(top.nodes) != wanted:
         raise CellsError(f"{key}.nodes: {len(top.nodes)}, but a {top.type} has {wanted}")
