@@ -54,7 +54,7 @@ class Buddy:
         size = self._shape.size
         for above in range(level, around.level):
             ratio = size[around.level] // size[above]
-            first, last = around.index * ratio, (around.index + 1) * ratio - 1
+            first, last = around.number * ratio, (around.number + 1) * ratio - 1
             found = next(self.free[above].irange(first, last), None)
             if found is not None:
                 return Cell(above, found)
@@ -71,7 +71,7 @@ class Buddy:
         while level > cell.level:
             fan = shape.fan[level]
             level, first = level - 1, index * fan
-            index = shape.around(cell, level).index
+            index = shape.around(cell, level).number
             self.free[level].update(i for i in range(first, first + fan) if i != index)
 
     def put(self, cell: Cell, root: int) -> None:

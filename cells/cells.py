@@ -110,8 +110,8 @@ class Cells:
 
     Jobs are named by whoever asks. Dedicated jobs use their pool's quota: a request that finds its
     cells in the pool's unused quota (those bound and those not) is in quota. It either gets them at
-    once, or spare jobs or lost nodes alone are in its way. Spare jobs use vacant cells anywhere, but
-    none on a node with a dedicated job (but for rests, see `lend_rests`) or in a pinned cell.
+    once, or spare jobs or lost nodes alone are in its way. Spare jobs use vacant cells anywhere,
+    but none on a node with a dedicated job (except rests, see `lend_rests`) or in a pinned cell.
 
     Errors change nothing. All choices are deterministic.
 
@@ -289,15 +289,17 @@ class Cells:
         if any(self._taken(name).reserved and not self.ready(name) for name in self._claims):
             return None
         near = best_rack(ground, None, 1) if _nodes_asked(ground, request) > 1 else None
-        found = self._try(ground, request, near, partial(self._lend, ground, job, holds))
-        return found and self._keep(job, _Taken(chain, found, spare=True))
+        found = self._try(ground, request, near, partial(self._lend, ground, job, holds), spare=True)
+        if found is None:
+            return None
+        return self._keep(job, _Taken(chain, found, spare=True))
 
     # All jobs.
 
     def free(self, job: str) -> None:
         """Take back a job's cells or a reservation. O(its cells · levels · log n)."""
         taken = self._taken(job)
-        self._release(self._ground[taken.chain], taken.cells())
+        self._release(self._ground[taken.chain], taken.cells(), spare=taken.spare)
         del self._jobs[job]
         self._claims = {name: None for name in self._claims if name != job and not self.ready(name)}
 
@@ -486,7 +488,7 @@ class Cells:
         return best_rack(ground, zone, nodes) if nodes > 1 else None
 
     def _try(
-        self, ground: Ground, request: Request, near: Cell | None, find: Find
+        self, ground: Ground, request: Request, near: Cell | None, find: Find, *, spare: bool = False
     ) -> tuple[tuple[int, tuple[Cell, ...]], ...] | None:
         """All cells of a gang, or none of them."""
         placed: list[Cell] = []
@@ -499,7 +501,7 @@ class Cells:
 
         found = all_of(ground, request.widths, recorded)
         if found is None:
-            self._release(ground, placed)
+            self._release(ground, placed, spare=spare)
             return None
         return tuple((w, tuple(cells)) for w, cells in zip(request.widths, found, strict=True))
 
@@ -519,12 +521,12 @@ class Cells:
         rest = lend_rest(ground, job) if level == 0 else None
         return rest or lend(ground, level, job, holds)
 
-    def _release(self, ground: Ground, cells: Sequence[Cell]) -> None:
+    def _release(self, ground: Ground, cells: Sequence[Cell], *, spare: bool) -> None:
         for cell in cells:
-            if cell in ground.dedicated:
-                ground.free(cell)
-            else:
+            if spare:
                 ground.end_loan(cell)
+            else:
+                ground.free(cell)
 
     def _why_blocked(self, ground: Ground, zone: Zone, job: str, request: Request) -> Blocked:
         levels = [k for width in request.widths for k in members(ground.shape, width)]
@@ -535,7 +537,7 @@ class Cells:
             return Blocked(Reason.SHORT)
         cells = [cell for _, of_member in found for cell in of_member]
         jobs = [ground.lent[spare] for spare in _in_cells(ground, cells)]
-        self._release(ground, cells)
+        self._release(ground, cells, spare=False)
         return Blocked(Reason.SPARE, tuple(dict.fromkeys(jobs)))
 
 
@@ -572,7 +574,6 @@ def _shrink(ground: Ground, zone: Zone) -> None:
 
 def _broken(ground: Ground, level: int) -> dict[str, int]:
     """Bound cells of a level, by pool, with a part on a node that is out."""
-    shape = ground.shape
     counts: dict[str, int] = {}
     for cell, root in sorted(ground.roots.items(), key=_place_of):
         if cell.level == level and root.zone is not ground.leaving and _has_out(ground, cell):

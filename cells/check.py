@@ -49,7 +49,7 @@ def _check_leaves(ground: Ground) -> None:
         assert lent.isdisjoint(shape.leaves(cell)), f"{cell} is lent twice"
         lent.update(shape.leaves(cell))
         for level in range(cell.level, shape.top + 1):
-            spare[level][shape.around(cell, level).index] += shape.size[cell.level]
+            spare[level][shape.around(cell, level).number] += shape.size[cell.level]
     assert spare == ground.spare
     bound: set[int] = set()
     for cell, root in ground.roots.items():
@@ -80,5 +80,5 @@ def _check_free(ground: Ground, zone: Zone, free: object, leaves: set[int]) -> N
             _, top = ground.owner(cell)
             if level < top:
                 siblings = shape.children(shape.parent(cell))
-                assert not all(c.index in indices for c in siblings), f"{cell} is not merged"
+                assert not all(c.number in indices for c in siblings), f"{cell} is not merged"
     assert found == leaves, (zone.name, sorted(found ^ leaves)[:8])

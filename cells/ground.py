@@ -24,8 +24,8 @@ class Ground:
         spare: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
         busy: Cells of dedicated jobs on each node.
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
-        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent, with
-            the job's cell.
+        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent,
+            with the job's cell.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
     """
 
@@ -100,7 +100,7 @@ class Ground:
 
     def node(self, cell: Cell) -> int:
         """Number of the node that a cell of at most its size lies on."""
-        return self.shape.around(cell, self.shape.node).index
+        return self.shape.around(cell, self.shape.node).number
 
     def lender(self, cell: Cell) -> Cell | None:
         """The spare job's cell that holds it, or None. O(levels)."""
@@ -129,7 +129,7 @@ class Ground:
     def _lent_cells(self, cell: Cell) -> Iterator[Cell]:
         if cell in self.lent:
             yield cell
-        elif self.spare[cell.level][cell.index]:
+        elif self.spare[cell.level][cell.number]:
             for child in self.shape.children(cell):
                 yield from self._lent_cells(child)
 
@@ -143,7 +143,7 @@ class Ground:
         root = self.roots.get(cell)
         if root is not None:
             zone, top = root.zone, cell.level
-        if not self.used[cell.level][cell.index]:
+        if not self.used[cell.level][cell.number]:
             yield zone, top, cell
         elif cell.level and cell not in self.dedicated and not self._kept(cell):
             for child in self.shape.children(cell):
@@ -154,7 +154,7 @@ class Ground:
 
     def parts(self, cell: Cell) -> list[Cell]:
         """Largest cells in it without a spare job. O(levels) where there is none."""
-        if not self.spare[cell.level][cell.index]:
+        if not self.spare[cell.level][cell.number]:
             return [] if self.lender(cell) else [cell]
         if cell in self.lent:
             return []
@@ -201,7 +201,7 @@ class Ground:
         del self.roots[cell]
         self._bound(zone, cell.level, -1)
         if cell.level < shape.top:
-            kept = self.used[cell.level][cell.index] - shape.size[cell.level]
+            kept = self.used[cell.level][cell.number] - shape.size[cell.level]
             self._count(self.used, shape.parent(cell), shape.top, kept)
         for c in open_cells:
             self._reopen(self.common, c, shape.top)

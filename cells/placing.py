@@ -123,10 +123,10 @@ def _from_safe(ground: Ground, safe: list[int], levels: range, near: Cell | None
         if near is not None and near.level > level:
             ratio = shape.size[near.level] // shape.size[level]
             indices = common.vacant.free[level].irange(
-                near.index * ratio, (near.index + 1) * ratio - 1
+                near.number * ratio, (near.number + 1) * ratio - 1
             )
         elif near is not None:
-            around = shape.around(near, level).index
+            around = shape.around(near, level).number
             indices = iter([around] if around in common.vacant.free[level] else [])
         else:
             indices = iter(common.vacant.free[level])
@@ -156,4 +156,4 @@ def _lent(ground: Ground, cell: Cell) -> int:
     around = ground.lender(cell)
     if around is not None:
         return ground.shape.size[around.level]
-    return ground.spare[cell.level][cell.index]
+    return ground.spare[cell.level][cell.number]

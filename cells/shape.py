@@ -14,7 +14,7 @@ class Cell(NamedTuple):
     """
 
     level: int
-    index: int
+    number: int
 
 
 class Shape:
@@ -47,23 +47,23 @@ class Shape:
 
     def parent(self, cell: Cell) -> Cell:
         """The cell around it; it must not be a top cell."""
-        return Cell(cell.level + 1, cell.index // self.fan[cell.level + 1])
+        return Cell(cell.level + 1, cell.number // self.fan[cell.level + 1])
 
     def children(self, cell: Cell) -> list[Cell]:
         """The cells in it, in order; it must not be a leaf."""
         fan = self.fan[cell.level]
-        first = cell.index * fan
+        first = cell.number * fan
         return [Cell(cell.level - 1, first + k) for k in range(fan)]
 
     def around(self, cell: Cell, level: int) -> Cell:
         """The cell of a level that it lies in, or itself."""
-        return Cell(level, cell.index * self.size[cell.level] // self.size[level])
+        return Cell(level, cell.number * self.size[cell.level] // self.size[level])
 
     def first(self, cell: Cell, level: int) -> Cell:
         """The first cell of a lower level in it, or itself."""
-        return Cell(level, cell.index * (self.size[cell.level] // self.size[level]))
+        return Cell(level, cell.number * (self.size[cell.level] // self.size[level]))
 
     def leaves(self, cell: Cell) -> range:
         """Numbers of its leaves."""
         size = self.size[cell.level]
-        return range(cell.index * size, (cell.index + 1) * size)
+        return range(cell.number * size, (cell.number + 1) * size)

@@ -176,7 +176,7 @@ def _cut(shape: Shape, pinned: Sequence[Cell]) -> list[set[int]]:
     cut: list[set[int]] = [set() for _ in shape.levels]
     for cell in pinned:
         for level in range(cell.level, shape.top + 1):
-            cut[level].add(shape.around(cell, level).index)
+            cut[level].add(shape.around(cell, level).number)
     return cut
 
 
