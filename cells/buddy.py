@@ -72,7 +72,10 @@ class Buddy:
             fan = shape.fan[level]
             level, first = level - 1, index * fan
             index = shape.around(cell, level).number
-            self.free[level].update(i for i in range(first, first + fan) if i != index)
+            free = self.free[level]
+            for buddy in range(first, first + fan):
+                if buddy != index:
+                    free.add(buddy)
 
     def put(self, cell: Cell, root: int) -> None:
         """Make a cell free; merge it with its buddies up to a level. O(levels · log n)."""
@@ -85,6 +88,7 @@ class Buddy:
             buddies = [i for i in range(first, first + fan) if i != index]
             if not all(i in free[level] for i in buddies):
                 break
-            free[level].difference_update(buddies)
+            for buddy in buddies:
+                free[level].remove(buddy)
             level, index = level + 1, index // fan
         free[level].add(index)

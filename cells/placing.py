@@ -106,7 +106,10 @@ def _clean(ground: Ground, quota: int, near: Cell | None) -> Cell | None:
         index = next((i for i in few if i in more), None)
         if index is not None:
             return shape.first(Cell(level, index), quota)
-    found = _from_safe(ground, safe, range(quota, len(shape.levels)), near)
+    # Cells with spare jobs in them are left to unused quota of their size (see `common_suffices`).
+    widest = max(level for level in shape.levels if ground.unbound[level])
+    found = _from_safe(ground, safe, range(max(quota, widest), len(shape.levels)), near)
+    found = found or _from_safe(ground, safe, range(quota, widest), near)
     return found and shape.first(found, quota)
 
 
