@@ -33,9 +33,7 @@ TYPES = (
 
 def spec(kind: str) -> Spec:
     """All of the cluster is owned, in equal parts, as nodes or as racks."""
-    tops = [
-        Top("rack", tuple(Node(f"n{rack}-{i}") for i in range(NODES))) for rack in range(RACKS)
-    ]
+    tops = [Top("rack", tuple(Node(f"n{rack}-{i}") for i in range(NODES))) for rack in range(RACKS)]
     cells = RACKS if kind == "rack" else RACKS * NODES
     quotas = [Quota(f"p{i}", "rack", kind, cells // POOLS) for i in range(POOLS)]
     return Spec(TYPES, tuple(tops), tuple(quotas))
@@ -63,7 +61,9 @@ def pairs_a_second(kind: str, spare: bool) -> float:
     """Free a job at random and allocate another of any width, again and again."""
     cells, jobs = filled(kind, spare)
     rng = Random(1)
-    picks = [(rng.randrange(len(jobs)), rng.choice(WIDTHS), rng.randrange(POOLS)) for _ in range(PAIRS)]
+    picks = [
+        (rng.randrange(len(jobs)), rng.choice(WIDTHS), rng.randrange(POOLS)) for _ in range(PAIRS)
+    ]
     began = time.process_time()
     for n, (place, width, pool) in enumerate(picks):
         name = f"new{n}"

@@ -289,7 +289,9 @@ class Cells:
         if any(self._taken(name).reserved and not self.ready(name) for name in self._claims):
             return None
         near = best_rack(ground, None, 1) if _nodes_asked(ground, request) > 1 else None
-        found = self._try(ground, request, near, partial(self._lend, ground, job, holds), spare=True)
+        found = self._try(
+            ground, request, near, partial(self._lend, ground, job, holds), spare=True
+        )
         if found is None:
             return None
         return self._keep(job, _Taken(chain, found, spare=True))
@@ -488,7 +490,13 @@ class Cells:
         return best_rack(ground, zone, nodes) if nodes > 1 else None
 
     def _try(
-        self, ground: Ground, request: Request, near: Cell | None, find: Find, *, spare: bool = False
+        self,
+        ground: Ground,
+        request: Request,
+        near: Cell | None,
+        find: Find,
+        *,
+        spare: bool = False,
     ) -> tuple[tuple[int, tuple[Cell, ...]], ...] | None:
         """All cells of a gang, or none of them."""
         placed: list[Cell] = []
