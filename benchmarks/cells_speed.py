@@ -13,7 +13,8 @@ from typing import Any
 
 from common import keep, spread
 
-from cells.cells import Cells, Placement, Request
+from cells.answers import Placement, Request
+from cells.cells import Cells
 from cells.spec import CellType, Node, Quota, Spec, Top
 
 RUNS = 3
@@ -39,7 +40,7 @@ def spec(kind: str) -> Spec:
     return Spec(TYPES, tuple(tops), tuple(quotas))
 
 
-def filled(kind: str, spare: bool) -> tuple[Cells, list[str]]:
+def filled(kind: str, *, spare: bool) -> tuple[Cells, list[str]]:
     """Jobs on 90 % of the GPUs; a fifth of them spare, if so asked."""
     rng, cells = Random(0), Cells(spec(kind))
     jobs: list[str] = []
@@ -57,9 +58,9 @@ def filled(kind: str, spare: bool) -> tuple[Cells, list[str]]:
     return cells, jobs
 
 
-def pairs_a_second(kind: str, spare: bool) -> float:
+def pairs_a_second(kind: str, *, spare: bool) -> float:
     """Free a job at random and allocate another of any width, again and again."""
-    cells, jobs = filled(kind, spare)
+    cells, jobs = filled(kind, spare=spare)
     rng = Random(1)
     picks = [
         (rng.randrange(len(jobs)), rng.choice(WIDTHS), rng.randrange(POOLS)) for _ in range(PAIRS)
@@ -92,7 +93,7 @@ def main() -> None:
     results: dict[str, Any] = {"gpus": RACKS * NODES * 8, "occupied": OCCUPIED}
     for kind in ("node", "rack"):
         for spare in (False, True):
-            rates = [pairs_a_second(kind, spare) for _ in range(RUNS)]
+            rates = [pairs_a_second(kind, spare=spare) for _ in range(RUNS)]
             jobs = "a fifth spare" if spare else "all dedicated"
             results[f"pairs_a_second, quota in {kind}s, {jobs}"] = spread(rates)
     keep("cells", {**results, "megabytes": megabytes()})

@@ -5,91 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
+from cells.answers import Blocked, Placement, Reason, Request, Short
 from cells.check import check_ground
+from cells.cluster import Cluster, some
 from cells.gangs import Find, all_of, best_rack, members
 from cells.ground import Ground
 from cells.holds import Holds
 from cells.lending import lend, lend_rest
 from cells.placing import claim, fits, place
-from cells.safety import spread
 from cells.shape import Cell
-from cells.spec import CellsError, Pinned, Spec, Top, check_fit, check_nodes, check_top, shapes
-from cells.spec import overlaps as overlapping
-from cells.zones import Root, Zone
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a job asks for.
-
-    Attributes:
-        pool: Whose quota it uses, or who asks for spare GPUs.
-        widths: GPUs of each member of the gang: one number for most jobs. A member no wider than a
-            node lies in one cell of the smallest type that holds it; a wider one gets whole nodes.
-        chain: Type of the chain's top cells; may be left empty where there is but one.
-        pin: Name of a pinned cell to lie in, for dedicated jobs.
-        gpus: GPUs that the gang declared in all, if it did.
-    """
-
-    pool: str
-    widths: tuple[int, ...]
-    chain: str = ""
-    pin: str = ""
-    gpus: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """GPU numbers on each node, in the order of the file."""
-
-    gpus: dict[str, tuple[int, ...]]
-
-
-class Reason(Enum):
-    """Why a request has to wait."""
-
-    QUOTA = "quota"
-    """The pool does not have such cells unused."""
-    SPARE = "spare"
-    """Spare jobs are in the way, and nothing else."""
-    SHORT = "short"
-    """Too few healthy cells are left for it, or splitting one is unsafe for other pools."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A request that has to wait; nothing was changed.
-
-    Attributes:
-        reason: Why.
-        spare_jobs: Those whose end it waits for, if spare jobs are the reason.
-    """
-
-    reason: Reason
-    spare_jobs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Short:
-    """Cells that healthy nodes no longer give.
-
-    Attributes:
-        chain: The chain.
-        type: Type of the cells.
-        count: How many are missing, of the unused quota of these pools together; or, where broken,
-            how many cells of the one pool have a part on a node that is out, or are no longer its.
-        pools: Which pools.
-        broken: They are bound to the pool, or pinned; jobs may still run in them.
-    """
-
-    chain: str
-    type: str
-    count: int
-    pools: tuple[str, ...]
-    broken: bool = False
+from cells.shortage import shortage, shrink
+from cells.spec import (
+    CellsError,
+    Spec,
+    Top,
+    check_fit,
+    check_top,
+    largest,
+)
+from cells.zones import Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +59,16 @@ class Cells:
     def __init__(self, spec: Spec, *, lend_rests: bool = False) -> None:
         """Build it. Raises CellsError."""
         self._lend_rests = lend_rests
-        self._shapes = shapes(spec)
-        check_nodes(spec, self._shapes)
-        self._ground = {name: Ground(shape, 0) for name, shape in self._shapes.items()}
-        self._nodes: dict[str, tuple[str, int]] = {}
-        self._names: dict[str, list[str]] = {name: [] for name in self._shapes}
-        self._gpus: dict[str, list[tuple[int, ...]]] = {name: [] for name in self._shapes}
+        self._cluster = Cluster(spec)
+        self._ground = {name: Ground(shape, 0) for name, shape in self._cluster.shapes.items()}
         self._why: dict[str, str] = {}
         self._jobs: dict[str, _Taken] = {}
         self._claims: dict[str, None] = {}
         self._pinned: dict[str, tuple[str, str, Cell]] = {}
         self._pools: dict[str, None] = {}
         for top in spec.tops:
-            self._add(top)
+            self._cluster.add(top)
+            self._ground[top.type].grow(1)
         self._pin_all(spec)
         self._set_first_quotas(spec)
         for top in spec.tops:
@@ -143,54 +76,22 @@ class Cells:
                 if node.bad:
                     self.take_out(node.name, "bad")
 
-    def _add(self, top: Top) -> None:
-        chain, shape = top.type, self._shapes[top.type]
-        self._ground[chain].grow(1)
-        for node in top.nodes:
-            self._nodes[node.name] = (chain, len(self._names[chain]))
-            self._names[chain].append(node.name)
-            self._gpus[chain].append(node.gpus or tuple(range(shape.size[shape.node])))
-
     # The start.
 
     def _pin_all(self, spec: Spec) -> None:
         for i, pinned in enumerate(spec.pinned):
             if pinned.name in self._pinned:
                 raise CellsError(f"pinned[{i}].name: {pinned.name!r} is named twice; name it once")
-            chain, cell = self._pinned_cell(f"pinned[{i}]", pinned)
+            chain, cell = self._cluster.pinned_cell(f"pinned[{i}]", pinned)
             self._pinned[pinned.name] = (pinned.pool, chain, cell)
             self._pools[pinned.pool] = None
             same = [c for _, other, c in self._pinned.values() if other == chain]
-            if any(True for _ in overlapping(self._shapes[chain], same)):
+            if len(largest(self._cluster.shapes[chain], same)) < len(same):
                 raise CellsError(f"pinned[{i}]: {pinned.name!r} overlaps another; pin other GPUs")
         for name, (pool, chain, cell) in self._pinned.items():
             ground = self._ground[chain]
             ground.pins[name] = Zone(ground.shape, pool, pin=cell)
             ground.bind(ground.pins[name], cell)
-
-    def _pinned_cell(self, key: str, pinned: Pinned) -> tuple[str, Cell]:
-        """The cell that is pinned; it must be just one of its type."""
-        for name in pinned.nodes:
-            if name not in self._nodes:
-                raise CellsError(f"{key}.nodes: no node {name!r}; name one of the file's")
-        chain, first = self._nodes[pinned.nodes[0]] if pinned.nodes else ("", 0)
-        if not chain or {self._nodes[name][0] for name in pinned.nodes} != {chain}:
-            raise CellsError(f"{key}.nodes: name the nodes of one chain")
-        shape = self._shapes[chain]
-        if pinned.type not in shape.names:
-            raise CellsError(f"{key}.type: no {pinned.type!r} in chain {chain}")
-        if pinned.gpus and (
-            len(pinned.nodes) != 1 or not set(pinned.gpus) <= {*self._gpus[chain][first]}
-        ):
-            raise CellsError(f"{key}.gpus: must be GPUs of the one node that is named")
-        size = shape.size[shape.node]
-        leaves = {self._nodes[name][1] * size + k for name in pinned.nodes for k in range(size)}
-        if pinned.gpus:
-            leaves = {first * size + self._gpus[chain][first].index(gpu) for gpu in pinned.gpus}
-        cell = shape.around(Cell(0, min(leaves)), shape.names.index(pinned.type))
-        if leaves != set(shape.leaves(cell)):
-            raise CellsError(f"{key}: these GPUs are not one {pinned.type}; name all of one cell")
-        return chain, cell
 
     def _set_first_quotas(self, spec: Spec) -> None:
         quotas: dict[str, dict[str, dict[str, int]]] = {}
@@ -276,7 +177,7 @@ class Cells:
 
     def holds(self, chain: str = "") -> Holds:
         """Numbers to hold back in one window, for `lend`: see `cells.holds`."""
-        return Holds(self._ground[self._chain(chain)])
+        return Holds(self._ground[self._cluster.chain(chain)])
 
     def lend(self, job: str, request: Request, holds: Holds | None = None) -> Placement | None:
         """Give a spare job cells, if all that is held back stays free of spare jobs, or None.
@@ -284,7 +185,7 @@ class Cells:
         None, too, while a reservation is not ready. Nothing is preempted for it. Raises CellsError.
         """
         self._known(job, request)
-        chain = self._chain(request.chain)
+        chain = self._cluster.chain(request.chain)
         ground = self._ground[chain]
         if any(self._taken(name).reserved and not self.ready(name) for name in self._claims):
             return None
@@ -308,48 +209,37 @@ class Cells:
     def placement(self, job: str) -> Placement:
         """Where a job is."""
         taken = self._taken(job)
-        shape, names, gpus = (
-            self._shapes[taken.chain],
-            self._names[taken.chain],
-            self._gpus[taken.chain],
-        )
-        size = shape.size[shape.node]
-        found: dict[str, tuple[int, ...]] = {}
-        for width, cells in taken.members:
-            leaves = [leaf for cell in cells for leaf in shape.leaves(cell)][:width]
-            for leaf in leaves:
-                node = leaf // size
-                found[names[node]] = (*found.get(names[node], ()), gpus[node][leaf % size])
-        return Placement(found)
+        return Placement(self._cluster.gpus(taken.chain, taken.members))
 
     # Nodes and quota.
 
     def take_out(self, node: str, why: str = "bad") -> None:
         """A node is bad, or drained: jobs on it stay, nothing more is placed on it."""
-        chain, number = self._node(node)
+        chain, number = self._cluster.node(node)
         if node not in self._why:
             self._ground[chain].take_out(number)
         self._why[node] = why
 
     def bring_back(self, node: str) -> None:
         """A node is well again."""
-        chain, number = self._node(node)
+        chain, number = self._cluster.node(node)
         if self._why.pop(node, None) is not None:
             self._ground[chain].bring_back(number)
 
     def remove(self, node: str) -> None:
         """A node is gone for good; its name may be used again. Jobs on it stay until they end."""
-        chain, number = self._node(node)
+        chain, number = self._cluster.node(node)
         if node not in self._why:
             self._ground[chain].take_out(number)
         self._why.pop(node, None)
-        del self._nodes[node]
+        self._cluster.remove(node)
 
     def add(self, top: Top) -> None:
         """A new top cell with its nodes, of a chain that there is. Raises CellsError."""
-        chain = self._chain(top.type)
-        check_top("cells", top, self._shapes[chain], set(self._nodes))
-        self._add(top)
+        chain = self._cluster.chain(top.type)
+        check_top("cells", top, self._cluster.shapes[chain], set(self._cluster.nodes))
+        self._cluster.add(top)
+        self._ground[chain].grow(1)
         for node in top.nodes:
             if node.bad:
                 self.take_out(node.name, "bad")
@@ -360,66 +250,35 @@ class Cells:
         Cells bound beyond a pool's new quota leave it, those with fewest jobs first: these jobs run
         on, nothing more is placed there for the pool.
         """
-        rows = self._rows(quotas)
+        rows = self._cluster.rows(quotas)
         for chain, ground in self._ground.items():
             mine = [row for (_, of), row in rows.items() if of == chain]
             total = [sum(column) for column in zip(*mine, strict=True)] or [0] * len(ground.unbound)
             pins = [cell for _, of, cell in self._pinned.values() if of == chain]
-            check_fit(chain, ground.shape, ground.tops, total, pins)
+            taken = largest(ground.shape, [*pins, *self._cluster.gone[chain]])
+            check_fit(chain, ground.shape, ground.tops, total, taken)
         self._pools = dict.fromkeys([*quotas, *(pool for pool, _, _ in self._pinned.values())])
         for chain, ground in self._ground.items():
             for pool in dict.fromkeys([*ground.zones, *self._pools]):
                 zone = ground.zones.setdefault(pool, Zone(ground.shape, pool))
                 ground.requota(zone, rows.get((pool, chain), [0] * len(ground.unbound)))
-                _shrink(ground, zone)
-
-    def _rows(
-        self, quotas: Mapping[str, Mapping[str, Mapping[str, int]]]
-    ) -> dict[tuple[str, str], list[int]]:
-        rows: dict[tuple[str, str], list[int]] = {}
-        for pool, chains in quotas.items():
-            for chain, types in chains.items():
-                if chain not in self._shapes:
-                    known = ", ".join(self._shapes)
-                    raise CellsError(f"quota.{pool}.{chain}: no such chain; there are {known}")
-                names = self._shapes[chain].names
-                row = rows.setdefault((pool, chain), [0] * len(names))
-                for kind, count in types.items():
-                    key = f"quota.{pool}.{chain}.{kind}"
-                    if kind not in names:
-                        raise CellsError(f"{key}: no such type; there are {', '.join(names)}")
-                    if count < 1:
-                        raise CellsError(f"{key}: {count} cells; write 1 or more, or leave it out")
-                    row[names.index(kind)] = count
-        return rows
+                shrink(ground, zone)
 
     def short(self) -> list[Short]:
         """Cells that cannot be honoured now, chain by chain, the largest first.
 
         O(bound cells + pools · levels).
         """
-        found: list[Short] = []
-        for chain, ground in self._ground.items():
-            _, missing = spread(ground)
-            for level in reversed(ground.shape.levels):
-                kind = ground.shape.names[level]
-                pools = tuple(p for p, zone in ground.zones.items() if zone.unbound(level))
-                if missing[level]:
-                    found.append(Short(chain, kind, missing[level], pools))
-                for pool, count in _broken(ground, level).items():
-                    found.append(Short(chain, kind, count, (pool,), broken=True))
-        return found
+        return [each for chain, ground in self._ground.items() for each in shortage(chain, ground)]
 
     # The whole.
 
     def copy(self) -> Cells:
         """One of its own, for what-if questions; its `Holds` are made anew. O(cells)."""
         other = copy(self)
-        for name in ("_nodes", "_why", "_jobs", "_claims", "_pinned", "_pools"):
+        for name in ("_cluster", "_why", "_jobs", "_claims", "_pinned", "_pools"):
             setattr(other, name, getattr(self, name).copy())
-        other._names = {chain: names[:] for chain, names in self._names.items()}
-        other._gpus = {chain: gpus[:] for chain, gpus in self._gpus.items()}
-        other._ground = {chain: ground.copy() for chain, ground in self._ground.items()}
+        other._ground = {chain: ground.copy() for chain, ground in self._ground.items()}  # noqa: SLF001
         return other
 
     def check(self) -> None:
@@ -446,14 +305,14 @@ class Cells:
             if owner != request.pool:
                 raise CellsError(f"pinned cell {request.pin!r} is {owner}'s, not {request.pool}'s")
             return chain, self._ground[chain].pins[request.pin]
-        chain = self._chain(request.chain)
+        chain = self._cluster.chain(request.chain)
         return chain, self._ground[chain].zones[request.pool]
 
     def _known(self, job: str, request: Request) -> None:
         if job in self._jobs:
             raise CellsError(f"{job!r} has cells already; free them first")
         if request.pool not in self._pools:
-            raise CellsError(f"no pool {request.pool!r}; there are {_some(self._pools)}")
+            raise CellsError(f"no pool {request.pool!r}; there are {some(self._pools)}")
         if not request.widths or min(request.widths) < 1:
             raise CellsError(f"{job!r} asks for widths {list(request.widths)}; ask for 1 or more")
         if request.gpus is not None and sum(request.widths) > request.gpus:
@@ -461,18 +320,6 @@ class Cells:
                 f"{job!r} asks for {sum(request.widths)} GPUs, its gang declared {request.gpus}; "
                 "declare them all"
             )
-
-    def _chain(self, chain: str) -> str:
-        if not chain and len(self._shapes) == 1:
-            return next(iter(self._shapes))
-        if chain not in self._shapes:
-            raise CellsError(f"no chain {chain!r}; name one of {_some(self._shapes)}")
-        return chain
-
-    def _node(self, node: str) -> tuple[str, int]:
-        if node not in self._nodes:
-            raise CellsError(f"no node {node!r}; name one of the cluster's")
-        return self._nodes[node]
 
     def _taken(self, job: str) -> _Taken:
         if job not in self._jobs:
@@ -566,40 +413,3 @@ def _add_rests(ground: Ground, taken: _Taken) -> None:
             ground.rests[Cell(0, leaf)] = next(
                 cell for cell in cells if leaf in ground.shape.leaves(cell)
             )
-
-
-def _shrink(ground: Ground, zone: Zone) -> None:
-    """Let bound cells beyond the quota leave, those with fewest jobs first."""
-    for level in ground.shape.levels:
-        if zone.bound[level] > zone.quota[level]:
-            roots = [
-                c for c, root in ground.roots.items() if root.zone is zone and c.level == level
-            ]
-            roots.sort(key=lambda cell: (ground.roots[cell].jobs, cell))
-            for cell in roots[: zone.bound[level] - zone.quota[level]]:
-                ground.leave(cell)
-
-
-def _broken(ground: Ground, level: int) -> dict[str, int]:
-    """Bound cells of a level, by pool, with a part on a node that is out."""
-    counts: dict[str, int] = {}
-    for cell, root in sorted(ground.roots.items(), key=_place_of):
-        if cell.level == level and root.zone is not ground.leaving and _has_out(ground, cell):
-            counts[root.zone.name] = counts.get(root.zone.name, 0) + 1
-    return counts
-
-
-def _place_of(pair: tuple[Cell, Root]) -> Cell:
-    return pair[0]
-
-
-def _has_out(ground: Ground, cell: Cell) -> bool:
-    shape = ground.shape
-    if cell.level <= shape.node:
-        return ground.node(cell) in ground.out
-    return any(shape.around(Cell(shape.node, node), cell.level) == cell for node in ground.out)
-
-
-def _some(names: Mapping[str, object]) -> str:
-    shown = list(names)[:8]
-    return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

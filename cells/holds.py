@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cells.ground import Ground
+from cells.spec import CellsError
 from cells.zones import Zone
 
 
@@ -28,7 +29,7 @@ class _Held:
     """What one pool holds back: cells of its bound ones, and quota cells to be bound."""
 
     gpus: int
-    stamp: tuple[int, int, int] = (-1, -1, -1)
+    stamp: tuple[int, ...] = ()
     quota: list[int] = field(default_factory=list)
     parts: list[int] = field(default_factory=list)
     kept: bool = True
@@ -49,8 +50,13 @@ class Holds:
         self._broken = 0
 
     def set(self, pool: str, gpus: int) -> None:
-        """Hold back so many GPUs (widths rounded up to cells) of a pool. O(levels²)."""
+        """Hold back so many GPUs (widths rounded up to cells) of a pool. O(levels²).
+
+        Raises CellsError for an unknown pool.
+        """
         assert gpus >= 0, f"{pool} cannot hold back {gpus} GPUs"
+        if pool not in self._ground.zones:
+            raise CellsError(f"no pool {pool!r}; name one of the cells file's")
         held = self._pools.setdefault(pool, _Held(0))
         held.gpus = gpus
         self._renew(pool, held)

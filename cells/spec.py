@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cells.shape import Cell, Shape
@@ -96,7 +96,7 @@ def shapes(spec: Spec) -> dict[str, Shape]:
     return {name: _shape(types, name) for name in tops}
 
 
-def _known(names: Sequence[str] | dict[str, CellType]) -> str:
+def _known(names: dict[str, CellType]) -> str:
     return f"there are {', '.join(list(names)[:8])}" if names else "there are none"
 
 
@@ -180,10 +180,11 @@ def _cut(shape: Shape, pinned: Sequence[Cell]) -> list[set[int]]:
     return cut
 
 
-def overlaps(shape: Shape, cells: Sequence[Cell]) -> Iterator[int]:
-    """Places of cells that lie in or around an earlier one."""
-    for i, cell in enumerate(cells):
-        for other in cells[:i]:
-            low, high = sorted((cell, other))
-            if shape.around(low, high.level) == high:
-                yield i
+def largest(shape: Shape, cells: Sequence[Cell]) -> list[Cell]:
+    """Those that lie in no other of them, each once. O(cells · levels)."""
+    known = set(cells)
+    return [
+        cell
+        for cell in dict.fromkeys(cells)
+        if not any(shape.around(cell, k) in known for k in range(cell.level + 1, shape.top + 1))
+    ]

@@ -47,9 +47,9 @@ class Zone:
         """Levels, from this one up, of unbound quota cells; the smallest first. O(levels)."""
         return [above for above in range(level, len(self.quota)) if self.unbound(above)]
 
-    def stamp(self) -> tuple[int, int, int]:
+    def stamp(self) -> tuple[int, ...]:
         """Differs whenever what the zone has free may differ. O(levels)."""
-        return self.open.changes, self.vacant.changes, sum(self.quota) - sum(self.bound)
+        return self.open.changes, self.vacant.changes, *self.quota
 
     def clean(self) -> list[int]:
         """Open cells of each level with no spare job in them. O(cells of the smaller set)."""

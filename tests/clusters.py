@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cells.cells import Cells, Request
+from cells.answers import Request
+from cells.cells import Cells
 from cells.spec import CellType, Node, Pinned, Quota, Spec, Top
 
 TYPES = (

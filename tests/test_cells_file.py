@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.cells import Placement, Request
+from cells.answers import Placement, Request
 from replay.cells_file import read_cells
 from replay.errors import UserError
 

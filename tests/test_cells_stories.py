@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from clusters import TYPES, cluster, pinned_node, spec, wants
 
-from cells.cells import Blocked, Cells, Placement, Reason, Short
+from cells.answers import Blocked, Placement, Reason, Short
+from cells.cells import Cells
 from cells.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top
 
 
