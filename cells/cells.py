@@ -328,7 +328,7 @@ class Cells:
 
     def _keep(self, job: str, taken: _Taken) -> Placement:
         self._jobs[job] = taken
-        if self._lend_rests and not taken.spare:
+        if self._lend_rests and not taken.spare and not taken.reserved:
             _add_rests(self._ground[taken.chain], taken)
         return self.placement(job)
 
@@ -368,7 +368,7 @@ class Cells:
     def _claim_cell(
         self, ground: Ground, zone: Zone, job: str, level: int, near: Cell | None
     ) -> Cell | None:
-        return claim(ground, zone, level, job)
+        return place(ground, zone, level, job, near) or claim(ground, zone, level, job)
 
     def _lend(
         self, ground: Ground, job: str, holds: Holds | None, level: int, near: Cell | None
@@ -407,9 +407,8 @@ def _nodes_asked(ground: Ground, request: Request) -> int:
 
 
 def _add_rests(ground: Ground, taken: _Taken) -> None:
+    """Note what rounding up leaves over; not in pinned cells, which are their owner's alone."""
     for width, cells in taken.members:
-        leaves = [leaf for cell in cells for leaf in ground.shape.leaves(cell)]
-        for leaf in leaves[width:]:
-            ground.rests[Cell(0, leaf)] = next(
-                cell for cell in cells if leaf in ground.shape.leaves(cell)
-            )
+        if ground.owner(cells[0])[0].pin is None:
+            leaves = [(leaf, cell) for cell in cells for leaf in ground.shape.leaves(cell)]
+            ground.rests.update((Cell(0, leaf), cell) for leaf, cell in leaves[width:])

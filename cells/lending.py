@@ -59,8 +59,15 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[Cell]:
 
 
 def lend_rest(ground: Ground, job: str) -> Cell | None:
-    """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None."""
-    cell = next((leaf for leaf in ground.rests if leaf not in ground.lent), None)
+    """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None.
+
+    O(rests · levels).
+    """
+    cell = next((leaf for leaf in ground.rests if _lendable(ground, leaf)), None)
     if cell is not None:
         ground.lend(cell, job)
     return cell
+
+
+def _lendable(ground: Ground, rest: Cell) -> bool:
+    return ground.lender(rest) is None and ground.node(rest) not in ground.out

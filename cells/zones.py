@@ -49,7 +49,7 @@ class Zone:
 
     def stamp(self) -> tuple[int, ...]:
         """Differs whenever what the zone has free may differ. O(levels)."""
-        return self.open.changes, self.vacant.changes, *self.quota
+        return self.open.changes, self.vacant.changes, *self.quota, *self.bound
 
     def clean(self) -> list[int]:
         """Open cells of each level with no spare job in them. O(cells of the smaller set)."""

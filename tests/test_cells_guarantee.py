@@ -49,9 +49,10 @@ class History:
 
     def dedicated(self):
         widths = self.rng.choice([(1,), (1,), (2,), (3,), (4,), (8,), (16,), (7, 5)])
-        self.start(
-            self.rng.choice([self.cells.allocate, self.cells.allocate, self.cells.claim]), *widths
-        )
+        how = self.rng.choice([self.cells.allocate, self.cells.allocate, self.cells.claim])
+        outcome = self.start(how, *widths)
+        if isinstance(outcome, Blocked):
+            assert (outcome.reason is Reason.SPARE) == bool(outcome.spare_jobs)
 
     def spare(self):
         self.start(

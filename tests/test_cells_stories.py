@@ -207,6 +207,34 @@ def test_rests_are_lent_only_where_that_is_configured():
         cells.check()
 
 
+def test_rests_are_not_lent_in_pinned_cells_on_lost_nodes_or_twice():
+    pinned = [pinned_node("vip", "a", "n1")]
+    cells = cluster(racks=1, quotas={"a": {"node": 1}}, pinned=pinned, lend_rests=True)
+    cells.allocate("pinned", wants("a", 7, pin="vip"))
+    assert gpus(cells.lend("wide", wants("a", 8))) == {"n0": tuple(range(8))}
+    cells.claim("claimed", wants("a", 7))
+    assert cells.lend("twice", wants("a", 1)) is None
+    cells.free("wide")
+    cells.take_out("n0")
+    assert cells.lend("lost", wants("a", 1)) is None
+    cells.bring_back("n0")
+    assert gpus(cells.lend("rest", wants("a", 1))) == {"n0": (7,)}
+    cells.check()
+
+
+def test_quota_must_fit_what_was_not_removed():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.remove("n0")
+    with pytest.raises(CellsError, match="2 node asked of chain rack, 1 can be there"):
+        cells.set_quotas({"a": {"rack": {"node": 2}}})
+    assert gpus(cells.allocate("a", wants("a", 8))) == {"n1": tuple(range(8))}
+
+
+def test_an_unknown_pool_holds_nothing_back():
+    with pytest.raises(CellsError, match="no pool 'x'"):
+        cluster(quotas={"a": {"node": 1}}).holds().set("x", 1)
+
+
 def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
     types = (
         CellType("slice"),
