@@ -197,6 +197,17 @@ def test_what_a_pool_holds_back_is_not_lent():
     assert not holds.kept()
 
 
+def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.allocate("first", wants("a", 8))
+    cells.take_out("n0")
+    holds = cells.holds()
+    holds.set("a", 1)
+    assert holds.kept()  # all that a has is in use
+    cells.free("first")
+    assert cells.lend("spare", wants("a", 1), holds) is None  # n1 is what a has left
+
+
 def test_rests_are_lent_only_where_that_is_configured():
     for lend_rests in (False, True):
         cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}}, lend_rests=lend_rests)
