@@ -33,6 +33,7 @@ bench: setup
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/cells_speed.py
 
 setup: .venv/ready
 

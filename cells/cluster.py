@@ -1,0 +1,134 @@
+"""Names of a cluster's chains, nodes and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cells.shape import Cell
+from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes
+
+NAMED = 8
+"""Names in one message: more make no line."""
+
+
+class Cluster:
+    """What the cells are called.
+
+    Attributes:
+        shapes: The chains, by the type of their top cells.
+        nodes: Chain and number of each node.
+        gone: Cells of nodes that were removed, by chain.
+
+    Args:
+        spec: Types and chains; its top cells are added one by one.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        """Take in the chains. Raises CellsError."""
+        self.shapes = shapes(spec)
+        check_nodes(spec, self.shapes)
+        self.nodes: dict[str, tuple[str, int]] = {}
+        self.gone: dict[str, list[Cell]] = {name: [] for name in self.shapes}
+        self._names: dict[str, list[str]] = {name: [] for name in self.shapes}
+        self._gpus: dict[str, list[tuple[int, ...]]] = {name: [] for name in self.shapes}
+
+    def copy(self) -> Cluster:
+        """One of its own. O(nodes)."""
+        other = Cluster(Spec((), (), ()))
+        other.shapes, other.nodes = self.shapes, self.nodes.copy()
+        for name in ("gone", "_names", "_gpus"):
+            setattr(
+                other, name, {chain: kept.copy() for chain, kept in getattr(self, name).items()}
+            )
+        return other
+
+    def add(self, top: Top) -> None:
+        """Name the nodes of a new top cell."""
+        chain, shape = top.type, self.shapes[top.type]
+        for node in top.nodes:
+            self.nodes[node.name] = (chain, len(self._names[chain]))
+            self._names[chain].append(node.name)
+            self._gpus[chain].append(node.gpus or tuple(range(shape.size[shape.node])))
+
+    def remove(self, node: str) -> None:
+        """Forget a node's name; jobs on it are still shown under it."""
+        chain, number = self.nodes.pop(node)
+        self.gone[chain].append(Cell(self.shapes[chain].node, number))
+
+    def gpus(
+        self, chain: str, members: Iterable[tuple[int, Sequence[Cell]]]
+    ) -> dict[str, tuple[int, ...]]:
+        """GPU numbers by node of gang members, each with its width and cells."""
+        shape, names, numbers = self.shapes[chain], self._names[chain], self._gpus[chain]
+        size = shape.size[shape.node]
+        found: dict[str, tuple[int, ...]] = {}
+        for width, cells in members:
+            for leaf in [leaf for cell in cells for leaf in shape.leaves(cell)][:width]:
+                node = leaf // size
+                found[names[node]] = (*found.get(names[node], ()), numbers[node][leaf % size])
+        return found
+
+    def chain(self, chain: str) -> str:
+        """The chain of a name, or the only one. Raises CellsError."""
+        if not chain and len(self.shapes) == 1:
+            return next(iter(self.shapes))
+        if chain not in self.shapes:
+            raise CellsError(f"no chain {chain!r}; name one of {some(self.shapes)}")
+        return chain
+
+    def node(self, node: str) -> tuple[str, int]:
+        """A node's chain and number. Raises CellsError."""
+        if node not in self.nodes:
+            raise CellsError(f"no node {node!r}; name one of the cluster's")
+        return self.nodes[node]
+
+    def pinned_cell(self, key: str, pinned: Pinned) -> tuple[str, Cell]:
+        """The cell that is pinned; it must be just one of its type."""
+        for name in pinned.nodes:
+            if name not in self.nodes:
+                raise CellsError(f"{key}.nodes: no node {name!r}; name one of the file's")
+        chain, first = self.nodes[pinned.nodes[0]] if pinned.nodes else ("", 0)
+        if not chain or {self.nodes[name][0] for name in pinned.nodes} != {chain}:
+            raise CellsError(f"{key}.nodes: name the nodes of one chain")
+        shape = self.shapes[chain]
+        if pinned.type not in shape.names:
+            raise CellsError(f"{key}.type: no {pinned.type!r} in chain {chain}")
+        if pinned.gpus and (
+            len(pinned.nodes) != 1 or not set(pinned.gpus) <= {*self._gpus[chain][first]}
+        ):
+            raise CellsError(f"{key}.gpus: must be GPUs of the one node that is named")
+        size = shape.size[shape.node]
+        leaves = {self.nodes[name][1] * size + k for name in pinned.nodes for k in range(size)}
+        if pinned.gpus:
+            leaves = {first * size + self._gpus[chain][first].index(gpu) for gpu in pinned.gpus}
+        cell = shape.around(Cell(0, min(leaves)), shape.names.index(pinned.type))
+        if leaves != set(shape.leaves(cell)):
+            raise CellsError(f"{key}: these GPUs are not one {pinned.type}; name all of one cell")
+        return chain, cell
+
+    def rows(
+        self, quotas: Mapping[str, Mapping[str, Mapping[str, int]]]
+    ) -> dict[tuple[str, str], list[int]]:
+        """Quota cells of each level, by pool and chain. Raises CellsError with the key."""
+        rows: dict[tuple[str, str], list[int]] = {}
+        for pool, chains in quotas.items():
+            for chain, types in chains.items():
+                if chain not in self.shapes:
+                    known = some(self.shapes)
+                    raise CellsError(f"quota.{pool}.{chain}: no such chain; there are {known}")
+                names = self.shapes[chain].names
+                row = rows.setdefault((pool, chain), [0] * len(names))
+                for kind, count in types.items():
+                    key = f"quota.{pool}.{chain}.{kind}"
+                    if kind not in names:
+                        raise CellsError(f"{key}: no such type; there are {', '.join(names)}")
+                    if count < 1:
+                        raise CellsError(f"{key}: {count} cells; write 1 or more, or leave it out")
+                    row[names.index(kind)] = count
+        return rows
+
+
+def some(names: Mapping[str, object]) -> str:
+    """The first few of them, and how many more there are."""
+    shown = list(names)[:NAMED]
+    return ", ".join(shown) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,0 +1,69 @@
+"""The geometry of one chain: cells as pairs of a level and a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Cell(NamedTuple):
+    """A cell of a chain: its level (0 is the leaf) and its number among the cells of that level.
+
+    The children of cell `(l, i)` are `(l - 1, i * f)` to `(l - 1, i * f + f - 1)`, with f the
+    fan-out of level l: no links are stored.
+    """
+
+    level: int
+    number: int
+
+
+class Shape:
+    """Names, fan-outs and sizes of the levels of a chain, the leaf first.
+
+    Args:
+        names: Type of each level.
+        counts: Children of a cell of each level; 1 for the leaf.
+        node: Level whose cells are nodes.
+    """
+
+    def __init__(self, names: Sequence[str], counts: Sequence[int], node: int) -> None:
+        """Work out the sizes, in leaves (GPUs, or slices of one)."""
+        self.names = tuple(names)
+        self.fan = tuple(counts)
+        self.node = node
+        self.levels = range(len(names))
+        self.top = len(names) - 1
+        sizes = [1]
+        for count in self.fan[1:]:
+            sizes.append(sizes[-1] * count)
+        self.size = tuple(sizes)
+
+    def level_of(self, width: int) -> int:
+        """Level of the smallest cell that holds so many GPUs. O(levels).
+
+        The top level if none does.
+        """
+        return next((level for level in self.levels if self.size[level] >= width), self.top)
+
+    def parent(self, cell: Cell) -> Cell:
+        """The cell around it; it must not be a top cell."""
+        return Cell(cell.level + 1, cell.number // self.fan[cell.level + 1])
+
+    def children(self, cell: Cell) -> list[Cell]:
+        """The cells in it, in order; it must not be a leaf."""
+        fan = self.fan[cell.level]
+        first = cell.number * fan
+        return [Cell(cell.level - 1, first + k) for k in range(fan)]
+
+    def around(self, cell: Cell, level: int) -> Cell:
+        """The cell of a level that it lies in, or itself."""
+        return Cell(level, cell.number * self.size[cell.level] // self.size[level])
+
+    def first(self, cell: Cell, level: int) -> Cell:
+        """The first cell of a lower level in it, or itself."""
+        return Cell(level, cell.number * (self.size[cell.level] // self.size[level]))
+
+    def leaves(self, cell: Cell) -> range:
+        """Numbers of its leaves."""
+        size = self.size[cell.level]
+        return range(cell.number * size, (cell.number + 1) * size)

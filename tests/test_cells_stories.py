@@ -1,0 +1,311 @@
+"""What anyone who knows HiveD expects of cells, one story each."""
+
+from __future__ import annotations
+
+import pytest
+from clusters import TYPES, cluster, pinned_node, spec, wants
+
+from cells.answers import Blocked, Placement, Reason, Short
+from cells.cells import Cells
+from cells.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top
+
+
+def gpus(outcome):
+    assert isinstance(outcome, Placement), outcome
+    return outcome.gpus
+
+
+def test_the_second_job_of_one_gpu_lands_in_the_buddy_of_the_first():
+    cells = cluster(quotas={"a": {"node": 2}})
+    assert gpus(cells.allocate("first", wants("a", 1))) == {"n0": (0,)}
+    assert gpus(cells.allocate("second", wants("a", 1))) == {"n0": (1,)}
+
+
+def test_a_wider_job_takes_the_free_half_of_the_node():
+    cells = cluster(quotas={"a": {"node": 2}})
+    cells.allocate("narrow", wants("a", 1))
+    assert gpus(cells.allocate("half", wants("a", 4))) == {"n0": (4, 5, 6, 7)}
+
+
+def test_a_spare_job_goes_to_another_node():
+    cells = cluster(quotas={"a": {"node": 2}, "b": {"node": 1}})
+    cells.allocate("dedicated", wants("a", 1))
+    assert gpus(cells.lend("spare", wants("b", 1))) == {"n1": (0,)}
+    assert gpus(cells.lend("next", wants("b", 1))) == {"n1": (1,)}
+
+
+def test_no_spare_job_where_every_node_has_a_dedicated_one():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    cells.allocate("a", wants("a", 1))
+    cells.allocate("b", wants("b", 1))
+    assert cells.lend("spare", wants("a", 1)) is None
+
+
+def test_dedicated_jobs_keep_far_from_spare_ones():
+    cells = cluster(racks=2, nodes=2, quotas={"a": {"node": 2}})
+    cells.lend("spare", wants("a", 1))
+    assert gpus(cells.allocate("dedicated", wants("a", 1))) in ({"n1": (0,)}, {"n2": (0,)})
+
+
+def test_three_nodes_wait_where_the_pool_owns_two_and_two_sockets():
+    """The GPUs would add up, the cells do not."""
+    cells = cluster(racks=2, nodes=2, quotas={"a": {"node": 2, "quad": 2}})
+    assert cells.allocate("three", wants("a", 24)) == Blocked(Reason.QUOTA)
+    assert len(gpus(cells.allocate("two", wants("a", 16)))) == 2
+
+
+def test_a_gang_of_seven_and_five():
+    cells = cluster(quotas={"a": {"node": 2}})
+    placed = gpus(cells.allocate("gang", wants("a", 7, 5)))
+    assert placed == {"n0": tuple(range(7)), "n1": tuple(range(5))}
+    cells.free("gang")
+    assert gpus(cells.allocate("turned", wants("a", 5, 7))) == {
+        "n1": tuple(range(5)),
+        "n0": tuple(range(7)),
+    }
+
+
+def test_a_gang_gets_all_or_nothing():
+    cells = cluster(quotas={"a": {"node": 2}})
+    cells.allocate("one", wants("a", 1))
+    assert cells.allocate("gang", wants("a", 8, 8)) == Blocked(Reason.QUOTA)
+    cells.check()
+    assert gpus(cells.allocate("half", wants("a", 8, 4)))
+
+
+def test_two_nodes_lie_in_one_rack_if_possible():
+    cells = cluster(racks=2, nodes=4, quotas={"a": {"node": 4}, "b": {"node": 4}})
+    for name in ("b1", "b2", "b3"):
+        cells.allocate(name, wants("b", 8))
+    assert set(gpus(cells.allocate("gang", wants("a", 16)))) == {"n4", "n5"}
+    assert set(gpus(cells.allocate("rest", wants("a", 16)))) == {"n6", "n7"}
+
+
+def test_a_pinned_cell_is_used_only_by_its_owner():
+    pinned = [pinned_node("vip", "a", "n1")]
+    cells = cluster(racks=1, nodes=2, quotas={"b": {"node": 1}}, pinned=pinned)
+    assert gpus(cells.allocate("mine", wants("a", 4, pin="vip"))) == {"n1": (0, 1, 2, 3)}
+    cells.free("mine")
+    assert gpus(cells.allocate("theirs", wants("b", 8))) == {"n0": tuple(range(8))}
+    assert cells.lend("spare", wants("b", 1)) is None
+    assert cells.allocate("unpinned", wants("a", 1)) == Blocked(Reason.QUOTA)
+    with pytest.raises(CellsError, match="pinned cell 'vip' is a's, not b's"):
+        cells.allocate("thief", wants("b", 1, pin="vip"))
+
+
+def test_pinned_gpus_cut_up_their_node():
+    half = Pinned("half", "a", "quad", ("n0",), (4, 5, 6, 7))
+    cells = cluster(racks=1, nodes=2, quotas={"b": {"node": 1, "quad": 1}}, pinned=[half])
+    assert gpus(cells.allocate("b", wants("b", 8))) == {"n1": tuple(range(8))}
+    assert gpus(cells.allocate("a", wants("a", 2, pin="half"))) == {"n0": (4, 5)}
+    with pytest.raises(CellsError, match="2 node asked of chain rack, 1 can be there"):
+        cluster(racks=1, nodes=2, quotas={"b": {"node": 2}}, pinned=[half])
+
+
+def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
+    quotas = {"a": {"node": 1}, "b": {"rack": 1}}
+    cells = cluster(racks=3, nodes=2, quotas=quotas, bad=("n1", "n3"))
+    assert gpus(cells.allocate("first", wants("a", 8))) == {"n0": tuple(range(8))}
+    cells.free("first")
+    cells.take_out("n0")
+    assert gpus(cells.allocate("second", wants("a", 8))) == {"n2": tuple(range(8))}
+    cells.free("second")
+    cells.take_out("n2")
+    assert cells.allocate("unsafe", wants("a", 8)) == Blocked(Reason.SHORT)  # the rack is b's
+    assert gpus(cells.allocate("b", wants("b", 16)))
+    assert [short.pools for short in cells.short()] == [("a",)]
+
+
+def test_who_is_short_is_said_and_right_again_when_the_node_is_back():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    cells.take_out("n0")
+    assert cells.short() == [Short("rack", "node", 1, ("a", "b"))]
+    cells.allocate("a", wants("a", 1))
+    assert cells.short() == [Short("rack", "node", 1, ("b",))]
+    assert cells.allocate("b", wants("b", 1)) == Blocked(Reason.SHORT)
+    cells.bring_back("n0")
+    assert cells.short() == []
+    assert gpus(cells.allocate("b", wants("b", 1))) == {"n0": (0,)}
+
+
+def test_a_job_on_a_bad_node_runs_on_and_its_cell_is_reported():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.allocate("first", wants("a", 4))
+    cells.take_out("n0", "drained")
+    assert cells.short() == [Short("rack", "node", 1, ("a",), broken=True)]
+    assert cells.placement("first").gpus == {"n0": (0, 1, 2, 3)}
+    assert cells.allocate("second", wants("a", 4)) == Blocked(Reason.QUOTA)  # its cell is bound
+    cells.free("first")
+    assert cells.short() == []
+    assert gpus(cells.allocate("second", wants("a", 4))) == {"n1": (0, 1, 2, 3)}
+
+
+def test_reconfiguration_under_running_jobs():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    cells.allocate("a", wants("a", 1))
+    cells.lend("spare", wants("a", 8))
+    cells.set_quotas({"b": {"rack": {"node": 2}}})
+    assert cells.short() == [Short("rack", "node", 1, ("b",))]
+    with pytest.raises(CellsError, match="no pool 'a'; there are b"):
+        cells.allocate("a2", wants("a", 1))
+    cells.remove("n1")
+    cells.add(Top("rack", (Node("n1"), Node("n9"))))
+    cells.check()
+    assert cells.short() == []
+    assert set(gpus(cells.allocate("b", wants("b", 16)))) == {"n1", "n9"}
+    cells.free("a")
+    cells.free("spare")
+    cells.check()
+
+
+def test_blockers_are_named_and_a_claimed_cell_takes_no_more_spare_jobs():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    cells.lend("s1", wants("b", 8))
+    cells.lend("s2", wants("b", 4))
+    cells.lend("s3", wants("b", 1))
+    assert cells.blockers(wants("a", 8)) == Blocked(Reason.SPARE, ("s2", "s3"))
+    cells.claim("a", wants("a", 8))
+    assert cells.waits_for("a") == ("s2", "s3")
+    cells.free("s2")
+    assert cells.lend("s4", wants("b", 1)) is None
+    assert not cells.ready("a")
+    cells.free("s3")
+    assert cells.ready("a")
+
+
+def test_a_reservation_that_is_not_free_of_spare_jobs_stops_all_lending():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 2}})
+    cells.lend("s1", wants("a", 1))
+    cells.reserve("first", wants("a", 8))
+    cells.reserve("second", wants("a", 8))
+    assert (cells.ready("first"), cells.ready("second")) == (True, False)
+    cells.free("first")
+    assert cells.lend("s2", wants("a", 1)) is None
+    cells.free("second")
+    assert cells.lend("s2", wants("a", 1)) is not None
+
+
+def test_what_a_pool_holds_back_is_not_lent():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    holds = cells.holds()
+    holds.set("a", 1)
+    assert gpus(cells.lend("s1", wants("b", 8), holds)) == {"n0": tuple(range(8))}
+    assert cells.lend("s2", wants("b", 1), holds) is None
+    holds.set("a", 0)
+    assert gpus(cells.lend("s2", wants("b", 1), holds)) == {"n1": (0,)}
+    holds.set("a", 1)
+    assert not holds.kept()
+
+
+def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.allocate("first", wants("a", 8))
+    cells.take_out("n0")
+    holds = cells.holds()
+    holds.set("a", 1)
+    assert holds.kept()  # all that a has is in use
+    cells.free("first")
+    assert cells.lend("spare", wants("a", 1), holds) is None  # n1 is what a has left
+
+
+def test_rests_are_lent_only_where_that_is_configured():
+    for lend_rests in (False, True):
+        cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}}, lend_rests=lend_rests)
+        cells.allocate("seven", wants("a", 7))
+        spare = cells.lend("spare", wants("a", 1))
+        assert (spare and spare.gpus) == ({"n0": (7,)} if lend_rests else None)
+        cells.free("seven")
+        cells.check()
+
+
+def test_rests_are_not_lent_in_pinned_cells_on_lost_nodes_or_twice():
+    pinned = [pinned_node("vip", "a", "n1")]
+    cells = cluster(racks=1, quotas={"a": {"node": 1}}, pinned=pinned, lend_rests=True)
+    cells.allocate("pinned", wants("a", 7, pin="vip"))
+    assert gpus(cells.lend("wide", wants("a", 8))) == {"n0": tuple(range(8))}
+    cells.claim("claimed", wants("a", 7))
+    assert cells.lend("twice", wants("a", 1)) is None
+    cells.free("wide")
+    cells.take_out("n0")
+    assert cells.lend("lost", wants("a", 1)) is None
+    cells.bring_back("n0")
+    assert gpus(cells.lend("rest", wants("a", 1))) == {"n0": (7,)}
+    cells.check()
+
+
+def test_quota_must_fit_what_was_not_removed():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.remove("n0")
+    with pytest.raises(CellsError, match="2 node asked of chain rack, 1 can be there"):
+        cells.set_quotas({"a": {"rack": {"node": 2}}})
+    assert gpus(cells.allocate("a", wants("a", 8))) == {"n1": tuple(range(8))}
+
+
+def test_an_unknown_pool_holds_nothing_back():
+    with pytest.raises(CellsError, match="no pool 'x'"):
+        cluster(quotas={"a": {"node": 1}}).holds().set("x", 1)
+
+
+def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
+    types = (
+        CellType("slice"),
+        CellType("a100", "slice", 7),
+        CellType("dgx", "a100", 2, node=True),
+        *TYPES,
+    )
+    quotas = (Quota("a", "dgx", "a100", 1), Quota("a", "node", "node", 1))
+    tops = (Top("dgx", (Node("d0"),)), Top("node", (Node("v0", tuple(range(8, 16))),)))
+    cells = Cells(Spec(types, tops, quotas))
+    assert gpus(cells.allocate("small", wants("a", 2, chain="dgx"))) == {"d0": (0, 1)}
+    assert gpus(cells.allocate("big", wants("a", 4, chain="node"))) == {"v0": (8, 9, 10, 11)}
+    with pytest.raises(CellsError, match="no chain ''; name one of dgx, node"):
+        cells.allocate("which", wants("a", 2))
+
+
+def test_a_copy_goes_its_own_way():
+    cells = cluster(quotas={"a": {"node": 2}})
+    cells.allocate("one", wants("a", 1))
+    other = cells.copy()
+    other.allocate("two", wants("a", 1))
+    other.free("one")
+    cells.check()
+    other.check()
+    assert cells.placement("one").gpus == {"n0": (0,)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (wants("x", 1), "no pool 'x'; there are a"),
+        (wants("a", 1, pin="vip"), "no pinned cell 'vip'; the file names them in pinned"),
+        (wants("a", 7, 5, gpus=10), "asks for 12 GPUs, its gang declared 10; declare them all"),
+        (wants("a", 0), "asks for widths [0]; ask for 1 or more"),
+        (wants("a"), "asks for widths []; ask for 1 or more"),
+    ],
+)
+def test_wrong_requests_say_what_is_wrong_and_change_nothing(request_, message):
+    cells = cluster(quotas={"a": {"node": 2}})
+    with pytest.raises(CellsError) as caught:
+        cells.allocate("j", request_)
+    assert message in str(caught.value)
+    cells.check()
+
+
+def test_wrong_names_say_what_is_wrong():
+    cells = cluster(quotas={"a": {"node": 2}})
+    with pytest.raises(CellsError, match="no node 'x'"):
+        cells.take_out("x")
+    with pytest.raises(CellsError, match="'j' has no cells"):
+        cells.free("j")
+    cells.allocate("j", wants("a", 1))
+    with pytest.raises(CellsError, match="'j' has cells already; free them first"):
+        cells.lend("j", wants("a", 1))
+
+
+def test_an_impossible_assignment_is_refused_with_the_reason():
+    with pytest.raises(CellsError) as caught:
+        Cells(spec(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"node": 3}}))
+    assert str(caught.value) == (
+        "quota: 3 node asked of chain rack, 2 can be there beside pinned cells and quota of larger "
+        "types; lower a quota"
+    )
