@@ -5,8 +5,8 @@ much time has gone by since their start: a life table, in which jobs that still 
 windows they have outlasted. That one ended after seconds is told at the end of the window and not
 before, or the first of a batch to fail would speak for those that run on. A group that has seen
 little believes the wider group it is part of: all jobs, the pool, the pool and width, the user, the
-name (the paper's experiment tag), the batch. Jobs that wait are thought of anew as others end or run
-on.
+name (the paper's experiment tag), the batch. Jobs that wait are thought of anew as others end or
+run on.
 """
 
 from __future__ import annotations
