@@ -20,7 +20,8 @@ from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 
 QUANTILE = 0.88
-"""The share of jobs that should be over by the end of the window they are said to fit."""
+"""The share of jobs that should be over by the end of the window they are said to fit. On pieces of
+Philly's days 14 to 62 all of 0.85 to 0.9 slow next to nobody (docs/forecasts.md)."""
 
 PRIOR = 4.0
 """Jobs of its own without which a group believes the wider one more than itself, and all jobs
@@ -30,15 +31,17 @@ LEAST = 10.0
 """Jobs that must have been seen at all: of fewer nobody can say what one in ten does."""
 
 KEPT = 0.5 ** (1 / 150)
-"""What is left of a job's weight in a group at each later one: after 150 of them a half."""
+"""What is left of a job's weight in a group at each later one: after 150 of them a half, so that
+one in ten is still told from one in twenty, and what was long ago is forgotten."""
 
 BATCH = 300.0
 """Seconds after a job within which the next one alike is of the same batch: on Philly the run times
 of such jobs go together (their logarithms correlate by 0.7 to 0.85 within a minute)."""
 
 MOST_GROUPS = 2**16
-"""Groups, of which those used last are kept: so many at least, and twice as many at most (90 MB).
-All of Philly makes 238; a log whose jobs all have names of their own makes no end of them."""
+"""Groups, of which those used last are kept: so many at least, and twice as many at most (270 MB
+with nine windows, the newest batch of each among them). All of Philly makes 238; a log whose jobs
+all have names of their own makes no end of them."""
 
 _Kind = tuple[str | int, ...]
 
