@@ -124,6 +124,17 @@ def test_once_all_is_over_the_clocks_know_the_baseline_and_who_was_slowed(policy
     assert lates > 50
 
 
+def test_a_job_is_late_once_it_waits_longer_than_what_counts_as_slowed():
+    clock = VirtualClock(4)
+    clock.submitted(10.0, Job("j", "a", 10.0, 1))
+    looks = (10.0, 10.0 + SLOWED / 2, 10.0 + SLOWED * 2)
+    late = []
+    for now in looks:
+        clock.advance(now)
+        late.append(clock.late(now))
+    assert late == [False, False, True]
+
+
 def test_the_clocks_keep_nothing_of_what_is_over():
     for seed in range(ROUNDS):
         clocks, _, _ = clocked(MaxMin, seed)
