@@ -110,6 +110,8 @@ def _clean(ground: Ground, quota: int, near: Cell | None) -> Cell | None:
     widest = max(level for level in shape.levels if ground.unbound[level])
     found = _from_safe(ground, safe, range(max(quota, widest), len(shape.levels)), near)
     found = found or _from_safe(ground, safe, range(quota, widest), near)
+    if found is not None and found.level < quota:  # all of a smaller `near`
+        return shape.around(found, quota)
     return found and shape.first(found, quota)
 
 

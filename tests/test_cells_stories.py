@@ -309,3 +309,20 @@ def test_an_impossible_assignment_is_refused_with_the_reason():
         "quota: 3 node asked of chain rack, 2 can be there beside pinned cells and quota of larger "
         "types; lower a quota"
     )
+
+
+def test_a_pool_that_owns_a_row_of_racks_gets_it_beside_spare_and_dedicated_jobs():
+    types = (
+        CellType("gpu"),
+        CellType("node", "gpu", 3, node=True),
+        CellType("rack", "node", 2),
+        CellType("row", "rack", 2),
+    )
+    rows = [Top("row", tuple(Node(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
+    quotas = [("a", "node", 2), ("b", "node", 1), ("c", "row", 1)]
+    owned = tuple(Quota(pool, "row", kind, count) for pool, kind, count in quotas)
+    cells = Cells(Spec(types, tuple(rows), owned))
+    cells.allocate("nodes", wants("a", 4))
+    assert gpus(cells.lend("spare", wants("b", 6))) == {"n2": (0, 1, 2), "n3": (0, 1, 2)}
+    assert gpus(cells.allocate("row", wants("c", 4))) == {"n4": (0, 1, 2), "n5": (0,)}
+    cells.check()
