@@ -243,6 +243,10 @@ class Guard(Loads):
         self._clock(job).withdrawn(now, job)
         self._misses.remove(job)
 
+    def unasked(self, now: float) -> None:
+        """Tell the forecast; nobody was promised anything."""
+        self._loads.unasked(now)
+
     def changes(self, now: float) -> list[Load]:
         """What is said otherwise. O(pools · windows), in numpy."""
         changed = self._loads.changes(now)

@@ -293,6 +293,16 @@ def test_while_all_is_well_a_guard_says_what_the_forecast_says():
     assert watched.at(100.0) == watched.at(9 * TICK) == well
 
 
+def test_a_tick_of_the_past_is_told_to_the_forecast_itself():
+    class Heard(Loads):
+        def unasked(self, now):
+            self.when = now
+
+    heard = Heard()
+    Guard(heard, [Pool("a", 4)], PAPER.windows, 0.0).unasked(-300.0)
+    assert heard.when == -300.0
+
+
 def test_a_window_in_which_more_came_than_foretold_is_shut_for_as_long_again():
     guard, watched, well = open_guard()
     came = submit(guard, 10.0, job("x").gpus(2), job("y").gpus(1))
