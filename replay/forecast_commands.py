@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -107,13 +107,17 @@ def train(
         held_from -= _newest(log, held_from, windows, before)
     _refuse_from(trace, since, held_from)
     click.echo("learning", err=True)
-    asked: dict[str, Any] = {"until": until, "windows": windows, "name": str(log)}
+    rows = learning.observe(whole, table, until=until, windows=windows, name=str(log))
+    if note := learning.thinned(rows):
+        click.echo(f"note: {note}", err=True)
     compared = None
     if before is None:
         since = -inf if since is None else since
-        model = learning.train_on(whole, table, since=since, **asked)
+        checksum = learning.checksum_of_jobs(whole, rows.end)
+        model = learning.learn(
+            rows, until=rows.end, trace_sha256=checksum, since=since, name=str(log)
+        )
     else:
-        rows = learning.observe(whole, table, **asked)
         checksum = learning.checksum_of_jobs(whole, held_from)
         compared = learning.compare(
             rows, before, held_from=held_from, trace_sha256=checksum, since=since

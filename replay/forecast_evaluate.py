@@ -21,7 +21,7 @@ from replay.forecast_run_times import (
     evaluate_pairs,
     evaluate_run_times,
 )
-from replay.forecast_train import checksum_of_jobs, learn, observe
+from replay.forecast_train import checksum_of_jobs, learn, observe, thinned
 from replay.starts import starts_of, told_by
 from replay.text import as_typed
 from replay.trace import PoolTable, Trace
@@ -127,6 +127,7 @@ def _arrivals(
     log, trace, since = split.log, split.trace, split.since
     tell("arrivals: looking at every tick")
     rows = observe(trace, split.table, windows=split.windows, name=log)
+    notes += filter(None, [thinned(rows)])
     own = model is None
     ours = model is None or _is_of(model, split.whole)
     if model is None:

@@ -14,7 +14,6 @@ from replay.trace import Trace
 
 if TYPE_CHECKING:
     from predictors.model import Model, Scores
-    from predictors.training import Rows
     from replay.forecast_evaluate import Evaluation
     from replay.forecast_train import Comparison
 
@@ -67,17 +66,6 @@ def show_left_out(trace: Trace) -> None:
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
-
-
-def show_thinned(rows: Rows) -> None:
-    """Say where not every tick of a log was looked at; not among the results."""
-    every = round(rows.step / rows.tick)
-    if every > 1:
-        click.echo(
-            f"note: too many ticks, pools and windows to keep: one of {every} ticks is looked at; "
-            "fewer --windows or a shorter log would keep more",
-            err=True,
-        )
 
 
 def _cells(scores: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,6 @@ from predictors.model import Model
 from predictors.training import Judged, Rows, TooShortError, judge, train
 from replay.errors import UserError
 from replay.forecast_folder import require_xgboost
-from replay.forecast_show import show_thinned
 from replay.limits import MAX_HOURS
 from replay.text import DAY, HOUR, as_typed
 from replay.trace import PoolTable, Trace, playable
@@ -85,9 +84,8 @@ def observe(
     """What an online forecast would have seen at every tick, and what then came.
 
     The log is replayed first come, first served in the pools of `table`; without one every job
-    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. A note says so
-    where not every tick is looked at (`MAX_OBSERVED`). Raises UserError where no job is left, the
-    log is too long, or a window is no whole number of ticks.
+    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
+    where no job is left, the log is too long, or a window is no whole number of ticks.
     """
     refuse_windows(windows)
     every = trace.arrivals if table is None else playable(trace, table).arrivals
@@ -100,9 +98,18 @@ def observe(
         raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
     observer = _Observer([pool.name for pool in pools], windows, start, end)
     watch(arrivals, table, observer, end)
-    rows = observer.rows([arrival.job for arrival in arrivals])
-    show_thinned(rows)
-    return rows
+    return observer.rows([arrival.job for arrival in arrivals])
+
+
+def thinned(rows: Rows) -> str:
+    """What to say where not every tick of a log was looked at (`MAX_OBSERVED`); else nothing."""
+    every = round(rows.step / rows.tick)
+    if every <= 1:
+        return ""
+    return (
+        f"too many ticks, pools and windows to keep: one of {every} ticks is looked at; "
+        "fewer --windows or a shorter log would keep more"
+    )
 
 
 def refuse_windows(windows: Sequence[float]) -> None:
