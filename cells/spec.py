@@ -76,8 +76,29 @@ MAX_LEVELS = 16
 
 def shapes(spec: Spec) -> dict[str, Shape]:
     """The chains, by the type of their top cells. Raises CellsError."""
+    types = _checked(spec.types)
+    tops = dict.fromkeys(top.type for top in spec.tops)
+    for i, top in enumerate(spec.tops):
+        if top.type not in types:
+            raise CellsError(f"cells[{i}].type: no type {top.type!r}; {_known(types)}")
+    return {name: _shape(types, name) for name in tops}
+
+
+def only_chain(kinds: Sequence[CellType]) -> Shape:
+    """The one chain that these types make. Raises CellsError."""
+    types = _checked(kinds)
+    children = {kind.child for kind in kinds}
+    tops = [name for name in types if name not in children]
+    if len(tops) != 1:
+        many = f"{', '.join(tops[:8])} are each in no other" if tops else "there are none"
+        raise CellsError(f"types: {many}; name the cells of each chain, or leave one chain")
+    return _shape(types, tops[0])
+
+
+def _checked(kinds: Sequence[CellType]) -> dict[str, CellType]:
+    """The types by name, if each is well formed. Raises CellsError."""
     types: dict[str, CellType] = {}
-    for i, kind in enumerate(spec.types):
+    for i, kind in enumerate(kinds):
         if kind.name in types:
             raise CellsError(f"types[{i}].name: {kind.name!r} is named twice; name it once")
         if kind.count < 1:
@@ -85,15 +106,11 @@ def shapes(spec: Spec) -> dict[str, Shape]:
         if not kind.child and kind.count != 1:
             raise CellsError(f"types[{i}].count: {kind.name!r} has a count but no child; add child")
         types[kind.name] = kind
-    for i, kind in enumerate(spec.types):
+    for i, kind in enumerate(kinds):
         if kind.child and kind.child not in types:
             raise CellsError(f"types[{i}].child: no type {kind.child!r}; {_known(types)}")
         _line(types, i, kind)
-    tops = dict.fromkeys(top.type for top in spec.tops)
-    for i, top in enumerate(spec.tops):
-        if top.type not in types:
-            raise CellsError(f"cells[{i}].type: no type {top.type!r}; {_known(types)}")
-    return {name: _shape(types, name) for name in tops}
+    return types
 
 
 def _known(names: dict[str, CellType]) -> str:
