@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a job asks for.
+class Request(NamedTuple):
+    """What a job asks for; the same for all of a pool's jobs of a width.
 
     Attributes:
         pool: Whose quota it uses, or who asks for spare GPUs.
@@ -26,11 +26,15 @@ class Request:
     gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """GPU numbers on each node, in the order of the file."""
+class Placement(NamedTuple):
+    """Where a job is.
 
-    gpus: dict[str, tuple[int, ...]]
+    Attributes:
+        nodes: Name of each node and the numbers of the job's GPUs on it, in the order of its
+            members; nodes and GPUs of one member in the order of the file.
+    """
+
+    nodes: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Reason(Enum):

@@ -106,8 +106,10 @@ class Cells:
 
     # Dedicated jobs.
 
-    def allocate(self, job: str, request: Request) -> Placement | Blocked:
-        """Give a dedicated job its cells at once, or say why not. O(cells asked · levels · log n).
+    def allocate(self, job: str, request: Request) -> Placement | None:
+        """Give a dedicated job its cells at once, or None. O(cells asked · levels · log n).
+
+        `blockers` says why not.
 
         Raises CellsError for what the cluster does not know, or a job that has cells already.
         """
@@ -116,10 +118,10 @@ class Cells:
         near = self._rack(ground, zone, request)
         found = self._try(ground, request, near, partial(self._place, ground, zone, job))
         if found is None:
-            return self._why_blocked(ground, zone, job, request)
+            return None
         return self._keep(job, _Taken(chain, found, spare=False))
 
-    def claim(self, job: str, request: Request) -> Placement | Blocked:
+    def claim(self, job: str, request: Request) -> Placement | None:
         """As `allocate`, but spare jobs may still run in its cells: those least lent are chosen.
 
         The job may start when `ready`; no spare job gets into its cells from now on, so that it
@@ -127,14 +129,14 @@ class Cells:
         """
         return self._claim(job, request, reserved=False)
 
-    def reserve(self, name: str, request: Request) -> Placement | Blocked:
+    def reserve(self, name: str, request: Request) -> Placement | None:
         """Allocate dedicated cells to no job (§5.5); `free` releases them.
 
         While spare jobs are in them (not `ready`), all requests for spare cells fail.
         """
         return self._claim(name, request, reserved=True)
 
-    def _claim(self, job: str, request: Request, *, reserved: bool) -> Placement | Blocked:
+    def _claim(self, job: str, request: Request, *, reserved: bool) -> Placement | None:
         chain, zone = self._asked(job, request)
         ground = self._ground[chain]
         near = self._rack(ground, zone, request)
@@ -142,7 +144,7 @@ class Cells:
         if found is None:
             found = self._try(ground, request, None, partial(self._claim_cell, ground, zone, job))
         if found is None:
-            return self._why_blocked(ground, zone, job, request)
+            return None
         placement = self._keep(job, _Taken(chain, found, spare=False, reserved=reserved))
         if self.waits_for(job):
             self._claims[job] = None
@@ -167,9 +169,9 @@ class Cells:
     def blockers(self, request: Request) -> Blocked | None:
         """Why a request would have to wait, with the spare jobs in its way; None if it need not."""
         job = "\0asked"
-        outcome = self.allocate(job, request)
-        if isinstance(outcome, Blocked):
-            return outcome
+        if self.allocate(job, request) is None:
+            chain, zone = self._asked(job, request)
+            return self._why_blocked(self._ground[chain], zone, job, request)
         self.free(job)
         return None
 
@@ -179,8 +181,8 @@ class Cells:
         """Numbers to hold back in one window, for `lend`: see `cells.holds`."""
         return Holds(self._ground[self._cluster.chain(chain)])
 
-    def lend(self, job: str, request: Request, holds: Holds | None = None) -> Placement | None:
-        """Give a spare job cells, if all that is held back stays free of spare jobs, or None.
+    def lend(self, job: str, request: Request, holds: Sequence[Holds] = ()) -> Placement | None:
+        """Give a spare job cells that leave all `holds` kept, or None.
 
         None, too, while a reservation is not ready. Nothing is preempted for it. Raises CellsError.
         """
@@ -209,9 +211,64 @@ class Cells:
     def placement(self, job: str) -> Placement:
         """Where a job is."""
         taken = self._taken(job)
-        return Placement(self._cluster.gpus(taken.chain, taken.members))
+        return Placement(self._cluster.place(taken.chain, taken.members))
+
+    def jobs(self) -> dict[str, bool]:
+        """All jobs with cells, and whether they are spare; reservations are not."""
+        return {job: taken.spare for job, taken in self._jobs.items() if not taken.reserved}
+
+    # What a request comes to.
+
+    def width(self, width: int, chain: str = "") -> int:
+        """GPUs that a job of a width takes: rounded up to its cells. O(levels)."""
+        shape = self._cluster.shapes[self._cluster.chain(chain)]
+        return sum(shape.size[level] for level in members(shape, width))
+
+    def narrower(self, width: int, chain: str = "") -> int:
+        """The largest width that takes fewer GPUs; 0 if none does. O(levels)."""
+        shape = self._cluster.shapes[self._cluster.chain(chain)]
+        node = shape.size[shape.node]
+        if width > node:
+            return (-(-width // node) - 1) * node
+        level = shape.level_of(width)
+        return shape.size[level - 1] if level else 0
+
+    def could(self, request: Request) -> bool:
+        """The pool's whole quota, with nothing running and all nodes well, would hold it.
+
+        O(cells asked · levels). Raises CellsError.
+        """
+        chain, zone = self._asked("\0asked", request)
+        shape = self._ground[chain].shape
+        levels = [level for width in request.widths for level in members(shape, width)]
+        pinned = [int(zone.pin is not None and zone.pin.level == level) for level in shape.levels]
+        return shape.holds(pinned if zone.pin else zone.quota, levels)
+
+    def owns(self) -> dict[str, dict[str, int]]:
+        """GPUs of each pool's quota and pinned cells, by chain."""
+        owned: dict[str, dict[str, int]] = {pool: {} for pool in self._pools}
+        for chain, ground in self._ground.items():
+            for zone in (*ground.zones.values(), *ground.pins.values()):
+                if zone.name in owned and (gpus := zone.gpus()):
+                    owned[zone.name][chain] = owned[zone.name].get(chain, 0) + gpus
+        return owned
+
+    def quotas(self) -> dict[str, dict[str, dict[str, int]]]:
+        """All quotas, as `set_quotas` takes them."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for chain, ground in self._ground.items():
+            for pool, zone in ground.zones.items():
+                kinds = dict(zip(ground.shape.names, zone.quota, strict=True))
+                if any(zone.quota):
+                    owned = {kind: count for kind, count in kinds.items() if count}
+                    found.setdefault(pool, {})[chain] = owned
+        return found
 
     # Nodes and quota.
+
+    def nodes(self) -> dict[str, str]:
+        """All nodes, each with why it is out, or nothing if it is well; in the file's order."""
+        return {node: self._why.get(node, "") for node in self._cluster.nodes}
 
     def take_out(self, node: str, why: str = "bad") -> None:
         """A node is bad, or drained: jobs on it stay, nothing more is placed on it."""
@@ -371,7 +428,7 @@ class Cells:
         return place(ground, zone, level, job, near) or claim(ground, zone, level, job)
 
     def _lend(
-        self, ground: Ground, job: str, holds: Holds | None, level: int, near: Cell | None
+        self, ground: Ground, job: str, holds: Sequence[Holds], level: int, near: Cell | None
     ) -> Cell | None:
         rest = lend_rest(ground, job) if level == 0 else None
         return rest or lend(ground, level, job, holds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cells.shape import Cell
 from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes
@@ -55,18 +55,25 @@ class Cluster:
         chain, number = self.nodes.pop(node)
         self.gone[chain].append(Cell(self.shapes[chain].node, number))
 
-    def gpus(
-        self, chain: str, members: Iterable[tuple[int, Sequence[Cell]]]
-    ) -> dict[str, tuple[int, ...]]:
-        """GPU numbers by node of gang members, each with its width and cells."""
+    def place(
+        self, chain: str, members: Sequence[tuple[int, Sequence[Cell]]]
+    ) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Nodes and their GPU numbers of gang members, each with its width and cells.
+
+        O(cells + GPUs of the widths).
+        """
         shape, names, numbers = self.shapes[chain], self._names[chain], self._gpus[chain]
         size = shape.size[shape.node]
-        found: dict[str, tuple[int, ...]] = {}
+        found: dict[int, tuple[int, ...]] = {}
         for width, cells in members:
-            for leaf in [leaf for cell in cells for leaf in shape.leaves(cell)][:width]:
-                node = leaf // size
-                found[names[node]] = (*found.get(names[node], ()), numbers[node][leaf % size])
-        return found
+            left = width
+            for cell in cells:
+                cell_size = shape.size[cell.level]
+                node, first = divmod(cell.number * cell_size, size)
+                gpus = numbers[node][first : first + min(left, cell_size)]
+                found[node] = found[node] + gpus if node in found else gpus
+                left -= len(gpus)
+        return tuple((names[node], gpus) for node, gpus in found.items())
 
     def chain(self, chain: str) -> str:
         """The chain of a name, or the only one. Raises CellsError."""

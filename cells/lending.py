@@ -6,7 +6,7 @@ smallest vacant cells, which are those beside other spare jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cells.ground import Ground
 from cells.holds import Holds
@@ -18,7 +18,7 @@ LOOKED_AT = 64
 so that more are rarely needed."""
 
 
-def lend(ground: Ground, level: int, job: str, holds: Holds | None) -> Cell | None:
+def lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell | None:
     """Give a vacant cell to a spare job, if all that is held back is still free of spare jobs.
 
     Returns:
@@ -28,7 +28,7 @@ def lend(ground: Ground, level: int, job: str, holds: Holds | None) -> Cell | No
     for found in sorted(_candidates(ground, level)):
         cell = ground.shape.first(found, level)
         ground.lend(cell, job)
-        if holds is None or holds.kept():
+        if all(each.kept() for each in holds):
             return cell
         ground.end_loan(cell)
     return None

@@ -61,14 +61,8 @@ def claim(ground: Ground, zone: Zone, level: int, job: str) -> Cell | None:
 
 def fits(ground: Ground, zone: Zone, levels: list[int]) -> bool:
     """The pool would have the cells, were all its nodes well and no spare jobs there. O(levels)."""
-    shape = ground.shape
-    carry = 0
-    for level in reversed(shape.levels):
-        carry = carry * shape.fan[level + 1] if level < shape.top else 0
-        carry += zone.unbound(level) + len(zone.open.free[level]) - levels.count(level)
-        if carry < 0:
-            return False
-    return True
+    counts = [zone.unbound(k) + len(zone.open.free[k]) for k in ground.shape.levels]
+    return ground.shape.holds(counts, levels)
 
 
 def _vacant(ground: Ground, zone: Zone, level: int, near: Cell | None) -> Cell | None:

@@ -45,6 +45,16 @@ class Shape:
         """
         return next((level for level in self.levels if self.size[level] >= width), self.top)
 
+    def holds(self, counts: Sequence[int], wanted: Sequence[int]) -> bool:
+        """Cells of the wanted levels fit together in so many of each level. O(levels · wanted)."""
+        left = 0
+        for level in reversed(self.levels):
+            left += counts[level] - wanted.count(level)
+            if left < 0:
+                return False
+            left *= self.fan[level]
+        return True
+
     def parent(self, cell: Cell) -> Cell:
         """The cell around it; it must not be a top cell."""
         return Cell(cell.level + 1, cell.number // self.fan[cell.level + 1])

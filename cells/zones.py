@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 from cells.buddy import Buddy
 from cells.shape import Cell, Shape
@@ -42,6 +43,11 @@ class Zone:
     def unbound(self, level: int) -> int:
         """Quota cells of a level that no physical cell stands for."""
         return max(0, self.quota[level] - self.bound[level])
+
+    def gpus(self) -> int:
+        """GPUs of its quota, or of its pinned cell."""
+        size = self.shape.size
+        return size[self.pin.level] if self.pin else sum(map(mul, self.quota, size))
 
     def smallest_quota(self, level: int) -> list[int]:
         """Levels, from this one up, of unbound quota cells; the smallest first. O(levels)."""

@@ -12,7 +12,12 @@ from cells.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top
 
 def gpus(outcome):
     assert isinstance(outcome, Placement), outcome
-    return outcome.gpus
+    return dict(outcome.nodes)
+
+
+def why_not(cells, request):
+    assert cells.allocate("waiting", request) is None
+    return cells.blockers(request)
 
 
 def test_the_second_job_of_one_gpu_lands_in_the_buddy_of_the_first():
@@ -50,7 +55,7 @@ def test_dedicated_jobs_keep_far_from_spare_ones():
 def test_three_nodes_wait_where_the_pool_owns_two_and_two_sockets():
     """The GPUs would add up, the cells do not."""
     cells = cluster(racks=2, nodes=2, quotas={"a": {"node": 2, "quad": 2}})
-    assert cells.allocate("three", wants("a", 24)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 24)) == Blocked(Reason.QUOTA)
     assert len(gpus(cells.allocate("two", wants("a", 16)))) == 2
 
 
@@ -68,7 +73,7 @@ def test_a_gang_of_seven_and_five():
 def test_a_gang_gets_all_or_nothing():
     cells = cluster(quotas={"a": {"node": 2}})
     cells.allocate("one", wants("a", 1))
-    assert cells.allocate("gang", wants("a", 8, 8)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 8, 8)) == Blocked(Reason.QUOTA)
     cells.check()
     assert gpus(cells.allocate("half", wants("a", 8, 4)))
 
@@ -88,7 +93,7 @@ def test_a_pinned_cell_is_used_only_by_its_owner():
     cells.free("mine")
     assert gpus(cells.allocate("theirs", wants("b", 8))) == {"n0": tuple(range(8))}
     assert cells.lend("spare", wants("b", 1)) is None
-    assert cells.allocate("unpinned", wants("a", 1)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 1)) == Blocked(Reason.QUOTA)
     with pytest.raises(CellsError, match="pinned cell 'vip' is a's, not b's"):
         cells.allocate("thief", wants("b", 1, pin="vip"))
 
@@ -111,7 +116,7 @@ def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
     assert gpus(cells.allocate("second", wants("a", 8))) == {"n2": tuple(range(8))}
     cells.free("second")
     cells.take_out("n2")
-    assert cells.allocate("unsafe", wants("a", 8)) == Blocked(Reason.SHORT)  # the rack is b's
+    assert why_not(cells, wants("a", 8)) == Blocked(Reason.SHORT)  # the rack is b's
     assert gpus(cells.allocate("b", wants("b", 16)))
     assert [short.pools for short in cells.short()] == [("a",)]
 
@@ -122,7 +127,7 @@ def test_who_is_short_is_said_and_right_again_when_the_node_is_back():
     assert cells.short() == [Short("rack", "node", 1, ("a", "b"))]
     cells.allocate("a", wants("a", 1))
     assert cells.short() == [Short("rack", "node", 1, ("b",))]
-    assert cells.allocate("b", wants("b", 1)) == Blocked(Reason.SHORT)
+    assert why_not(cells, wants("b", 1)) == Blocked(Reason.SHORT)
     cells.bring_back("n0")
     assert cells.short() == []
     assert gpus(cells.allocate("b", wants("b", 1))) == {"n0": (0,)}
@@ -133,8 +138,8 @@ def test_a_job_on_a_bad_node_runs_on_and_its_cell_is_reported():
     cells.allocate("first", wants("a", 4))
     cells.take_out("n0", "drained")
     assert cells.short() == [Short("rack", "node", 1, ("a",), broken=True)]
-    assert cells.placement("first").gpus == {"n0": (0, 1, 2, 3)}
-    assert cells.allocate("second", wants("a", 4)) == Blocked(Reason.QUOTA)  # its cell is bound
+    assert gpus(cells.placement("first")) == {"n0": (0, 1, 2, 3)}
+    assert why_not(cells, wants("a", 4)) == Blocked(Reason.QUOTA)  # its cell is bound
     cells.free("first")
     assert cells.short() == []
     assert gpus(cells.allocate("second", wants("a", 4))) == {"n1": (0, 1, 2, 3)}
@@ -189,10 +194,10 @@ def test_what_a_pool_holds_back_is_not_lent():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     holds = cells.holds()
     holds.set("a", 1)
-    assert gpus(cells.lend("s1", wants("b", 8), holds)) == {"n0": tuple(range(8))}
-    assert cells.lend("s2", wants("b", 1), holds) is None
+    assert gpus(cells.lend("s1", wants("b", 8), [holds])) == {"n0": tuple(range(8))}
+    assert cells.lend("s2", wants("b", 1), [holds]) is None
     holds.set("a", 0)
-    assert gpus(cells.lend("s2", wants("b", 1), holds)) == {"n1": (0,)}
+    assert gpus(cells.lend("s2", wants("b", 1), [holds])) == {"n1": (0,)}
     holds.set("a", 1)
     assert not holds.kept()
 
@@ -205,7 +210,7 @@ def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
     holds.set("a", 1)
     assert holds.kept()  # all that a has is in use
     cells.free("first")
-    assert cells.lend("spare", wants("a", 1), holds) is None  # n1 is what a has left
+    assert cells.lend("spare", wants("a", 1), [holds]) is None  # n1 is what a has left
 
 
 def test_rests_are_lent_only_where_that_is_configured():
@@ -213,7 +218,7 @@ def test_rests_are_lent_only_where_that_is_configured():
         cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}}, lend_rests=lend_rests)
         cells.allocate("seven", wants("a", 7))
         spare = cells.lend("spare", wants("a", 1))
-        assert (spare and spare.gpus) == ({"n0": (7,)} if lend_rests else None)
+        assert (spare and gpus(spare)) == ({"n0": (7,)} if lend_rests else None)
         cells.free("seven")
         cells.check()
 
@@ -270,7 +275,7 @@ def test_a_copy_goes_its_own_way():
     other.free("one")
     cells.check()
     other.check()
-    assert cells.placement("one").gpus == {"n0": (0,)}
+    assert gpus(cells.placement("one")) == {"n0": (0,)}
 
 
 @pytest.mark.parametrize(
@@ -326,3 +331,43 @@ def test_a_pool_that_owns_a_row_of_racks_gets_it_beside_spare_and_dedicated_jobs
     assert gpus(cells.lend("spare", wants("b", 6))) == {"n2": (0, 1, 2), "n3": (0, 1, 2)}
     assert gpus(cells.allocate("row", wants("c", 4))) == {"n4": (0, 1, 2), "n5": (0,)}
     cells.check()
+
+
+def test_a_width_is_rounded_up_to_cells_and_the_next_narrower_is_known():
+    cells = cluster(quotas={"a": {"node": 2}})
+    assert [cells.width(width) for width in (1, 2, 3, 5, 8, 9, 16, 17)] == [
+        1, 2, 4, 8, 8, 16, 16, 24,
+    ]  # fmt: skip
+    assert [cells.narrower(width) for width in (17, 16, 9, 8, 5, 3, 2, 1)] == [
+        16, 8, 8, 4, 4, 2, 1, 0,
+    ]  # fmt: skip
+
+
+def test_what_a_pool_owns_and_what_it_could_ever_hold():
+    pinned = [pinned_node("vip", "a", "n3")]
+    cells = cluster(quotas={"a": {"node": 1, "quad": 1}, "b": {"node": 1}}, pinned=pinned)
+    cells.allocate("b", wants("b", 8))
+    cells.take_out("n0", "drained")
+    assert cells.owns() == {"a": {"rack": 20}, "b": {"rack": 8}}
+    assert cells.quotas() == {"a": {"rack": {"quad": 1, "node": 1}}, "b": {"rack": {"node": 1}}}
+    assert cells.nodes() == {"n0": "drained", "n1": "", "n2": "", "n3": ""}
+    assert [cells.could(wants("a", *widths)) for widths in [(8, 4), (8, 5), (9,)]] == [
+        True,
+        False,
+        False,
+    ]
+    assert cells.could(wants("b", 8))
+    assert cells.could(wants("a", 4, 4, pin="vip"))
+    assert not cells.could(wants("a", 8, 1, pin="vip"))
+
+
+def test_a_spare_job_leaves_all_of_several_windows_held():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    soon, later = cells.holds(), cells.holds()
+    soon.set("a", 1)
+    later.set("b", 1)
+    assert cells.lend("none", wants("b", 1), (soon,)) is not None
+    cells.free("none")
+    later.set("a", 1)
+    assert cells.lend("s", wants("b", 1), (soon, later)) is None
+    assert cells.jobs() == {}
