@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from replay.cells_file import cells_for, checked_places
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.foresight import taught_until
-from replay.options import QUEUES, Number, foreseen_by, policy_options
+from replay.options import QUEUES, Number, chosen, foreseen_by, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
@@ -81,7 +82,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def replay(
-    log: Path, pools: Path, policies: list[str], forecast: str, durations: str,
+    log: Path, pools: Path, policies: list[str] | None, cells_file: Path | None,
+    lend_rests: bool, forecast: str, durations: str,
     load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
@@ -96,8 +98,13 @@ def replay(
     if holds_experiment(out):
         raise UserError(f"{out}: holds the results of sia experiment; give another --out")
     table = read_pools(pools)
+    policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    spec, places = None, None
+    if cells_file is not None:
+        spec = cells_for(cells_file, table)
+        places = checked_places(cells_file, spec, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
-    trace = playable(whole, table)
+    trace = playable(whole, table, places)
     if not trace.arrivals:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
         named = "".join(f"; {note}" for note in trace.notes)
@@ -118,7 +125,7 @@ def replay(
     forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
-        load_quantile, run_time_quantile, max_slowed_pct, model,
+        load_quantile, run_time_quantile, max_slowed_pct, model, spec, lend_rests,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -130,7 +137,8 @@ def replay(
     stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html")]
     planned = ["summary.json", *(f"{label}/" for label in policies)]
     planned += [] if no_report else ["report.html"]
-    with whole_folder(out, [log, pools], stale, planned) as folder:
+    inputs = [log, pools, *([cells_file] if cells_file else [])]
+    with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))

@@ -41,6 +41,8 @@ class Pieces(NamedTuple):
     loads: tuple[float, float]
     seed: int = 0
     since: float | None = None
+    step: int = 1
+    """Quotas are rounded up to multiples of so many GPUs."""
 
 
 class Sizes(NamedTuple):
@@ -51,6 +53,8 @@ class Sizes(NamedTuple):
 
     sizes: Sequence[float]
     withdraw: int = 0
+    step: int = 1
+    """As in `Pieces`."""
 
 
 class Piece(NamedTuple):
@@ -105,19 +109,24 @@ class _PoolLog:
         self.widths.append(arrival.job.width)
         self.work.append(self.work[-1] + arrival.job.width * arrival.duration)
 
-    def fit(self, begin: float, length: float, load: float) -> tuple[int, str]:
+    def fit(self, begin: float, length: float, load: float, step: int) -> tuple[int, str]:
         """The quota that makes a window's jobs that load, and why the pool is of no use with it.
 
-        O(log jobs), plus the jobs in front of the first one that is narrow enough.
+        It is a multiple of `step`, so that the load may be a little less. O(log jobs), plus the
+        jobs in front of the first one that is narrow enough.
         """
         low, high = (bisect_left(self.submits, time) for time in (begin, begin + length))
-        quota = scaled_quota(self.work[high] - self.work[low], load, length)
+        quota = _up(scaled_quota(self.work[high] - self.work[low], load, length), step)
         if low == high:
             return quota, NO_JOB
         if quota > MAX_QUOTA:
             return quota, TOO_LARGE
         fits = any(self.widths[i] <= quota for i in range(low, high))
         return quota, "" if fits else TOO_WIDE
+
+
+def _up(quota: int, step: int) -> int:
+    return -(-quota // step) * step
 
 
 def plan_pieces(trace: Trace, table: PoolTable | None, asked: Pieces) -> list[Piece]:
@@ -197,7 +206,7 @@ def _draw(
         loads = {pool.name: random.uniform(*asked.loads) for pool in pools}
         fitting = []
         for pool in pools:
-            quota, why = logs[pool.name].fit(begin, asked.length, loads[pool.name])
+            quota, why = logs[pool.name].fit(begin, asked.length, loads[pool.name], asked.step)
             if why:
                 failed[pool.name, why] += 1
             else:
@@ -234,7 +243,7 @@ def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
     kinds = (0, asked.withdraw) if asked.withdraw else (0,)
     pieces: list[Piece] = []
     for size in asked.sizes:
-        scaled = _scaled(table, size)
+        scaled = _scaled(table, size, asked.step)
         if not playable(trace, scaled).arrivals:
             raise UserError(f"--size {size:g}: no job of the log can run in these pools")
         for kind in kinds:
@@ -243,11 +252,11 @@ def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
     return pieces
 
 
-def _scaled(table: PoolTable, size: float) -> PoolTable:
-    """All quotas times `size`, at least 1 GPU each; none stays none."""
+def _scaled(table: PoolTable, size: float, step: int) -> PoolTable:
+    """All quotas times `size`, at least 1 GPU each, rounded up to `step`; none stays none."""
 
     def scale(quota: int) -> int:
-        return max(1, round(quota * size)) if quota else 0
+        return _up(max(1, round(quota * size)), step) if quota else 0
 
     pools = [Pool(p.name, scale(p.quota), p.group, p.share) for p in table.pools]
     changes = [PoolChanged(c.time, c.pool, scale(c.quota)) for c in table.changes]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from replay.cells_file import node_size, types_of
 from replay.errors import UserError
 from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
@@ -21,7 +22,7 @@ from replay.experiment_run import Work, checksum, left, run_all
 from replay.experiment_table import HEADER, rows_of, show_medians
 from replay.foresight import taught_until
 from replay.limits import MAX_RUNS
-from replay.options import Number, foreseen_by, policy_options
+from replay.options import Number, chosen, foreseen_by, policy_options
 from replay.output import write_rows
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
@@ -30,9 +31,11 @@ from replay.text import DAY, WEEK, Seconds, as_typed, counted, duration
 from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
+from sia.limits import MAX_QUOTA
 from sia.model import Options
 
 if TYPE_CHECKING:
+    from cells.spec import Spec
     from predictors.model import Model
 
 QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
@@ -115,6 +118,11 @@ class Numbers(click.ParamType[list[Any]]):
     type=Seconds(),
     help="Do not measure jobs submitted before.  [default: 2d; with --size: 0]",
 )
+@click.option(
+    "--quota-step",
+    type=click.IntRange(1, MAX_QUOTA),
+    help="Round each pool's quota up to a multiple of it.  [default: 1; with --cells: a node]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each CPU]")
 @click.option("--keep", is_flag=True, help="Keep each run's log, pools and schedules too.")
@@ -124,18 +132,21 @@ class Numbers(click.ParamType[list[Any]]):
 def experiment(
     log: Path, pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int,
-    policies: list[str], forecast: str, durations: str, load_quantile: float | None,
-    run_time_quantile: float | None, max_slowed_pct: float | None, windows: tuple[float, ...],
-    recent: int, slack: float, since: float | None, warmup: float | None,
-    resume_cost: float, seed: int, jobs: int | None, keep: bool, skip_invalid: bool,
-    as_json: bool, out: Path,
+    policies: list[str] | None, cells_file: Path | None, lend_rests: bool, forecast: str,
+    durations: str, load_quantile: float | None, run_time_quantile: float | None,
+    max_slowed_pct: float | None, windows: tuple[float, ...], recent: int, slack: float,
+    since: float | None, warmup: float | None, resume_cost: float, quota_step: int | None,
+    seed: int, jobs: int | None, keep: bool, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay many pieces of a job log, or all of it at many sizes, and compare policies (§6.1).
 
     Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. An experiment that was
     interrupted goes on where it stopped when its command is repeated.
     """
-    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since)
+    policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    types = None if cells_file is None else types_of(cells_file)
+    step = _step(quota_step, types)
+    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
     options = Options(windows=windows, slack=slack, resume_cost=resume_cost)
     if warmup is None:
         warmup = WARMUP if isinstance(asked, Pieces) else 0.0
@@ -145,11 +156,12 @@ def experiment(
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent,
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,
-        max_slowed_pct=max_slowed_pct, model=model,
+        max_slowed_pct=max_slowed_pct, model=model, cells=types, lend_rests=lend_rests,
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = Work(out, log, checksum(log), settings, keep, skip_invalid, table)
     facts = _facts(work, asked, None if pools is None else checksum(pools))
+    facts["cells_sha256"] = None if cells_file is None else checksum(cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
     _refuse_warmup(trace, asked, warmup)
     if model is not None:
@@ -176,7 +188,7 @@ def experiment(
 def _asked(
     pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
-    since: float | None,
+    since: float | None, step: int,
 ) -> Pieces | Sizes:  # fmt: skip
     """Pieces or sizes, by the options given; those of the other kind are refused."""
     given = {
@@ -188,12 +200,22 @@ def _asked(
             raise UserError("--withdraw: give it together with --size")
         length = (weeks or WEEKS) * WEEK
         loads = load_bounds(load or LOAD)
-        return Pieces(queues or QUEUES, runs or RUNS, length, loads, seed, since)
+        return Pieces(queues or QUEUES, runs or RUNS, length, loads, seed, since, step)
     if strange:
         raise UserError(f"{strange[0]}: the whole log is replayed with --size; leave one out")
     if pools is None:
         raise UserError("--size: give --pools too, whose quotas it multiplies")
-    return Sizes(sizes, withdraw)
+    return Sizes(sizes, withdraw, step)
+
+
+def _step(step: int | None, types: Spec | None) -> int:
+    """GPUs that quotas are multiples of: with cells a node's, unless another is asked for."""
+    if types is None:
+        return step or 1
+    node = node_size(types)
+    if step is not None and step % node:
+        raise UserError(f"--quota-step {step}: pools own nodes of {node} GPUs; leave it out")
+    return step or node
 
 
 def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dict[str, Any]:
@@ -226,6 +248,8 @@ def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dic
         "slack": settings.options.slack,
         "resume_cost_s": settings.options.resume_cost,
         "warmup_s": settings.warmup,
+        "quota_step": asked.step,
+        "lend_rests": settings.lend_rests,
         "seed": settings.seed,
         "keep": work.keep,
         "skip_invalid": work.skip_invalid,

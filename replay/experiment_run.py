@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from replay.cells_file import places_of, whole_spec
 from replay.errors import UserError
 from replay.experiment import Piece
 from replay.experiment_folder import run_folder, whole_run
@@ -155,14 +156,18 @@ def _run_in_worker(piece: Piece) -> None:
 
 def run_piece(whole: Log, piece: Piece, work: Work) -> None:
     """Replay one piece of the log through all policies, and write its folder whole."""
-    log, table, withdrawn = piece.cut(whole.trace), piece.table, []
+    log, table, withdrawn, settings = piece.cut(whole.trace), piece.table, [], work.settings
     past = piece.past(*whole) if whole.starts else None
-    runnable = playable(log, table)
+    places = None
+    if settings.cells is not None:
+        spec = whole_spec(settings.cells, table)
+        settings, places = settings._replace(cells=spec), places_of(spec, table)
+    runnable = playable(log, table, places)
     if piece.withdraw:
-        withdrawn = _most_idle(runnable, table, work.settings)[: piece.withdraw]
+        withdrawn = _most_idle(runnable, table, settings)[: piece.withdraw]
         table = _keeping(table, withdrawn)
-    results = replay_all(runnable, table, work.settings, past=past)
-    facts = _describe(piece, table, withdrawn, results, work.settings)
+    results = replay_all(runnable, table, settings, past=past)
+    facts = _describe(piece, table, withdrawn, results, settings)
     with whole_run(work.folder, piece.run) as folder:
         write_json(folder / "run.json", facts)
         if work.keep:

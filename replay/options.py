@@ -21,7 +21,7 @@ from sia.limits import (
     MAX_RESUME_COST,
     MAX_WINDOWS,
 )
-from sia.policies import load
+from sia.policies import load, names
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -197,6 +197,26 @@ class Ascending(click.ParamType[tuple[float, ...]]):
 WINDOWS = Ascending(MAX_WINDOWS, longest=LONGEST_WINDOW)
 QUEUES = Ascending(MAX_QUEUES, LEAST_THRESHOLD)
 
+POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
+POLICIES_IN_CELLS = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
+
+
+def chosen(policies: list[str] | None, cells: Path | None, *, lend_rests: bool) -> list[str]:
+    """The policies asked for, or else the default ones.
+
+    Raises UserError for those that know no cells where there are some.
+    """
+    if lend_rests and cells is None:
+        raise UserError("--lend-rests: without --cells nothing is rounded up; give both")
+    if policies is None:
+        return POLICIES if cells is None else POLICIES_IN_CELLS
+    for label in policies:
+        if cells is not None and not load(Settings([]).choice(label).policy).places:
+            able = ", ".join(name for name in names() if load(name).places)
+            raise UserError(f"--cells: {label} knows no cells; {able} do: leave it out of --policy")
+    return policies
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _POLICY_OPTIONS = (
@@ -204,10 +224,20 @@ _POLICY_OPTIONS = (
         "--policy",
         "policies",
         type=Labels(),
-        default="fcfs,ssf,gssf,mmfs,sia,sia-vc",
-        show_default=True,
         help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way, "
-        "like sia@peaks:0.95+survival:0.9+guard.",
+        "like sia@peaks:0.95+survival:0.9+guard.  "
+        f"[default: {','.join(POLICIES)}; with --cells: {','.join(POLICIES_IN_CELLS)}]",
+    ),
+    click.option(
+        "--cells",
+        "cells_file",
+        type=Path,
+        help="Cells file (docs/cells.md): jobs then need GPUs that lie together.",
+    ),
+    click.option(
+        "--lend-rests",
+        is_flag=True,
+        help="With --cells: spare jobs of one GPU may use what rounding widths up leaves over.",
     ),
     click.option(
         "--forecast",

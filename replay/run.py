@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from cells.cells import Cells
+from cells.spec import Spec
+from predictors.rounded import RoundedLoads, rounded
 from predictors.sliding import RECENT
 from replay.closed_loop import ClosedLoop
 from replay.foresight import Choice, guarded, loads_of, parse, run_times_of
@@ -14,9 +17,11 @@ from replay.schedule import Loop, Recorder, Result, Schedule
 from replay.trace import PoolTable, Trace
 from sia import Core
 from sia.events import FutureRevealed, PoolChanged
+from sia.forecasts import Loads
 from sia.limits import NEVER
 from sia.model import FutureJob, Options
-from sia.playout import play
+from sia.places import Places
+from sia.playout import Arrival, play
 from sia.policies import load
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ class Settings(NamedTuple):
 
     `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
     with senses of its own, like `sia@peaks:0.95+survival` (`replay.foresight`). `model` is what the
-    forecast `learned` has learned.
+    forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in `Cells`.
     """
 
     policies: Sequence[str]
@@ -51,6 +56,8 @@ class Settings(NamedTuple):
     run_time_quantile: float | None = None
     max_slowed_pct: float | None = None
     model: Model | None = None
+    cells: Spec | None = None
+    lend_rests: bool = False
 
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""
@@ -135,9 +142,11 @@ def replay_one(
     """
     choice = settings.choice(label)
     rule = load(choice.policy)()
-    core = Core(table.pools, rule, settings.options)
+    spec = settings.cells
+    cells = None if spec is None else Cells(spec, lend_rests=settings.lend_rests)
+    core = Core(table.pools, rule, settings.options, cells)
     arrivals = trace.arrivals
-    recorder = Recorder(label, trace, segments=rule.needs.preemption)
+    recorder = Recorder(label, trace, segments=rule.needs.preemption, cells=cells is not None)
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if rule.needs.future and arrivals:
         assert baseline is not None, f"{label} needs the baseline"
@@ -148,11 +157,14 @@ def replay_one(
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
     run_times = run_times_of(choice, trace, settings, past) if rule.needs.run_times else None
-    loads = loads_of(choice, trace, table, settings, past) if rule.needs.loads else None
+    loads, places = None, core.state.places
+    if rule.needs.loads:
+        loads = loads_of(choice, _in_cells(trace, places), table, settings, past)
     if past is not None:
-        tell(past, run_times, loads)
+        tell(past, run_times, _told_in_cells(loads, places))
     if loads is not None and choice.guard is not None:
         loads = guarded(loads, choice.guard, trace, table, settings)
+    loads = _told_in_cells(loads, places)
     began = perf_counter()
     for instant in play(
         core,
@@ -169,3 +181,14 @@ def replay_one(
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
+
+
+def _in_cells(jobs: Trace, places: Places | None) -> Trace:
+    """The jobs as wide as the cells that they take: what is foreseen of them."""
+    if places is None:
+        return jobs
+    return Trace([Arrival(rounded(job, places.gpus), seconds) for job, seconds in jobs.arrivals])
+
+
+def _told_in_cells(loads: Loads | None, places: Places | None) -> Loads | None:
+    return loads if loads is None or places is None else RoundedLoads(loads, places.gpus)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from replay.trace import Trace
 from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
 from sia.events import JobFinished
-from sia.model import Stream
+from sia.model import Nodes, Stream
 from sia.playout import Instant
+
+PLACES_KEPT = 65536
+"""Places whose text is kept: jobs are narrow, so that a few thousand come again and again."""
 
 
 class Loan(NamedTuple):
@@ -31,6 +35,8 @@ class Segment(NamedTuple):
     end: float
     width: int
     spare: bool
+    nodes: str = ""
+    """As in `Schedule`."""
 
 
 class Run(NamedTuple):
@@ -41,6 +47,8 @@ class Run(NamedTuple):
     end: float
     width: int
     spare: bool
+    nodes: str = ""
+    """As in `Schedule`."""
 
 
 @dataclass
@@ -57,6 +65,8 @@ class Schedule:
     spare: list[bool]
     loans: list[Loan] = field(default_factory=list)
     segments: list[Segment] | None = None
+    nodes: list[str] | None = None
+    """Where there are cells: which GPUs each job ran on, like `n3:0-3;n4:5`."""
     peak_gpus: int = 0
     instants: int = 0
     seconds: float = 0.0
@@ -66,19 +76,24 @@ class Schedule:
         """Who runs when and how wide, in segments where there are any."""
         if self.segments is not None:
             positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
-            for job_id, start, end, width, spare in self.segments:
-                yield Run(positions[job_id], start, end, width, spare)
+            for job_id, start, end, width, spare, nodes in self.segments:
+                yield Run(positions[job_id], start, end, width, spare, nodes)
             return
+        places = self.nodes or [""] * len(trace.arrivals)
         for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
             if begun is not None and ended is not None:
-                yield Run(i, begun, ended, trace.arrivals[i].job.width, self.spare[i])
+                width = trace.arrivals[i].job.width
+                yield Run(i, begun, ended, width, self.spare[i], places[i])
 
 
 class Recorder:
     """Writes down who runs when, and opens and closes loans and segments."""
 
-    def __init__(self, label: str, trace: Trace, *, segments: bool) -> None:
-        """Expect the jobs of `trace`; with `segments`, jobs that are preempted or resized."""
+    def __init__(self, label: str, trace: Trace, *, segments: bool, cells: bool = False) -> None:
+        """Expect the jobs of `trace`; with `segments`, jobs that are preempted or resized.
+
+        With `cells`, jobs that have a place.
+        """
         jobs = len(trace.arrivals)
         self._arrivals = trace.arrivals
         self._positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
@@ -87,9 +102,11 @@ class Recorder:
         self.schedule = Schedule(label, [None] * jobs, [None] * jobs, [False] * jobs)
         if segments:
             self.schedule.segments = []
+        if cells:
+            self.schedule.nodes = [""] * jobs
         self.ended = 0
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
-        self._segments: dict[str, tuple[float, int, bool]] = {}  # job: since, GPUs, spare
+        self._segments: dict[str, tuple[float, int, bool, str]] = {}  # since, GPUs, spare, nodes
 
     def take(self, instant: Instant) -> None:
         """Write down what happened at one moment."""
@@ -128,6 +145,8 @@ class Recorder:
 
     def _start(self, start: StartJob, now: float) -> None:
         schedule, position = self.schedule, self._positions[start.job_id]
+        if schedule.nodes is not None:
+            schedule.nodes[position] = nodes_text(start.nodes)
         if schedule.segments is not None:
             if schedule.starts[position] is None:
                 schedule.starts[position] = now
@@ -145,7 +164,8 @@ class Recorder:
         width = start.width or self._arrivals[position].job.width
         self._widths[position] = width
         self._running += width
-        self._segments[start.job_id] = (now, width, spare)
+        nodes = nodes_text(start.nodes) if isinstance(start, StartJob) else ""
+        self._segments[start.job_id] = (now, width, spare, nodes)
         if spare:
             self.schedule.spare[position] = True
             self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
@@ -157,10 +177,10 @@ class Recorder:
             self._close_loans(job_id, now)
 
     def _close_segment(self, job_id: str, now: float) -> None:
-        since, width, spare = self._segments.pop(job_id)
+        since, width, spare, nodes = self._segments.pop(job_id)
         assert self.schedule.segments is not None, "a segment of a policy that has none"
         if now > since:
-            self.schedule.segments.append(Segment(job_id, since, now, width, spare))
+            self.schedule.segments.append(Segment(job_id, since, now, width, spare, nodes))
 
     def _move(self, move: MoveLoan, now: float) -> None:
         donors = self._lent[move.job_id]
@@ -180,6 +200,23 @@ class Recorder:
         if now > since:
             self.schedule.loans.append(Loan(job_id, donor, gpus, since, now))
         return gpus
+
+
+@lru_cache(maxsize=PLACES_KEPT)
+def nodes_text(nodes: Nodes) -> str:
+    """GPUs by node: `n3:0-3;n4:5,7`."""
+    return ";".join(f"{node}:{_ranges(gpus)}" for node, gpus in nodes)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3,5` for 0, 1, 2, 3, 5."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
 class Loop(NamedTuple):

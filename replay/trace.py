@@ -11,6 +11,7 @@ from operator import itemgetter
 from replay.text import some
 from sia.events import PoolChanged
 from sia.model import Job, Pool
+from sia.places import Places
 from sia.playout import Arrival
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
@@ -51,8 +52,8 @@ class PoolTable:
         return steps
 
 
-def playable(trace: Trace, table: PoolTable) -> Trace:
-    """The jobs that their pool could ever run, the others counted by reason."""
+def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Trace:
+    """The jobs that their pool could ever run, in its cells too; the others are counted."""
     largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
@@ -67,6 +68,8 @@ def playable(trace: Trace, table: PoolTable) -> Trace:
             dropped["wider than its pool"] += 1
         elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
             dropped["wider than its pool will ever be again"] += 1
+        elif places is not None and not places.could(job.pool, job.width):
+            dropped["wider than its pool's cells"] += 1
         else:
             kept.append(arrival)
     notes = [f"the pools file lacks {some([*lacking])}"] if lacking else []

@@ -18,12 +18,15 @@ from sia.events import (
     JobCancelled,
     JobFinished,
     JobSubmitted,
+    NodeBack,
+    NodeOut,
     PoolChanged,
     RunTimesUpdated,
     TimePassed,
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
-from sia.model import Job, Stream
+from sia.model import Job, Nodes, Stream
+from sia.places import Places
 from sia.policies import Policy, Preempt, Resize, Start
 from sia.state import GroupState, JobState, PoolState, State
 
@@ -65,6 +68,8 @@ class Committer:
             JobFinished: self._finished,
             JobCancelled: self._cancelled,
             PoolChanged: self._pool_changed,
+            NodeOut: self._node_out,
+            NodeBack: self._node_back,
             ForecastUpdated: self._forecast_updated,
             FutureRevealed: self._future_revealed,
             RunTimesUpdated: self._run_times_updated,
@@ -87,10 +92,12 @@ class Committer:
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        O(1), plus O(log pools) for each donor of a start that borrows or calls loans home, and
-        O(log preempted) for a job that was preempted.
+        Where there are cells but none for it now, nothing is changed and nothing decided.
+
+        O(1) and what a place costs, plus O(log pools) for each donor of a start that borrows or
+        calls loans home, and O(log preempted) for a job that was preempted.
         """
-        job, stream, reason, wanted = proposal
+        job, stream, reason, wanted, holds = proposal
         pool = job.pool
         width = wanted or job.width
         if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
@@ -101,9 +108,16 @@ class Committer:
             raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
         if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
             raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        nodes: Nodes = ()
+        places = self._state.places
+        if places is not None:
+            place = places.take(job.job.id, pool.name, width, stream, holds)
+            if place is None:
+                return
+            nodes = place
         self._leave_queue(job)
         loans = self._take(job, width, stream, decisions)
-        decisions.append(StartJob(job.job.id, stream, reason, loans, wanted))
+        decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
         if job.attempt or wanted:
             self._begin(job, now)
         else:
@@ -124,7 +138,7 @@ class Committer:
         job.width = job.job.width
         job.speed = 1.0
         job.pool.stopped[job.sequence] = job
-        job.pool.pending_width += job.width
+        job.pool.pending_width += job.gpus
         self._state.waiting += 1
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
@@ -140,6 +154,8 @@ class Committer:
         pool = job.pool
         if job.stream is None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not run")
+        if self._state.places is not None:
+            raise RefusedError(job.job.id, "jobs in cells keep their width")
         _check_width(job.job, width)
         if stream is job.stream and width <= job.width:
             job.done = job.work(now)
@@ -206,6 +222,8 @@ class Committer:
     def _give_back(self, job: JobState) -> None:
         """Take a job's GPUs from it."""
         pool = job.pool
+        if self._state.places is not None:
+            self._state.places.free(job.job.id)
         if job.stream is Stream.DEDICATED:
             pool.dedicated -= job.width
             self._recount(pool)
@@ -232,11 +250,13 @@ class Committer:
         if not 0 <= event.run_time < inf:
             raise ValueError(f"job {job.id}: a run time is finite, not {event.run_time}")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
+        if state.places is not None:
+            waiting.gpus = state.places.gpus(pool.name, job.width)
         self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
         state.arrivals += 1
         state.jobs[job.id] = waiting
         pool.pending[waiting.sequence] = waiting
-        pool.pending_width += job.width
+        pool.pending_width += waiting.gpus
         state.waiting += 1
         state.dirty[pool] = None
 
@@ -267,12 +287,28 @@ class Committer:
         owned = pool.group.quota + event.quota - pool.quota
         if owned > MAX_GROUP:
             raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
+        if self._state.places is not None:
+            self._state.places.requota(pool.name, event.quota, event.cells)
         pool.group.quota = owned
         pool.quota = event.quota
         self._recount(pool)
         if pool.unused < 0:
             self._overdrawn[pool.group] = None
         self._state.dirty[pool] = None
+
+    def _node_out(self, event: NodeOut) -> None:
+        self._places().take_out(event.node, event.why)
+
+    def _node_back(self, event: NodeBack) -> None:
+        self._places().bring_back(event.node)
+        # Whoever had no place there may have one now.
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
+
+    def _places(self) -> Places:
+        places = self._state.places
+        if places is None:
+            raise ValueError("there are no nodes in a cluster without cells")
+        return places
 
     def _forecast_updated(self, event: ForecastUpdated) -> None:
         pools, windows = self._state.pools, range(len(self._state.options.windows))
@@ -308,7 +344,7 @@ class Committer:
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
         del (pool.stopped if job.attempt else pool.pending)[job.sequence]
-        pool.pending_width -= job.width
+        pool.pending_width -= job.gpus
         self._state.waiting -= 1
 
     def _recount(self, pool: PoolState) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 
+from cells.cells import Cells
 from sia.commit import Committer, RefusedError
 from sia.decisions import Decision, Refused, WakeAt
 from sia.events import RANK, Event
@@ -17,10 +18,19 @@ class Core:
     """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else."""
 
     def __init__(
-        self, pools: Iterable[Pool], policy: Policy, options: Options | None = None
+        self,
+        pools: Iterable[Pool],
+        policy: Policy,
+        options: Options | None = None,
+        cells: Cells | None = None,
     ) -> None:
-        """Build an empty cluster. Raises ValueError as `State` does."""
-        self.state = State(pools, options or Options())
+        """Build an empty cluster, of `cells` if they are given.
+
+        Raises ValueError as `State` does, and for a policy that knows no cells.
+        """
+        if cells is not None and not policy.places:
+            raise ValueError(f"{type(policy).__name__} knows no cells")
+        self.state = State(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)
         self._committer = Committer(self.state, policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from sia.model import Stream
+from sia.model import Nodes, Stream
 
 
 class StartJob(Struct, frozen=True, gc=False, tag=True):
@@ -19,6 +19,8 @@ class StartJob(Struct, frozen=True, gc=False, tag=True):
     loans: tuple[tuple[str, int], ...] = ()
     width: int = 0
     """GPUs, where they are not the job's own number."""
+    nodes: Nodes = ()
+    """Which GPUs, where the cluster has cells."""
 
 
 class PreemptJob(Struct, frozen=True, gc=False, tag=True):

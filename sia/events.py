@@ -1,12 +1,12 @@
 """Facts, in the past tense: all that the core is ever told. Times are seconds.
 
-At one instant ends come before changes of pools and forecasts, those before arrivals, and arrivals
-before new estimates and cancellations: `RANK`. All are JSON, so every number is finite.
+At one instant ends come before changes of pools, nodes and forecasts, those before arrivals, and
+arrivals before new estimates and cancellations: `RANK`. All are JSON, so every number is finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -33,6 +33,23 @@ class PoolChanged(Struct, frozen=True, gc=False, tag=True):
     time: float
     pool: str
     quota: int
+    cells: Mapping[str, Mapping[str, int]] = {}
+    """With cells: how many of each type it owns from now on, by chain; together `quota` GPUs."""
+
+
+class NodeOut(Struct, frozen=True, gc=False, tag=True):
+    """A node is bad, or drained: what runs on it goes on, nothing more is placed there."""
+
+    time: float
+    node: str
+    why: str
+
+
+class NodeBack(Struct, frozen=True, gc=False, tag=True):
+    """A node that was out is well again."""
+
+    time: float
+    node: str
 
 
 class ForecastUpdated(Struct, frozen=True, tag=True):
@@ -74,6 +91,8 @@ Event = (
     JobFinished
     | JobCancelled
     | PoolChanged
+    | NodeOut
+    | NodeBack
     | ForecastUpdated
     | FutureRevealed
     | JobSubmitted
@@ -84,10 +103,12 @@ Event = (
 RANK: dict[type, int] = {
     JobFinished: 0,
     PoolChanged: 1,
-    ForecastUpdated: 2,
-    FutureRevealed: 3,
-    JobSubmitted: 4,
-    RunTimesUpdated: 5,
-    JobCancelled: 6,
-    TimePassed: 7,
+    NodeOut: 2,
+    NodeBack: 3,
+    ForecastUpdated: 4,
+    FutureRevealed: 5,
+    JobSubmitted: 6,
+    RunTimesUpdated: 7,
+    JobCancelled: 8,
+    TimePassed: 9,
 }

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, TICK, WINDOWS
 
+Nodes = tuple[tuple[str, tuple[int, ...]], ...]
+"""GPU numbers on each node of a place; empty where there are no cells."""
+
 
 class Stream(Enum):
     """Which of a pool's two virtual streams a job runs in (§5.3)."""

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 
 from sortedcontainers import SortedDict
 
+from cells.cells import Cells
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Options, Pool, Stream
+from sia.places import Places
 
 
 class JobState:
@@ -24,6 +26,7 @@ class JobState:
     __slots__ = (
         "attempt",
         "done",
+        "gpus",
         "job",
         "loans",
         "overhead",
@@ -41,6 +44,7 @@ class JobState:
         self.job = job
         self.pool = pool
         self.width = job.width  # GPUs that it runs on; its own number while it waits
+        self.gpus = job.width  # its own number, rounded up to cells where there are some
         self.run_time = run_time
         self.sequence = sequence
         self.stream: Stream | None = None
@@ -105,7 +109,7 @@ class PoolState:
         self.unused = pool.quota
         self.pending: OrderedDict[int, JobState] = OrderedDict()  # by order of arrival
         self.stopped: SortedDict[int, JobState] = SortedDict()  # preempted, by order of arrival
-        self.pending_width = 0  # of both
+        self.pending_width = 0  # of both; widths are rounded up to cells, where there are some
         self.load = [0] * windows  # TotalNewLoad of each window
 
     @property
@@ -143,7 +147,7 @@ class PoolState:
         assert 0 <= self.quota <= MAX_QUOTA, self.name
         assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
         waiting = self.waiting()
-        assert self.pending_width == sum(w.width for w in waiting), self.name
+        assert self.pending_width == sum(w.gpus for w in waiting), self.name
         assert all(w.stream is None and w.pool is self for w in waiting), self.name
         assert all(w.width == w.job.width for w in waiting), self.name
         assert list(self.pending) == sorted(self.pending), self.name
@@ -181,8 +185,11 @@ class GroupState:
 class State:
     """All pools, groups and jobs of a cluster at one moment."""
 
-    def __init__(self, pools: Iterable[Pool], options: Options) -> None:
-        """Build an empty cluster. Raises ValueError on pools of one name or sizes over limits."""
+    def __init__(self, pools: Iterable[Pool], options: Options, cells: Cells | None = None) -> None:
+        """Build an empty cluster.
+
+        Raises ValueError on pools of one name, sizes over limits, or cells that contradict them.
+        """
         self.options = options
         self.now = float("-inf")
         self.groups: list[GroupState] = []
@@ -208,6 +215,8 @@ class State:
             group.quota += state.quota
         if any(group.quota > MAX_GROUP for group in self.groups):
             raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
+        quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
+        self.places = None if cells is None else Places(cells, quotas)
 
     def dirty_groups(self) -> list[GroupState]:
         """Groups of the pools that changed since the last pass, in the order of the changes."""
@@ -241,6 +250,8 @@ class State:
                     else state.pool.stopped
                 )
                 assert queue.get(state.sequence) is state, state.job.id
+        if self.places is not None:
+            self.places.check({i: (j.stream, j.width) for i, j in self.jobs.items() if j.stream})
         for pool in self.pools.values():
             assert pool.dedicated == dedicated[pool], pool.name
             assert pool.spare == spare[pool], pool.name

@@ -226,9 +226,11 @@ class LongestFirst(Sjf):
 class KeepsToItself(HiveD):
     shares = False
 
-    def _next(self, group):
-        found = super()._next(group)
-        return found if found is None or found.stream is Stream.DEDICATED else None
+    def _serve(self, group):
+        for start in super()._serve(group):
+            if start.stream is Stream.SPARE:
+                return
+            yield start
 
 
 class ForgetsWhoWaited(Themis):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from cells.holds import Holds
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
 from sia.state import JobState, PoolState, State
@@ -27,12 +28,17 @@ class Needs(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0."""
+    """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0.
+
+    In a cluster with cells the job may still wait after it: there were none for it.
+    """
 
     job: JobState
     stream: Stream
     reason: str
     width: int = 0
+    holds: tuple[Holds, ...] = ()
+    """In cells: what a spare start must leave free."""
 
 
 class Preempt(NamedTuple):
@@ -60,6 +66,9 @@ class Policy:
 
     needs = Needs()
     shares = False
+    places = False
+    """That it knows what to do where there are cells, but none for a job that quota has room for:
+    within a pass, once they were not there they stay so, for this job and wider ones."""
 
     state: State
 
@@ -94,6 +103,14 @@ class Policy:
 def stream_of(pool: PoolState, width: int) -> Stream:
     """The stream of a start by a policy that shares without telling two streams apart."""
     return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE
+
+
+def anywhere(job: JobState, reason: str) -> Iterator[Start]:
+    """A start by such a policy: in cells, on spare ones if the pool's own are not there."""
+    first = stream_of(job.pool, job.width)
+    yield Start(job, first, reason)
+    if job.stream is None and first is Stream.DEDICATED:
+        yield Start(job, Stream.SPARE, reason)
 
 
 def names() -> list[str]:

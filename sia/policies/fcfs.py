@@ -11,8 +11,12 @@ from sia.policies import Policy, Proposal, Start
 class Fcfs(Policy):
     """The head of each queue starts when it fits in its pool's quota; until then it blocks."""
 
+    places = True
+
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start heads of the pools that changed. O(1) a start."""
         for pool in self.state.dirty:
             while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                if head.stream is None:
+                    break

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, Start, stream_of
+from sia.policies import Needs, Policy, Proposal, anywhere
 from sia.state import GroupState, JobState, State
 
 
@@ -15,6 +15,7 @@ class GlobalSsf(Policy):
 
     needs = Needs(run_times=True)
     shares = True
+    places = True
 
     def attach(self, state: State) -> None:
         """Keep each group's queue in order of service; ties go to who came first."""
@@ -39,7 +40,9 @@ class GlobalSsf(Policy):
                 job = self.state.jobs[queue[0][2]]
                 if job.width > job.pool.idle:
                     break
-                yield Start(job, stream_of(job.pool, job.width), "least service of its group")
+                yield from anywhere(job, "least service of its group")
+                if job.stream is None:
+                    break
 
     def check(self) -> None:
         """Every waiting job stands in its group's queue once."""

@@ -1,4 +1,7 @@
-"""HiveD* without locality: own quota first, then whatever is idle, run to completion (§6.1)."""
+"""HiveD*: own quota first, then whatever is idle, run to completion (§6.1).
+
+With locality where there are cells: they are HiveD's own (`cells`), but for preemption.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ class HiveD(Policy):
     """
 
     shares = True
+    places = True
 
     def attach(self, state: State) -> None:
         """Line up heads within quota; keep each group's jobs by width, in order of arrival."""
@@ -44,22 +48,37 @@ class HiveD(Policy):
         for pool in self.state.dirty:
             self._line_up(pool)
         for group in self.state.dirty_groups():
-            while (start := self._next(group)) is not None:
-                yield start
-                self._line_up(start.job.pool)
+            yield from self._serve(group)
 
-    def _next(self, group: GroupState) -> Start | None:
+    def _serve(self, group: GroupState) -> Iterator[Proposal]:
         """O(pools lined up) for a head, O(different widths) for anybody else."""
-        first = self._lineups[group].first(by=_arrival)
-        if first is not None:
-            head = first.head
-            assert head is not None, "a pool without a head is not lined up"
-            return Start(head, Stream.DEDICATED, "head of its pool, within quota")
-        fitting = [queue for width, queue in self._queues[group].items() if width <= group.idle]
-        if not fitting:
-            return None
-        job = min((next(iter(queue.values())) for queue in fitting), key=lambda j: j.sequence)
-        return Start(job, stream_of(job.pool, job.width), "fits in what is idle")
+        placeless: dict[PoolState, JobState] = {}  # heads for which there are no cells
+        room = group.idle  # wider jobs find no spare cells
+        while True:
+            first = self._lineups[group].first(by=_arrival, besides=placeless)
+            if first is not None:
+                head = first.head
+                assert head is not None, "a pool without a head is not lined up"
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                if head.stream is None:
+                    placeless[first] = head
+                else:
+                    self._line_up(first)
+                continue
+            room = min(room, group.idle)
+            fitting = [queue for width, queue in self._queues[group].items() if width <= room]
+            if not fitting:
+                return
+            job = min((next(iter(queue.values())) for queue in fitting), key=lambda j: j.sequence)
+            places = self.state.places
+            stream = Stream.SPARE if places else stream_of(job.pool, job.width)
+            yield Start(job, stream, "fits in what is idle")
+            if places is not None and job.stream is None:
+                room = places.narrower(job.pool.name, job.width)
+                continue
+            if placeless.get(job.pool) is job:
+                del placeless[job.pool]
+            self._line_up(job.pool)
 
     def _line_up(self, pool: PoolState) -> None:
         head = pool.head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from sia.state import GroupState, PoolState
@@ -41,16 +41,21 @@ class Lineup:
             if not self._widths[width]:
                 del self._widths[width]
 
-    def first(self, by: Callable[[PoolState], Any] = _ratio) -> PoolState | None:
+    def first(
+        self, by: Callable[[PoolState], Any] = _ratio, besides: Container[PoolState] = ()
+    ) -> PoolState | None:
         """The least `by`, a ratio with ties by name, of the pools whose head fits in what is idle.
 
-        O(pools lined up) if there is one.
+        Not one of `besides`: those for whose heads there were no cells in this pass. O(pools lined
+        up) if there is one.
         """
         idle = self._group.idle
         if not self._widths or min(self._widths) > idle:
             return None
         fitting = [pool for pool, width in self._heads.items() if width <= idle]
-        return min(fitting, key=by) if len(fitting) > 1 else fitting[0]
+        if besides:
+            fitting = [pool for pool in fitting if pool not in besides]
+        return min(fitting, key=by, default=None)
 
     def check(self, expected: dict[PoolState, int]) -> None:
         """Assert that these heads, and no others, are lined up."""

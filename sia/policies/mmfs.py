@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sia.policies import Policy, Proposal, Start, stream_of
+from sia.policies import Policy, Proposal, anywhere
 from sia.policies.lineup import Lineup
 from sia.state import PoolState, State
 
@@ -13,6 +13,7 @@ class MaxMin(Policy):
     """Of the heads that fit in what is idle, that of the pool with least of its quota starts."""
 
     shares = True
+    places = True
 
     def attach(self, state: State) -> None:
         """Line up the heads of each group."""
@@ -25,11 +26,15 @@ class MaxMin(Policy):
             self._line_up(pool)
         for group in self.state.dirty_groups():
             lineup = self._lineups[group]
-            while (first := lineup.first()) is not None:
+            placeless: set[PoolState] = set()
+            while (first := lineup.first(besides=placeless)) is not None:
                 head = first.head
                 assert head is not None, "a pool without a head is not lined up"
-                yield Start(head, stream_of(first, head.width), "least allocation of its group")
-                self._line_up(first)
+                yield from anywhere(head, "least allocation of its group")
+                if head.stream is None:
+                    placeless.add(first)
+                else:
+                    self._line_up(first)
 
     def _line_up(self, pool: PoolState) -> None:
         lineup = self._lineups[pool.group]

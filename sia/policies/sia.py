@@ -3,6 +3,10 @@
 Figure 8 clears and re-makes all reservations before each spare start. All of them begin now and
 last as long as the window, so MaxReservation(now, window) is their sum: it is kept up to date for
 each group and window, and only pools that changed are looked at again.
+
+Where there are cells, the same numbers, of widths rounded up to cells, are also held back as cells
+(`cells.holds`): allocating a dedicated cell to no job, as §5.5 has it. Spare starts fail while
+something that is held back is not there.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import ceil
 
+from cells.holds import Holds
 from sia.model import Stream
+from sia.places import Places
 from sia.policies import Needs, Policy, Proposal, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
@@ -59,6 +65,7 @@ class _Group:
             pool: [{} for _ in range(windows)] for pool in group.pools
         }  # by bin and width
         self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
+        self.holds: list[Holds] = []  # of each window, where there are cells
 
 
 class Sia(Policy):
@@ -66,6 +73,7 @@ class Sia(Policy):
 
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
+    places = True
 
     def attach(self, state: State) -> None:
         """Index waiting jobs by group, pool, duration bin and width."""
@@ -124,25 +132,43 @@ class Sia(Policy):
         groups = dict.fromkeys([*self._uncovered, *state.dirty_groups()])
         self._uncovered.clear()
         for group in groups:
-            own = self._groups[group]
-            while (first := own.lineup.first()) is not None:
-                head = first.head
-                assert head is not None, "a pool without a head is not lined up"
-                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
-                self._reserve(first)
-            narrowest = 0  # of all jobs that would be gone within the window
-            for window, widths in enumerate(own.widths):
-                if widths:
-                    narrowest = min(narrowest, *widths) if narrowest else min(widths)
-                while 0 < narrowest <= (usable := group.idle - own.reserved[window]):
-                    job = self._next_spare(own, window, usable)
-                    yield Start(job, Stream.SPARE, self._labels[window])
-                    self._uncovered[group] = None
-                    self._reserve(job.pool)
-                    narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
+            yield from self._start_heads(self._groups[group])
+            yield from self._start_spare(group)
         if state.waiting:
             tick = state.options.tick
             yield (now // tick + 1.0) * tick
+
+    def _start_heads(self, own: _Group) -> Iterator[Proposal]:
+        """AllocateDedicatedResources."""
+        placeless: set[PoolState] = set()
+        while (first := own.lineup.first(besides=placeless)) is not None:
+            head = first.head
+            assert head is not None, "a pool without a head is not lined up"
+            yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+            if head.stream is None:
+                placeless.add(first)
+            else:
+                self._reserve(first)
+
+    def _start_spare(self, group: GroupState) -> Iterator[Proposal]:
+        """AllocateSpareResources."""
+        own = self._groups[group]
+        narrowest = 0  # of all jobs that would be gone within the window
+        for window, widths in enumerate(own.widths):
+            if widths:
+                narrowest = min(narrowest, *widths) if narrowest else min(widths)
+            room = group.idle  # wider jobs find no spare cells
+            holds = tuple(own.holds[window : window + 1])
+            while 0 < narrowest <= (usable := min(group.idle - own.reserved[window], room)):
+                job = self._next_spare(own, window, usable)
+                yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
+                if job.stream is None:
+                    assert self.state.places is not None, "without cells, what is usable will do"
+                    room = self.state.places.narrower(job.pool.name, job.width)
+                    continue
+                self._uncovered[group] = None
+                self._reserve(job.pool)
+                narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
 
     def _reserve(self, pool: PoolState) -> None:
         """ReserveResourcesForFuture, for every window, and whether the head may start."""
@@ -165,6 +191,15 @@ class Sia(Policy):
             if need != held[window]:
                 reserved[window] += need - held[window]
                 held[window] = need
+                if self.state.places is not None:
+                    self._hold(self.state.places, pool, window)
+
+    def _hold(self, places: Places, pool: PoolState, window: int) -> None:
+        """Hold back as cells what is reserved for a pool."""
+        holds = self._groups[pool.group].holds
+        if not holds:
+            holds += [places.holds(pool.name) for _ in self._windows]
+        holds[window].set(pool.name, self._held[pool][window])
 
     def _next_spare(self, own: _Group, window: int, usable: int) -> JobState:
         """The next pool's first job in order of arrival that is short and narrow enough."""

@@ -15,6 +15,7 @@ class Ssf(Policy):
     """The job with least run time · width starts when it fits in quota; until then it blocks."""
 
     needs = Needs(run_times=True)
+    places = True
     reason = "least service of its pool, within quota"
 
     def attach(self, state: State) -> None:
@@ -45,6 +46,8 @@ class Ssf(Policy):
                 if pool.dedicated + job.width > pool.quota:
                     break
                 yield Start(job, Stream.DEDICATED, self.reason)
+                if job.stream is None:
+                    break
 
     def check(self) -> None:
         """Every waiting job stands in its queue once."""
