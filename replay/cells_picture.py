@@ -16,11 +16,11 @@ DEDICATED, SPARE, PINNED, FREE, BAD = "#+o.x"
 MARKS = {
     DEDICATED: "dedicated",
     SPARE: "spare",
-    PINNED: "free, pinned",
+    PINNED: "pinned",
     FREE: "free",
     BAD: "bad",
 }
-"""What each character means: all differ without colour, too."""
+"""What each character means, `pinned` being free; all differ without colour, too."""
 
 COLOURS = {DEDICATED: "blue", SPARE: "yellow", PINNED: "magenta", BAD: "red"}
 
