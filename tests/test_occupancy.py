@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cells.spec import CellType, Node, Spec, Top
 from replay.cells_gpus import Gpus
 from replay.occupancy import MOMENTS, Stay, occupancy
+from replay.occupancy_figures import PARTS, ROWS, draw_fragmentation, draw_occupancy, rows_of
 from tests.clusters import spec
 
 MIG = (
@@ -113,7 +115,7 @@ LEVELS = {
 }
 """GPUs of each cell."""
 
-ROWS = {
+LAID_OUT = {
     "rack": [(name, gpu) for name in ("n0", "n1", "n2", "n3") for gpu in numbers(name)],
     "box": [(name, gpu) for name in ("m0", "m1") for gpu in numbers(name)],
 }
@@ -147,7 +149,7 @@ def test_each_moment_is_as_counted_gpu_by_gpu(seed):
             assert counts[:, i].tolist() == [sum(n == name for n, _ in of) for name in names]
         used = {gpu for _, mine in here for gpu in mine}
         for chain, sizes in LEVELS.items():
-            row = ROWS[chain]
+            row = LAID_OUT[chain]
             free = {gpu for gpu in row if gpu not in used and gpu[0] != "n3"}
             cells = merged(row, free, sizes.values())
             cells_here = found.free[chain]
@@ -186,3 +188,77 @@ def test_who_ends_as_another_starts_shares_no_moment_with_it():
 def test_a_node_that_is_not_there_is_refused_even_between_two_moments():
     with pytest.raises(ValueError, match="there is no node 'n9'"):
         occupancy(Gpus(spec()), [Stay("n9:0", 1e-9, 2e-9, spare=False)], 0.0, 100.0)
+
+
+# Pictures
+
+
+def rgb(part):
+    return np.array([*bytes.fromhex(PARTS[part][1:])])
+
+
+def test_a_row_mixes_the_colours_of_its_gpus():
+    stays = [
+        Stay("n0:0-7", 0.0, 50.0, spare=False),
+        Stay("n1:0-1", 0.0, 100.0, spare=True),
+        Stay("n3:0-3", 0.0, 100.0, spare=False),
+    ]
+    rows = rows_of(occupancy(Gpus(two_chains()), stays, 0.0, 100.0))
+    assert rows.nodes == 1
+    assert rows.colours.shape == (6, MOMENTS, 3)
+    dedicated, spare, free, bad = map(rgb, PARTS)
+    for i, (node, moment) in enumerate([(0, 0), (0, -1), (1, 0), (2, 0), (3, 0), (4, 0)]):
+        expected = [dedicated, free, 0.25 * spare + 0.75 * free, free, (dedicated + bad) / 2, free]
+        assert rows.colours[node, moment] == pytest.approx(expected[i], abs=0.51), i
+
+
+def test_many_nodes_share_a_row_of_equal_size_but_the_last():
+    many = spec(racks=ROWS + 1, nodes=2)
+    busy = [Stay(f"n{i}:0-7", 0.0, 100.0, spare=False) for i in (0, 3, 4, 2 * ROWS + 1)]
+    rows = rows_of(occupancy(Gpus(many), busy, 0.0, 100.0))
+    assert rows.nodes == 3
+    assert len(rows.colours) == 268  # of 802 nodes, the last alone
+    dedicated, free = rgb("dedicated"), rgb("free")
+    for row, share in ((0, 1 / 3), (1, 2 / 3), (2, 0.0), (266, 0.0), (267, 1.0)):
+        mixed = share * dedicated + (1 - share) * free
+        assert rows.colours[row, 7] == pytest.approx(mixed, abs=0.51), row
+
+
+def drawn_well(svg):
+    """It is XML, and stands in a page with nothing of its own for scripts or names."""
+    root = ET.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert "<script" not in svg
+    return svg
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pictures_are_drawn_alike_each_time(seed):
+    stays = [stay for stay, _ in random_stays(Random(seed))]
+    found = occupancy(Gpus(two_chains()), stays, 0.0, 100.0)
+    picture = drawn_well(draw_occupancy(found, 3))
+    assert picture == draw_occupancy(found, 3)
+    assert ">n3<" in picture
+    assert ">bad, unused<" in picture
+    pieces = drawn_well(draw_fragmentation(found, "rack"))
+    assert pieces == draw_fragmentation(found, "rack")
+    assert [f">{name}<" in pieces for name in ("gpu", "pair (2 GPUs)", "rack (16 GPUs)")] == [
+        True, True, True,
+    ]  # fmt: skip
+    assert ">a100 (3 GPUs)<" in drawn_well(draw_fragmentation(found, "box"))
+
+
+def test_an_idle_cluster_a_node_and_hostile_names_are_drawn():
+    types = (CellType("<b>$x$"), CellType("</svg>", "<b>$x$", 2, node=True))
+    found = occupancy(Gpus(Spec(types, (Top("</svg>", (Node("<script>$_$\x07"),)),), ())), [], 0, 9)
+    assert "&lt;script" in drawn_well(draw_occupancy(found))
+    assert "&lt;b" in drawn_well(draw_fragmentation(found, "</svg>"))
+    assert "bad" not in draw_occupancy(found)
+
+
+def test_a_type_of_one_child_has_no_area_of_its_own():
+    types = (CellType("gpu"), CellType("only", "gpu", 1), CellType("node", "only", 2, node=True))
+    found = occupancy(Gpus(Spec(types, (Top("node", (Node("n"),)),), ())), [], 0.0, 9.0)
+    picture = draw_fragmentation(found, "node")
+    assert ">only" not in picture
+    assert ">node (2 GPUs)<" in picture
