@@ -16,6 +16,7 @@ from replay.experiment_folder import holds_experiment
 from replay.foresight import taught_until
 from replay.options import QUEUES, Number, chosen, foreseen_by, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
+from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
 from replay.summary import summarize
@@ -86,6 +87,7 @@ def replay(
     lend_rests: bool, forecast: str, durations: str,
     load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
+    preemptible: Marked | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
     skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
@@ -104,7 +106,7 @@ def replay(
         spec = cells_for(cells_file, table)
         places = checked_places(cells_file, spec, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
-    trace = playable(whole, table, places)
+    trace = mark(playable(whole, table, places), preemptible, seed)
     if not trace.arrivals:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
         named = "".join(f"; {note}" for note in trace.notes)
@@ -118,6 +120,7 @@ def replay(
         spare_priority=_priorities(priorities, table),
         no_lending=_no_lending(no_lending, table, windows),
         resume_cost=resume_cost,
+        recall=recall,
         las_thresholds=las_thresholds,
         las_promote=las_promote,
     )
@@ -126,6 +129,7 @@ def replay(
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec, lend_rests,
+        preemptible,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -182,6 +186,10 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         if unheard := measures["skipped"] - dropped:
             click.echo(f"note: under {name} {unheard:,} jobs were never submitted: they follow one "
                        "that never ended")  # fmt: skip
+        if stops := measures["interruptions"]:
+            lost = measures["gpu_hours_thrown_away"]
+            click.echo(f"note: under {name} jobs were stopped or resized {counted(stops, 'time')}, "
+                       f"which threw {lost:,.1f} GPU-hours of work away")  # fmt: skip
         if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
             when = "sooner" if sooner >= 0 else "later"
             click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "

@@ -24,6 +24,7 @@ from replay.foresight import taught_until
 from replay.limits import MAX_RUNS
 from replay.options import Number, chosen, foreseen_by, policy_options
 from replay.output import write_rows
+from replay.preemptible import Marked
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
 from replay.tables import progress_bars, show_foresight
@@ -135,6 +136,7 @@ def experiment(
     policies: list[str] | None, cells_file: Path | None, lend_rests: bool, forecast: str,
     durations: str, load_quantile: float | None, run_time_quantile: float | None,
     max_slowed_pct: float | None, windows: tuple[float, ...], recent: int, slack: float,
+    preemptible: Marked | None, recall: float,
     since: float | None, warmup: float | None, resume_cost: float, quota_step: int | None,
     seed: int, jobs: int | None, keep: bool, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
@@ -147,7 +149,7 @@ def experiment(
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
     asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
-    options = Options(windows=windows, slack=slack, resume_cost=resume_cost)
+    options = Options(windows=windows, slack=slack, resume_cost=resume_cost, recall=recall)
     if warmup is None:
         warmup = WARMUP if isinstance(asked, Pieces) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
@@ -157,6 +159,7 @@ def experiment(
         policies, forecast, durations, options, warmup, seed, recent,
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,
         max_slowed_pct=max_slowed_pct, model=model, cells=types, lend_rests=lend_rests,
+        preemptible=preemptible,
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = Work(out, log, checksum(log), settings, keep, skip_invalid, table)
@@ -250,6 +253,8 @@ def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dic
         "warmup_s": settings.warmup,
         "quota_step": asked.step,
         "lend_rests": settings.lend_rests,
+        "preemptible": settings.preemptible,
+        "recall": settings.options.recall,
         "seed": settings.seed,
         "keep": work.keep,
         "skip_invalid": work.skip_invalid,

@@ -28,6 +28,7 @@ from replay.experiment_folder import run_folder, whole_run
 from replay.foresight import learns
 from replay.hourly import hourly_use
 from replay.output import write_json, write_pools, write_schedule, write_trace
+from replay.preemptible import mark
 from replay.read import read_trace, reading
 from replay.run import BASELINE, Settings, replay_all, replay_one
 from replay.schedule import Result
@@ -156,7 +157,9 @@ def _run_in_worker(piece: Piece) -> None:
 
 def run_piece(whole: Log, piece: Piece, work: Work) -> None:
     """Replay one piece of the log through all policies, and write its folder whole."""
-    log, table, withdrawn, settings = piece.cut(whole.trace), piece.table, [], work.settings
+    settings = work.settings
+    log = mark(piece.cut(whole.trace), settings.preemptible, settings.seed)
+    table, withdrawn = piece.table, []
     past = piece.past(*whole) if whole.starts else None
     places = None
     if settings.cells is not None:

@@ -12,6 +12,7 @@ import click
 from predictors.sliding import RECENT
 from replay.errors import UserError
 from replay.foresight import DURATIONS, FORECASTS, LEARNED, LEARNED_TO, PEAKS, WITH_QUANTILE, Choice
+from replay.preemptible import PercentAndCost
 from replay.run import Settings
 from replay.text import DAY, Seconds, as_typed, parse_seconds
 from sia.limits import (
@@ -20,6 +21,7 @@ from sia.limits import (
     MAX_QUEUES,
     MAX_RESUME_COST,
     MAX_WINDOWS,
+    RECALL,
 )
 from sia.policies import load, names
 
@@ -289,6 +291,19 @@ _POLICY_OPTIONS = (
         default=1.0,
         show_default=True,
         help="Factor on what SIA reserves for each pool.",
+    ),
+    click.option(
+        "--preemptible",
+        type=PercentAndCost(),
+        help="So many percent of the jobs, drawn by --seed, may be stopped by sia-recall at a cost "
+        "of time, like 30:5m; else column preemptible says which.",
+    ),
+    click.option(
+        "--recall",
+        type=Number(0, 1000),
+        default=RECALL,
+        show_default=True,
+        help="The part of a window up to which sia-recall counts on stopping spare jobs for it.",
     ),
     click.option(
         "--resume-cost",

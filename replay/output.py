@@ -215,12 +215,13 @@ def write_trace(path: Path, trace: Trace) -> None:
 
 def _is_elastic(arrival: Arrival) -> bool:
     job = arrival.job
-    return bool(job.min_width or job.max_width or job.demand)
+    return bool(job.min_width or job.max_width or job.demand) or job.preemptible is not None
 
 
 def _elastic(job: Job) -> tuple[object, ...]:
     demand = ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
-    return job.min_width or "", job.max_width or "", demand
+    cost = "" if job.preemptible is None else job.preemptible
+    return job.min_width or "", job.max_width or "", demand, cost
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

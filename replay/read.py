@@ -27,7 +27,7 @@ from replay.parquet import duckdb_for
 from replay.text import some
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Job, Pool
 from sia.playout import Arrival
 
@@ -419,7 +419,7 @@ def _elastic(job: Job, cells: dict[str, str]) -> Job:
     """The job with how far its width may change, where its row says so. Raises BadCellError."""
     given = {name: text for name, text in cells.items() if text.strip()}
     widths = {
-        name: whole([text], name, 0, least=1) for name, text in given.items() if name != "demand"
+        name: whole([text], name, 0, least=1) for name, text in given.items() if "width" in name
     }
     least, most = widths.get("min_width", 0), widths.get("max_width", 0)
     if not least <= job.width <= (most or job.width):
@@ -430,7 +430,23 @@ def _elastic(job: Job, cells: dict[str, str]) -> Job:
             "widths do not ascend",
         )
     demand = _demand(given["demand"]) if "demand" in given else ()
-    return msgspec.structs.replace(job, min_width=least, max_width=most, demand=demand)
+    cost = _cost(given["preemptible"]) if "preemptible" in given else None
+    return msgspec.structs.replace(
+        job, min_width=least, max_width=most, demand=demand, preemptible=cost
+    )
+
+
+def _cost(text: str) -> float:
+    """Seconds that stopping a job costs. Raises BadCellError."""
+    cost = number([text], "preemptible", 0, zero=True)
+    if cost > MAX_RESUME_COST:
+        raise BadCellError(
+            "preemptible",
+            f"stopping it would cost {shown(text)} seconds",
+            f"write at most {MAX_RESUME_COST:g}, or nothing where it must not be stopped",
+            "stopping it costs too much",
+        )
+    return cost
 
 
 def _demand(text: str) -> tuple[tuple[int, float], ...]:

@@ -13,6 +13,7 @@ from predictors.sliding import RECENT
 from replay.closed_loop import ClosedLoop
 from replay.foresight import Choice, guarded, loads_of, parse, run_times_of
 from replay.past import Past, tell
+from replay.preemptible import Marked
 from replay.schedule import Loop, Recorder, Result, Schedule
 from replay.trace import PoolTable, Trace
 from sia import Core
@@ -42,6 +43,7 @@ class Settings(NamedTuple):
     `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
     with senses of its own, like `sia@peaks:0.95+survival` (`replay.foresight`). `model` is what the
     forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in `Cells`.
+    `preemptible` says which jobs the log was changed to let stop.
     """
 
     policies: Sequence[str]
@@ -58,6 +60,7 @@ class Settings(NamedTuple):
     model: Model | None = None
     cells: Spec | None = None
     lend_rests: bool = False
+    preemptible: Marked | None = None
 
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""

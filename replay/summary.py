@@ -36,6 +36,10 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "spare_priority": dict(sorted(settings.options.spare_priority.items())),
             "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
             "resume_cost_s": settings.options.resume_cost,
+            "preemptible": settings.preemptible,
+            "recall": settings.options.recall,
+            "cells": settings.cells is not None,
+            "lend_rests": settings.lend_rests,
             "las_thresholds_gpu_s": list(settings.options.las_thresholds),
             "las_promote": settings.options.las_promote,
             "closed_loop": settings.closed_loop,
@@ -83,6 +87,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,
         "utilisation_pct": _share(used_seconds(trace, schedule, begin, end), owned),
         "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
+        **_thrown_away(trace, schedule, settings),
         "pools": {
             name: {
                 "quota": largest[name],
@@ -104,6 +109,21 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
             for name, jobs in by_pool.items()
         },
     }
+
+
+def _thrown_away(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:
+    """How often jobs were stopped or changed their width, and the GPU-hours that it cost them."""
+    if schedule.segments is None:
+        return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
+    costs = {job.id: job.preemptible for job, _ in trace.arrivals if job.preemptible is not None}
+    begun: set[str] = set()
+    lost = []
+    for segment in schedule.segments:
+        if segment.job_id in begun:
+            cost = costs.get(segment.job_id, settings.options.resume_cost)
+            lost.append(min(cost, segment.end - segment.start) * segment.width / 3600)
+        begun.add(segment.job_id)
+    return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
 
 
 def _name(pool: Any) -> str:

@@ -16,7 +16,7 @@ from sia.playout import Arrival
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
-ELASTIC = ("min_width", "max_width", "demand")
+ELASTIC = ("min_width", "max_width", "demand", "preemptible")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from sia.events import (
     RunTimesUpdated,
     TimePassed,
 )
-from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Job, Nodes, Stream
 from sia.places import Places
 from sia.policies import Policy, Preempt, Resize, Start
@@ -179,7 +179,8 @@ class Committer:
         """Open a segment on the GPUs that the job has been given."""
         job.start = now
         if job.done:  # else there is nothing to go on with
-            job.overhead = self._state.options.resume_cost
+            own = job.job.preemptible
+            job.overhead = self._state.options.resume_cost if own is None else own
         job.attempt += 1
         if job.width != job.job.width:
             job.speed = job.job.speed(job.width)
@@ -247,6 +248,8 @@ class Committer:
             raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
         if job.min_width or job.max_width or job.demand:
             _check_elastic(job)
+        if job.preemptible is not None and not 0 <= job.preemptible <= MAX_RESUME_COST:
+            raise ValueError(f"job {job.id}: stopping it costs 0 to {MAX_RESUME_COST:g} seconds")
         if not 0 <= event.run_time < inf:
             raise ValueError(f"job {job.id}: a run time is finite, not {event.run_time}")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)

@@ -60,3 +60,7 @@ LEAST_PROMOTE = 0.1
 
 MAX_RESUME_COST = 86400.0
 """Seconds: a checkpoint that takes a day to load is none."""
+
+RECALL = 0.1
+"""Part of a window: a spare job that loses half a minute when it is stopped counts as gone within
+five minutes, one that loses an hour within twelve hours."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, TICK, WINDOWS
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL, TICK, WINDOWS
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
 """GPU numbers on each node of a place; empty where there are no cells."""
@@ -39,6 +39,8 @@ class Job(Struct, frozen=True, gc=False):
     max_width: int = 0
     demand: tuple[tuple[int, float], ...] = ()
     """(GPUs, seconds): how long it runs on how many, ascending; empty is linear (PCS, §3)."""
+    preemptible: float | None = None
+    """Seconds of work lost whenever it is stopped and goes on; None where it must not be."""
 
     def speed(self, gpus: int) -> float:
         """How fast it runs on so many GPUs, of its speed on `width`.
@@ -113,6 +115,8 @@ class Options(Struct, frozen=True):
     """GPU-seconds after which a job leaves each but the last of LAS's queues, ascending."""
     las_promote: float = LAS_PROMOTE
     """A job that waits so many times as long as it has run goes back to LAS's first queue."""
+    recall: float = RECALL
+    """SIA counts on stopping a spare job for a window of which that costs no greater part."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds): for that window the pool reserves all of its unused
     quota; it goes on borrowing."""

@@ -42,18 +42,21 @@ class Lineup:
                 del self._widths[width]
 
     def first(
-        self, by: Callable[[PoolState], Any] = _ratio, besides: Container[PoolState] = ()
+        self,
+        by: Callable[[PoolState], Any] = _ratio,
+        besides: Container[PoolState] = (),
+        more: int = 0,
     ) -> PoolState | None:
         """The least `by`, a ratio with ties by name, of the pools whose head fits in what is idle.
 
-        Not one of `besides`: those for whose heads there were no cells in this pass. O(pools lined
-        up) if there is one.
+        Not one of `besides`, which were found to have no room in this pass. `more` GPUs could be
+        made idle. O(pools lined up) if there is one.
         """
-        idle = self._group.idle
+        idle = self._group.idle + more
         if not self._widths or min(self._widths) > idle:
             return None
         fitting = [pool for pool, width in self._heads.items() if width <= idle]
-        if besides:
+        if besides:  # only in cells, or where jobs are stopped for others
             fitting = [pool for pool in fitting if pool not in besides]
         return min(fitting, key=by, default=None)
 

@@ -94,9 +94,13 @@ class Sia(Policy):
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
+    def bin(self, job: JobState) -> int:
+        """The first window within which a job would be gone; their number if it is none."""
+        return bisect_left(self._windows, job.run_time)
+
     def submitted(self, job: JobState) -> None:
         """O(1). Jobs of the last bin, longer than every window, only start in order."""
-        window = bisect_left(self._windows, job.run_time)
+        window = self.bin(job)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
             queues = group.queues[job.pool][window]
@@ -109,7 +113,7 @@ class Sia(Policy):
 
     def left(self, job: JobState) -> None:
         """O(1)."""
-        window = bisect_left(self._windows, job.run_time)
+        window = self.bin(job)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
             queues = group.queues[job.pool][window]
@@ -132,14 +136,15 @@ class Sia(Policy):
         groups = dict.fromkeys([*self._uncovered, *state.dirty_groups()])
         self._uncovered.clear()
         for group in groups:
-            yield from self._start_heads(self._groups[group])
+            yield from self._start_heads(group)
             yield from self._start_spare(group)
         if state.waiting:
             tick = state.options.tick
             yield (now // tick + 1.0) * tick
 
-    def _start_heads(self, own: _Group) -> Iterator[Proposal]:
+    def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
         """AllocateDedicatedResources."""
+        own = self._groups[group]
         placeless: set[PoolState] = set()
         while (first := own.lineup.first(besides=placeless)) is not None:
             head = first.head
@@ -158,9 +163,9 @@ class Sia(Policy):
             if widths:
                 narrowest = min(narrowest, *widths) if narrowest else min(widths)
             room = group.idle  # wider jobs find no spare cells
-            holds = tuple(own.holds[window : window + 1])
-            while 0 < narrowest <= (usable := min(group.idle - own.reserved[window], room)):
+            while 0 < narrowest <= (usable := min(self._usable(group, window), room)):
                 job = self._next_spare(own, window, usable)
+                holds = self._window_holds(group, window)
                 yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
                 if job.stream is None:
                     assert self.state.places is not None, "without cells, what is usable will do"
@@ -169,6 +174,14 @@ class Sia(Policy):
                 self._uncovered[group] = None
                 self._reserve(job.pool)
                 narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
+
+    def _usable(self, group: GroupState, window: int) -> int:
+        """GPUs that are idle and nobody will need within a window."""
+        return group.idle - self._groups[group].reserved[window]
+
+    def _window_holds(self, group: GroupState, window: int) -> tuple[Holds, ...]:
+        """What a spare start must leave, where there are cells."""
+        return tuple(self._groups[group].holds[window : window + 1])
 
     def _reserve(self, pool: PoolState) -> None:
         """ReserveResourcesForFuture, for every window, and whether the head may start."""

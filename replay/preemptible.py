@@ -1,0 +1,61 @@
+"""Jobs that may be stopped, where the log does not say which: some of them, drawn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+import click
+import msgspec
+
+from replay.text import parse_seconds
+from replay.trace import Trace
+from sia.limits import MAX_RESUME_COST
+from sia.playout import Arrival
+
+
+class Marked(NamedTuple):
+    """So many percent of the jobs may be stopped, and lose so many seconds each time."""
+
+    percent: float
+    cost: float
+
+
+class PercentAndCost(click.ParamType[Marked]):
+    """`30:5m`."""
+
+    name = "percent:cost"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Marked:
+        """Parse it, or fail as click wants."""
+        if isinstance(value, Marked):
+            return value
+        percent, _, cost = str(value).partition(":")
+        try:
+            marked = Marked(float(percent), parse_seconds(cost))
+        except ValueError:
+            marked = Marked(-1.0, 0.0)
+        if not (0 <= marked.percent <= 100 and 0 <= marked.cost <= MAX_RESUME_COST):
+            self.fail(
+                f"{value}: write a percentage of jobs and the time each loses, like 30:5m; that is "
+                f"at most {MAX_RESUME_COST:g} s",
+                param,
+                ctx,
+            )
+        return marked
+
+
+def mark(trace: Trace, marked: Marked | None, seed: int) -> Trace:
+    """The same jobs, of which some may be stopped: the same ones for a seed, whatever the log."""
+    if marked is None:
+        return trace
+    bound = marked.percent / 100 * 2**32
+    arrivals = [
+        Arrival(msgspec.structs.replace(job, preemptible=marked.cost), duration)
+        if crc32(f"{seed}/{job.id}".encode()) < bound
+        else Arrival(job, duration)
+        for job, duration in trace.arrivals
+    ]
+    return Trace(arrivals, trace.columns, trace.extras, trace.dropped, trace.notes)
