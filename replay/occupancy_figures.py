@@ -32,8 +32,8 @@ PARTS = {
 }
 """What GPUs of a node are, and its colour; a row of several is their mixture."""
 
-RAMP = ("#e2c9a0", "#d98f5c", "#b1466b", "#4b2e83", "#150a33")
-"""From single GPUs, of little use, to the largest free cells: ever darker."""
+RAMP = ("#7a1026", "#c8471a", "#eda64a", "#ecd9a8", "#d3dde4")
+"""From single GPUs to the largest cells: the smaller what is free, the more it stands out."""
 
 NAMED = 8
 """Nodes whose names stand beside the picture."""
@@ -129,8 +129,8 @@ def _name_parts(figure: Figure, found: Occupancy) -> None:
 def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
     """How large the free cells of a chain are over time, by GPUs in them (§5.5).
 
-    A line a type: GPUs in free cells of that type or larger, of all GPUs of the chain. What lies
-    below no line but the highest is free GPU by GPU. `number` is unique in the page.
+    An area a type, each with the larger ones below it: GPUs in free cells of just that type, of
+    all GPUs of the chain. `number` is unique in the page.
     """
     cells = found.free[chain]
     shape, shares = cells.shape, 100 * cells.shares()
@@ -161,7 +161,7 @@ def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
 
 
 def _ramp(count: int) -> list[str]:
-    """So many colours, from the lightest for single GPUs to the darkest for the largest cells."""
+    """So many colours of `RAMP`, evenly spaced."""
     ends = np.array([_rgb(colour) for colour in RAMP], dtype=np.float64)
     at = np.linspace(0.0, len(RAMP) - 1.0, max(2, count))[:count]
     mixed = [np.interp(at, range(len(RAMP)), column) for column in ends.T]

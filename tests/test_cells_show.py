@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import click
@@ -23,6 +24,8 @@ from replay.cells_view import View
 from tests.clusters import TYPES, spec
 from tests.files import refusal, written
 from tests.shell import sia
+
+DOCS = Path(__file__).parent.parent / "docs" / "cells.md"
 
 FILE = """
 types = [
@@ -98,6 +101,20 @@ def test_an_idle_cluster(file):
         ["vision", "1 rack", "–", "16", "0", "0"],
         ["speech", "1 quad, 1 pair", "vip", "10", "0", "0"],
     ]
+
+
+def test_the_example_of_the_docs(tmp_path):
+    text = DOCS.read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    rows = [
+        "a,vision,0,8,0,1000,dedicated,n0:0-7",
+        "b,speech,0,2,0,1000,spare,n1:0-1",
+        "c,speech,0,2,0,1000,dedicated,n2:4-5",
+    ]
+    jobs = written(tmp_path, "\n".join([HEADER, *rows]), "jobs.csv")
+    out = shown(written(tmp_path, example, "cells.toml"), "--jobs", jobs, "--at", "15m")
+    (picture,) = re.findall(r"```\nsia cells show .*?\n(\n.*?)```", text, re.DOTALL)
+    assert out.startswith(picture)
 
 
 def test_who_is_where_at_a_second(file, jobs):
