@@ -18,7 +18,7 @@ from replay.cells_at import Running, Second, running_at
 from replay.cells_commands import cells
 from replay.cells_file import read_spec
 from replay.cells_gpus import Gpus
-from replay.cells_picture import BAD, DEDICATED, FREE, PINNED, SPARE, Picture, gaps
+from replay.cells_picture import BAD, DEDICATED, FEW, FREE, PINNED, SPARE, Picture, gaps
 from replay.cells_show import show
 from replay.cells_view import View
 from tests.clusters import TYPES, spec
@@ -191,6 +191,20 @@ def test_many_alike_are_one_line(tmp_path):
         "… 39 more like it, to rack 49",
         "",
     ]
+
+
+def test_few_alike_are_drawn_one_by_one():
+    shape = Shape(["gpu", "node"], (1, 2), 1)
+
+    def lines(count, *, bad=-1):
+        nodes = [Node(f"n{i}", bad=i == bad) for i in range(count)]
+        return [*Picture(shape, nodes, [DEDICATED * 2] * count, 80).lines()]
+
+    one_by_one = "  ".join(f"n{i} [##]" for i in range(FEW))
+    assert [click.unstyle(line) for line in lines(FEW)] == [one_by_one]
+    (folded,) = lines(FEW + 1)
+    assert click.unstyle(folded) == f"n0 to n{FEW}  {FEW + 1} × [##]"
+    assert "n2!" in lines(FEW + 1, bad=2)[0]  # as full as its neighbours, and not like them
 
 
 def test_gaps_show_cells_of_each_level():
