@@ -5,13 +5,14 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+from cells.cells import Cells
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import SlidingMaximum
 from sia import Core, Job, Options, Pool
 from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
 from sia.events import FutureRevealed, JobFinished, PoolChanged
 from sia.forecasts import Loads
-from sia.model import FutureJob
+from sia.model import FutureJob, Nodes
 from sia.playout import Arrival, play
 from sia.policies import Policy
 from sia.policies.fcfs import Fcfs
@@ -61,6 +62,7 @@ class Started(NamedTuple):
     end: float
     stream: str
     loans: list[tuple[float, dict[str, int]]]
+    nodes: Nodes = ()
 
 
 def play_out(
@@ -72,12 +74,14 @@ def play_out(
     options: Options = SMALL,
     quotas: Sequence[PoolChanged] = (),
     checked: bool = False,
+    cells: Cells | None = None,
 ) -> dict[str, Started]:
     """Play a story with true run times; with `checked` all invariants are asserted at each instant.
 
-    The forecast of loads is "perfect", "sliding-max", or "none", where nothing is foreseen.
+    The forecast of loads is "perfect", "sliding-max", or "none", where nothing is foreseen. In
+    `cells`, widths must be those of cells, as forecasts count them as they are.
     """
-    core = Core(owned, policy(), options)
+    core = Core(owned, policy(), options, cells)
     durations = {arrival.job.id: arrival.duration for arrival in arrivals}
     started: dict[str, Started] = {}
     for instant in play(
@@ -135,7 +139,8 @@ def _note(
         assert decision.job_id not in started, f"{decision.job_id} was started twice"
         end = now + durations[decision.job_id]
         loans = [(now, dict(decision.loans))] if decision.loans else []
-        started[decision.job_id] = Started(now, end, decision.stream.value, loans)
+        stream = decision.stream.value
+        started[decision.job_id] = Started(now, end, stream, loans, decision.nodes)
     elif isinstance(decision, MoveLoan):
         loans = started[decision.job_id].loans
         donors = dict(loans[-1][1])

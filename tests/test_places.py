@@ -1,0 +1,356 @@
+"""Jobs in cells: what each policy does where GPUs have to lie together."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from cells.cells import Cells
+from cells.spec import Spec
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from replay.cells_file import whole_spec
+from replay.trace import PoolTable
+from sia import Core, Pool
+from sia.decisions import PreemptJob, Refused, StartJob
+from sia.events import JobFinished, JobSubmitted, NodeBack, NodeOut, PoolChanged
+from sia.playout import Arrival, play
+from sia.policies.easy import Easy
+from sia.policies.fcfs import Fcfs
+from sia.policies.gssf import GlobalSsf
+from sia.policies.hived import HiveD
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia import Sia
+from sia.policies.sia_recall import SiaRecall
+from sia.policies.ssf import Ssf
+from tests.builders import SMALL, job, play_out, pools, random_workload, starts
+from tests.clusters import TYPES
+
+
+def nodes_of(owned):
+    """A cluster that has just the pools' nodes, of 8 GPUs, in the order of the pools."""
+    return Cells(whole_spec(Spec(TYPES, (), ()), PoolTable(list(owned))))
+
+
+def in_cells(policy, owned, story, **more):
+    return play_out(policy, owned, story, cells=nodes_of(owned), checked=True, **more)
+
+
+def preemptible(arrival, cost):
+    return Arrival(msgspec.structs.replace(arrival.job, preemptible=cost), arrival.duration)
+
+
+def test_a_start_says_which_gpus():
+    played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(12).runs(9)])
+    assert played["one"].nodes == (("node0", (0,)),)
+    assert played["many"].start == 9, "two whole nodes are not there as long as the first runs"
+    assert played["many"].nodes == (("node0", tuple(range(8))), ("node1", (0, 1, 2, 3)))
+    played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(8).runs(9)])
+    assert played["many"].nodes == (("node1", tuple(range(8))),)
+
+
+def test_gpus_that_do_not_lie_together_are_not_enough():
+    owned = pools(a=16)
+    story = [
+        job("left").gpus(4).runs(50),
+        job("filler").gpus(4).runs(10),
+        job("right").gpus(4).runs(50),
+        job("wide").gpus(8).at(20).runs(5),
+        job("behind").at(21).runs(5),
+    ]
+    together = {"left": 0, "filler": 0, "right": 0}
+    assert starts(in_cells(Fcfs, owned, story)) == together | {"wide": 50, "behind": 50}
+    assert starts(play_out(Fcfs, owned, story)) == together | {"wide": 20, "behind": 25}
+
+
+def test_max_min_starts_a_head_on_spare_cells_where_its_own_are_in_pieces():
+    owned = pools(a=16, b=8)
+    story = [
+        job("left").gpus(4).runs(50),
+        job("filler").gpus(4).runs(10),
+        job("right").gpus(4).runs(50),
+        job("wide").gpus(8).at(20).runs(5),
+    ]
+    played = in_cells(MaxMin, owned, story)
+    assert played["wide"].start == 20
+    assert played["wide"].stream == "spare"
+    assert played["wide"].nodes == (("node2", tuple(range(8))),)
+    assert played["wide"].loans == [(20, {"a": 8})], "its own pool has the GPUs, but not together"
+
+
+def test_who_shares_by_one_queue_is_blocked_by_a_job_without_a_place():
+    owned = pools(a=8, b=8)
+    story = [job("a").runs(50), job("b").pool("b").runs(50), job("wide").gpus(8).at(1).runs(2)]
+    played = in_cells(GlobalSsf, owned, [*story, job("late").at(2).runs(30)])
+    assert played["wide"].start == played["late"].start == 50, "the least service comes first"
+    played = in_cells(Ssf, owned, [*story, job("late").at(2).runs(30)])
+    assert (played["wide"].start, played["late"].start) == (50, 52)
+
+
+def test_hived_fills_pieces_with_narrow_jobs_of_anybody():
+    owned = pools(a=8, b=8)
+    story = [
+        job("a").gpus(5).runs(50),
+        job("b").gpus(4).pool("b").runs(50),
+        job("wide").gpus(8).at(1).runs(5),
+        job("narrow").gpus(2).at(2).runs(5),
+    ]
+    played = in_cells(HiveD, owned, story)
+    assert played["narrow"].start == 2
+    assert played["wide"].start == 50
+
+
+def test_sia_lends_no_cell_that_an_owner_will_need_whole():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(60),
+        job("queued").at(1).runs(4),
+        job("queued2").at(1).runs(4),
+        job("node").gpus(8).pool("b").at(3).runs(5),
+        job("node2").gpus(8).pool("b").at(4).runs(5),
+    ]
+    played = in_cells(Sia, owned, story)
+    assert (played["node"].start, played["node2"].start) == (3, 4)
+    assert played["queued"].start >= 8
+    shorter = in_cells(Sia, owned, story[:-1])
+    assert shorter["queued"].start == shorter["queued2"].start == 1
+    assert shorter["queued"].nodes[0][0] == shorter["queued2"].nodes[0][0], "side by side"
+
+
+def test_a_head_in_pieces_does_not_hold_up_other_pools_under_sia():
+    owned = pools(a=16, b=8)
+    story = [
+        job("left").gpus(4).runs(50),
+        job("filler").gpus(4).runs(10),
+        job("right").gpus(4).runs(50),
+        job("wide").gpus(8).at(20).runs(200),
+        job("other").gpus(8).pool("b").at(21).runs(5),
+    ]
+    played = in_cells(Sia, owned, story)
+    assert played["other"].start == 21
+    assert played["wide"].start == 50
+
+
+def test_pools_of_another_group_keep_all_their_cells():
+    owned = [Pool("a", 8), Pool("b", 8), Pool("alone", 8, share=False)]
+    story = [job(f"j{i}").gpus(4).runs(30) for i in range(6)]
+    played = in_cells(MaxMin, owned, [*story, job("own").gpus(8).pool("alone").at(5).runs(5)])
+    assert sorted(starts(played).values()) == [0, 0, 0, 0, 5, 30, 30]
+    assert played["own"].start == 5
+
+
+def running(core):
+    return {j.job.id for j in core.state.jobs.values() if j.stream is not None}
+
+
+def test_nodes_that_are_out_get_no_jobs_until_they_are_back():
+    owned = pools(a=16)
+    core = Core(owned, Fcfs(), SMALL, nodes_of(owned))
+
+    def step(now, *events):
+        decisions = core.step(now, events)
+        core.check()
+        return [d.job_id for d in decisions if isinstance(d, StartJob)]
+
+    assert step(0, JobSubmitted(0, job("stays").gpus(8).runs(9).job, 9)) == ["stays"]
+    assert step(1, NodeOut(1, "node0", "bad"), NodeOut(1, "node1", "drained")) == []
+    assert step(2, JobSubmitted(2, job("waits").at(2).runs(9).job, 9)) == []
+    assert running(core) == {"stays"}
+    assert step(3, NodeBack(3, "node1")) == ["waits"]
+    assert step(9, JobFinished(9, "stays")) == []
+    assert step(9, JobSubmitted(9, job("late").gpus(8).at(9).runs(1).job, 1)) == []
+    assert step(10, NodeBack(10, "node0")) == ["late"]
+    with pytest.raises(ValueError, match="no node 'node7'"):
+        step(11, NodeOut(11, "node7", "bad"))
+    with pytest.raises(ValueError, match="without cells"):
+        Core(owned, Fcfs(), SMALL).step(0, [NodeOut(0, "node0", "bad")])
+
+
+def test_a_quota_changes_with_its_cells():
+    owned = pools(a=8, b=8)
+    core = Core(owned, Fcfs(), SMALL, nodes_of(owned))
+    core.step(0, [PoolChanged(0, "b", 0)])
+    wide = JobSubmitted(1, job("wide").gpus(16).at(1).runs(9).job, 9)
+    assert core.step(1, [wide]) == []
+    for cells in ({}, {"node": {"node": 1}}, {"node": {"node": 3}}, {"rack": {"node": 2}}):
+        with pytest.raises(ValueError, match="quota"):
+            core.step(2, [PoolChanged(2, "a", 16, cells)])
+    (start,) = core.step(3, [PoolChanged(3, "a", 16, {"node": {"node": 2}})])
+    assert [node for node, _ in start.nodes] == ["node0", "node1"]
+    core.check()
+
+
+@pytest.mark.parametrize(
+    ("owned", "message"),
+    [
+        (pools(a=8), "quota.b: no pool has this name"),
+        (pools(a=8, b=16), "quota.b: cells of 8 GPUs, but the pool's quota is 16"),
+        (pools(a=8, b=8, c=8), "quota.c: cells of 0 GPUs, but the pool's quota is 8"),
+    ],
+)
+def test_cells_that_contradict_the_pools(owned, message):
+    with pytest.raises(ValueError, match=message):
+        Core(owned, Fcfs(), SMALL, nodes_of(pools(a=8, b=8)))
+
+
+def test_a_policy_that_knows_no_cells():
+    with pytest.raises(ValueError, match="Easy knows no cells"):
+        Core(pools(a=8), Easy(), SMALL, nodes_of(pools(a=8)))
+
+
+def recalled(owned, story, *, cells=None, options=SMALL):
+    """Starts and stops by time, under `SiaRecall`."""
+    core = Core(owned, SiaRecall(), options, cells)
+    found = []
+    for now, _, decisions in play(
+        core,
+        story,
+        run_times=PerfectRunTimes({a.job.id: a.duration for a in story}),
+        loads=PerfectLoads([a.job for a in story], options.windows),
+    ):
+        core.check()
+        for decision in decisions:
+            assert not isinstance(decision, Refused), decision
+            if isinstance(decision, StartJob | PreemptJob):
+                kind = "start" if isinstance(decision, StartJob) else "stop"
+                found.append((now, kind, decision.job_id))
+    return found
+
+
+LONG = 150
+"""Seconds: longer than every window of `SMALL`."""
+
+
+def test_without_jobs_that_may_be_stopped_recalling_is_sia():
+    for seed in range(100):
+        workload = random_workload(Random(seed))
+        alone = starts(play_out(Sia, *workload))
+        found = recalled(*workload)
+        assert {job_id: now for now, kind, job_id in found} == alone
+        assert all(kind == "start" for _, kind, _ in found)
+
+
+def test_a_long_job_that_may_be_stopped_runs_on_what_is_idle_until_the_owner_comes():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 0.5),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    assert recalled(owned, story) == [
+        (0, "start", "own"),
+        (1, "start", "guest"),
+        (40, "stop", "guest"),
+        (40, "start", "owner"),
+        (50, "start", "guest"),
+    ]
+
+
+def test_what_is_dear_to_stop_counts_for_long_windows_only():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 3.0),  # a tenth of the last window, of 100 s
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    assert (1, "start", "guest") not in recalled(owned, story)
+    generous = msgspec.structs.replace(SMALL, recall=0.6)  # 3 of 5 seconds
+    assert (1, "start", "guest") in recalled(owned, story, options=generous)
+
+
+def test_the_cheapest_are_stopped_and_no_more_than_needed():
+    owned = pools(a=1, b=4)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("dear").at(1).runs(LONG), 0.4),
+        preemptible(job("cheap").at(2).runs(LONG), 0.1),
+        preemptible(job("wide").gpus(1).at(3).runs(LONG), 0.2),
+        job("owner").pool("b").gpus(3).at(40).runs(10),
+    ]
+    stops = [job_id for now, kind, job_id in recalled(owned, story) if (now, kind) == (40, "stop")]
+    assert stops == ["cheap", "wide"], "one GPU was idle"
+
+
+def test_in_cells_those_in_the_way_are_stopped():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("here").gpus(8).at(1).runs(LONG), 0.1),
+        preemptible(job("there").gpus(2).at(2).runs(LONG), 0.1),
+        job("owner").pool("b").gpus(8).at(40).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert (2, "start", "there") in found
+    assert [(kind, job_id) for now, kind, job_id in found if now == 40] == [
+        ("stop", "there"),
+        ("start", "owner"),
+    ]
+
+
+def test_work_is_kept_but_for_what_stopping_costs():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 0.5),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    core = Core(owned, SiaRecall(), SMALL)
+    ends = {}
+    for now, events, _ in play(
+        core,
+        story,
+        run_times=PerfectRunTimes({a.job.id: a.duration for a in story}),
+        loads=PerfectLoads([a.job for a in story], SMALL.windows),
+    ):
+        ends |= {e.job_id: now for e in events if isinstance(e, JobFinished)}
+    assert ends["guest"] == 1 + LONG + 10 + 0.5
+
+
+def test_what_stopping_costs_must_be_a_time():
+    core = Core(pools(a=1), SiaRecall(), SMALL)
+    for cost in (-1.0, float("nan"), 1e9):
+        odd = preemptible(job("odd").runs(1), cost).job
+        with pytest.raises(ValueError, match="stopping it costs"):
+            core.step(0, [JobSubmitted(0, odd, 1)])
+
+
+def random_story(rng):
+    """Pools of whole nodes and jobs of a cell each, in bursts, some of which may be stopped."""
+    owned = [
+        Pool(name, 8 * rng.randint(1, 3), rng.choice(["", "", "east"]), share=rng.random() < 0.9)
+        for name in "abcd"[: rng.randint(1, 4)]
+    ]
+    story = []
+    for pool in owned:
+        span = rng.choice([50, 150, 300])
+        for i in range(rng.randint(1, 25)):
+            width = min(rng.choice([1, 1, 1, 2, 4, 8, 8, 16]), pool.quota)
+            arrival = job(f"{pool.name}{i}").gpus(width).pool(pool.name)
+            arrival = arrival.at(rng.randint(0, span) // 5 * 5).runs(rng.randint(1, 150))
+            cost = rng.choice([None, None, 0.0, 0.5, 5.0])
+            story.append(preemptible(arrival, cost))
+    story.sort(key=lambda arrival: arrival.job.submit)
+    return owned, story
+
+
+@pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia])
+def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
+    for seed in range(60):
+        owned, story = random_story(Random(seed))
+        played = in_cells(policy, owned, story)
+        assert played.keys() == {arrival.job.id for arrival in story}
+        for arrival in story:
+            nodes = played[arrival.job.id].nodes
+            assert sum(len(gpus) for _, gpus in nodes) == arrival.job.width
+            assert len(nodes) == max(1, arrival.job.width // 8), "it lies on as few nodes as can be"
+
+
+def test_recalling_in_cells_ends_every_random_story():
+    stops = 0
+    for seed in range(60):
+        owned, story = random_story(Random(seed))
+        found = recalled(owned, story, cells=nodes_of(owned))
+        assert {job_id for _, _, job_id in found} == {arrival.job.id for arrival in story}
+        stops += sum(kind == "stop" for _, kind, _ in found)
+    assert stops > 20
