@@ -2,93 +2,152 @@
 
 from __future__ import annotations
 
-from sortedcontainers import SortedSet
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from cells.shape import Cell, Shape
 
+if TYPE_CHECKING:
+    from cells.zones import Root
+
+SLACK = 64
+"""Entries that a heap may hold beyond twice its free cells before it is built anew: so few cost
+nothing, and building anew is paid for by the changes since."""
+
 
 class Buddy:
-    """Free cells of a part of a chain, merged as far as they can be.
+    """Free cells of a zone, in its own numbers, merged as far as their roots reach.
+
+    Each level has its free cells in a dict, and their numbers in a heap, which may name cells too
+    that are no longer free: so the least is found, and any cell taken, in O(log n) amortised.
+
+    Attributes:
+        free: Free cells of each level, none within another, each with the root it lies in.
 
     Args:
         shape: Geometry of the chain.
     """
 
+    __slots__ = ("_heaps", "_shape", "free")
+
     def __init__(self, shape: Shape) -> None:
         """Start with nothing free."""
         self._shape = shape
-        self.free: list[SortedSet[int]] = [SortedSet() for _ in shape.levels]
-        self.changes = 0
+        self.free: list[dict[int, Root]] = [{} for _ in shape.levels]
+        self._heaps: list[list[int]] = [[] for _ in shape.levels]
 
     def copy(self) -> Buddy:
         """One of its own with the same cells. O(cells)."""
         other = Buddy(self._shape)
-        other.free = [SortedSet(indices) for indices in self.free]
-        other.changes = self.changes
+        other.free = [cells.copy() for cells in self.free]
+        other._heaps = [heap.copy() for heap in self._heaps]
         return other
 
     def counts(self) -> list[int]:
-        """Number of free cells of each level, none counted within another. O(levels)."""
-        return [len(indices) for indices in self.free]
+        """Number of free cells of each level. O(levels)."""
+        return [len(cells) for cells in self.free]
 
-    def over(self, cell: Cell) -> Cell | None:
-        """The free cell that holds it, or None. O(levels)."""
-        level, index = cell
+    def first(self, level: int) -> int:
+        """The least free cell of a level that has one. O(log n) amortised."""
+        heap, free = self._heaps[level], self.free[level]
+        while heap[0] not in free:
+            heappop(heap)
+        return heap[0]
+
+    def over(self, level: int, number: int) -> int | None:
+        """Level of the free cell that holds a cell, or None. O(levels)."""
         fan, top = self._shape.fan, self._shape.top
-        while index not in self.free[level]:
+        while number not in self.free[level]:
             if level == top:
                 return None
             level += 1
-            index //= fan[level]
-        return Cell(level, index)
+            number //= fan[level]
+        return level
 
-    def smallest(self, level: int) -> Cell | None:
-        """The first of the smallest free cells that hold one of a level. O(levels)."""
-        for above in range(level, self._shape.top + 1):
-            if self.free[above]:
-                return Cell(above, self.free[above][0])
-        return None
+    def pop(self, above: int, level: int) -> tuple[int, Root]:
+        """Take a cell of a level from the least free one of a level above, or of its own.
 
-    def within(self, level: int, around: Cell) -> Cell | None:
-        """As `smallest`, but inside a cell, or the free cell that holds it. O(levels · log n)."""
-        size = self._shape.size
-        for above in range(level, around.level):
-            ratio = size[around.level] // size[above]
-            first, last = around.number * ratio, (around.number + 1) * ratio - 1
-            found = next(self.free[above].irange(first, last), None)
-            if found is not None:
-                return Cell(above, found)
-        return around if self.over(around) else None
+        O(levels · log n) amortised.
+        """
+        heap, free = self._heaps[above], self.free[above]
+        number = heappop(heap)
+        while number not in free:
+            number = heappop(heap)
+        root = free.pop(number)
+        fan = self._shape.fan
+        while above > level:
+            number *= fan[above]
+            last = number + fan[above]
+            above -= 1
+            free, heap = self.free[above], self._heaps[above]
+            for buddy in range(number + 1, last):
+                free[buddy] = root
+                heappush(heap, buddy)
+        return number, root
 
-    def take(self, cell: Cell) -> None:
+    def take(self, level: int, number: int) -> None:
         """Make a cell no longer free, splitting the one that holds it. O(levels · log n)."""
-        holder = self.over(cell)
-        assert holder is not None, f"{cell} is not free"
-        self.changes += 1
-        level, index = holder
-        self.free[level].remove(index)
+        over = self.over(level, number)
+        assert over is not None, f"{Cell(level, number)} is not free"
         shape = self._shape
-        while level > cell.level:
-            fan = shape.fan[level]
-            level, first = level - 1, index * fan
-            index = shape.around(cell, level).number
-            free = self.free[level]
-            for buddy in range(first, first + fan):
-                if buddy != index:
-                    free.add(buddy)
+        while over > level:
+            holder = number * shape.size[level] // shape.size[over]
+            root = self.free[over].pop(holder)
+            first = holder * shape.fan[over]
+            for child in range(first, first + shape.fan[over]):
+                self._add(over - 1, child, root)
+            over -= 1
+        del self.free[level][number]
 
-    def put(self, cell: Cell, root: int) -> None:
-        """Make a cell free; merge it with its buddies up to a level. O(levels · log n)."""
-        self.changes += 1
-        level, index = cell
-        shape, free = self._shape, self.free
-        while level < root:
-            fan = shape.fan[level + 1]
-            first = index - index % fan
-            buddies = [i for i in range(first, first + fan) if i != index]
-            if not all(i in free[level] for i in buddies):
-                break
-            for buddy in buddies:
-                free[level].remove(buddy)
-            level, index = level + 1, index // fan
-        free[level].add(index)
+    def put(self, level: int, number: int, root: Root) -> None:
+        """Make a cell free; merge it with its buddies within its root. O(levels · log n)."""
+        fans, top = self._shape.fan, root.level
+        while level < top:
+            fan, free = fans[level + 1], self.free[level]
+            first = number - number % fan
+            for buddy in range(first, first + fan):
+                if buddy not in free and buddy != number:
+                    self._add(level, number, root)
+                    return
+            for buddy in range(first, first + fan):
+                if buddy != number:
+                    del free[buddy]
+            level += 1
+            number //= fan
+        self._add(level, number, root)
+
+    def cut(self, level: int, number: int) -> list[tuple[int, int]]:
+        """Make all of a cell no longer free.
+
+        Returns:
+            Levels and numbers of what was free: the cell, or cells in it. O(levels · log n) if it
+            was free as a whole, else O(cells in it).
+        """
+        if self.free[level].pop(number, None) is not None:
+            return [(level, number)]
+        if self.over(level, number) is not None:
+            self.take(level, number)
+            return [(level, number)]
+        found = list(self.inside(level, number))
+        for below, part in found:
+            del self.free[below][part]
+        return found
+
+    def inside(self, level: int, number: int) -> list[tuple[int, int]]:
+        """Free cells inside a cell that is not free as a whole. O(cells in it)."""
+        found: list[tuple[int, int]] = []
+        first, last = number, number + 1
+        for below in range(level - 1, -1, -1):
+            fan = self._shape.fan[below + 1]
+            first, last = first * fan, last * fan
+            free = self.free[below]
+            found += [(below, part) for part in range(first, last) if part in free]
+        return found
+
+    def _add(self, level: int, number: int, root: Root) -> None:
+        free, heap = self.free[level], self._heaps[level]
+        free[number] = root
+        heappush(heap, number)
+        if len(heap) > 2 * len(free) + SLACK:
+            heap[:] = free
+            heapify(heap)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
+from cells.buddy import Buddy
 from cells.ground import Ground
 from cells.shape import Cell
 from cells.zones import Zone
@@ -13,72 +17,88 @@ def check_ground(ground: Ground) -> None:
     O(cells).
     """
     _check_leaves(ground)
-    zones = [ground.common, ground.leaving, *ground.zones.values(), *ground.pins.values()]
-    opened: dict[int, set[int]] = {id(zone): set() for zone in zones}
-    vacant: dict[int, set[int]] = {id(zone): set() for zone in zones}
-    for top in range(ground.tops):
-        for leaf in ground.shape.leaves(Cell(ground.shape.top, top)):
-            cell = Cell(0, leaf)
-            if not ground.in_use(cell):
-                owner = id(ground.owner(cell)[0])
-                opened[owner].add(leaf)
-                if ground.lender(cell) is None:
-                    vacant[owner].add(leaf)
-    for zone in zones:
-        _check_free(ground, zone, zone.open.free, opened[id(zone)])
-        _check_free(ground, zone, zone.vacant.free, vacant[id(zone)])
-        bound = [cell for cell, root in ground.roots.items() if root.zone is zone]
+    _check_roots(ground)
+    opened, vacant = _free_leaves(ground)
+    for zone in ground.all_zones():
+        _check_free(ground, zone, zone.open, opened.get(id(zone), set()))
+        _check_free(ground, zone, zone.vacant, vacant.get(id(zone), set()))
+        mine = [root for root in ground.roots.values() if root.zone is zone]
         for level in ground.shape.levels:
-            assert zone.bound[level] == sum(cell.level == level for cell in bound), zone.name
+            slots = [root.slot for root in mine if root.level == level]
+            assert zone.bound[level] == len(slots) == len(set(slots)), zone.name
             if zone is not ground.leaving and zone.pin is None:
                 assert zone.bound[level] <= zone.quota[level], zone.name
     unbound = [sum(z.unbound(k) for z in ground.zones.values()) for k in ground.shape.levels]
     assert ground.unbound == unbound, (ground.unbound, unbound)
 
 
-def _check_leaves(ground: Ground) -> None:
-    """No GPU is in two jobs, or bound twice; counts add up."""
+def _free_leaves(ground: Ground) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Leaves that should be open, and vacant, by their zones' ids."""
     shape = ground.shape
-    seen: set[int] = set()
-    for cell in ground.dedicated:
-        assert seen.isdisjoint(shape.leaves(cell)), f"{cell} is given twice"
-        seen.update(shape.leaves(cell))
-    lent: set[int] = set()
+    used = _leaves(ground, [Cell(k, n) for k in shape.levels for n in ground.given[k]])
+    used |= _leaves(ground, [cell for cells in ground.out.values() for cell in cells])
+    lent = _leaves(ground, ground.lent)
+    opened: dict[int, set[int]] = {}
+    vacant: dict[int, set[int]] = {}
+    for leaf in range(ground.tops * shape.size[shape.top]):
+        if leaf not in used:
+            zone = id(ground.root(Cell(0, leaf)).zone)
+            opened.setdefault(zone, set()).add(leaf)
+            if leaf not in lent:
+                vacant.setdefault(zone, set()).add(leaf)
+    return opened, vacant
+
+
+def _leaves(ground: Ground, cells: Iterable[Cell]) -> set[int]:
+    """Of cells none of which is within another."""
+    found: set[int] = set()
+    for cell in cells:
+        assert found.isdisjoint(ground.shape.leaves(cell)), f"{cell} is there twice"
+        found.update(ground.shape.leaves(cell))
+    return found
+
+
+def _check_leaves(ground: Ground) -> None:
+    """No GPU is in two jobs or bound twice; counts add up."""
+    shape = ground.shape
+    given = _leaves(ground, [Cell(k, n) for k in shape.levels for n in ground.given[k]])
+    kept = [cell for cells in ground.out.values() for cell in cells]
+    assert given.isdisjoint(_leaves(ground, kept)), "a job's cell is kept from use"
+    assert given <= _leaves(ground, [root.cell() for root in ground.roots.values()])
+    _leaves(ground, ground.lent)
     spare = [[0] * len(row) for row in ground.spare]
     for cell in ground.lent:
-        assert lent.isdisjoint(shape.leaves(cell)), f"{cell} is lent twice"
-        lent.update(shape.leaves(cell))
         for level in range(cell.level, shape.top + 1):
             spare[level][shape.around(cell, level).number] += shape.size[cell.level]
     assert spare == ground.spare
-    bound: set[int] = set()
+
+
+def _check_roots(ground: Ground) -> None:
+    """Bound cells are known by their places, and have as many jobs as they say."""
+    shape = ground.shape
+    jobs = Counter(
+        id(ground.root(Cell(level, number)))
+        for level in shape.levels
+        for number in ground.given[level]
+    )
     for cell, root in ground.roots.items():
-        assert bound.isdisjoint(shape.leaves(cell)), f"{cell} is bound twice"
-        bound.update(shape.leaves(cell))
-        inside = [c for c in ground.dedicated if _within(ground, c, cell)]
-        assert len(inside) == root.jobs, cell
-        assert inside or root.zone.pin is not None, f"{cell} is bound to nothing"
-    assert seen <= bound
-    for node, count in enumerate(ground.busy):
-        assert count == sum(ground.node(c) == node for c in ground.dedicated), node
+        assert cell == root.cell(), cell
+        assert jobs[id(root)] == root.jobs, cell
+        assert root.jobs or root.zone.pin is not None, f"{cell} is bound to nothing"
 
 
-def _within(ground: Ground, cell: Cell, other: Cell) -> bool:
-    return cell.level <= other.level and ground.shape.around(cell, other.level) == other
-
-
-def _check_free(ground: Ground, zone: Zone, free: object, leaves: set[int]) -> None:
+def _check_free(ground: Ground, zone: Zone, buddy: Buddy, leaves: set[int]) -> None:
     """The free cells are these leaves, merged as far as bound cells allow."""
     shape = ground.shape
-    assert isinstance(free, list)
     found: set[int] = set()
-    for level, indices in enumerate(free):
-        for index in indices:
-            cell = Cell(level, index)
+    for level, free in enumerate(buddy.free):
+        for number, root in free.items():
+            cell = ground.cell(root, level, number)
+            assert ground.root(cell) is root, cell
             assert found.isdisjoint(shape.leaves(cell)), f"{cell} of {zone.name!r} is free twice"
             found.update(shape.leaves(cell))
-            _, top = ground.owner(cell)
-            if level < top:
-                siblings = shape.children(shape.parent(cell))
-                assert not all(c.number in indices for c in siblings), f"{cell} is not merged"
+            if level < root.level:
+                first = number - number % shape.fan[level + 1]
+                siblings = range(first, first + shape.fan[level + 1])
+                assert not all(n in free for n in siblings), f"{cell} is not merged"
     assert found == leaves, (zone.name, sorted(found ^ leaves)[:8])

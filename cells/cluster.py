@@ -4,11 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cells.shape import Cell
+from cells.answers import Placement
+from cells.shape import Cell, Shape
 from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes
 
 NAMED = 8
 """Names in one message: more make no line."""
+
+
+class Nodes:
+    """Names of a chain's nodes and numbers of their GPUs.
+
+    Args:
+        shape: The chain.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        """Start with none."""
+        self._shape = shape
+        self._size = shape.size[shape.node]
+        self.names: list[str] = []
+        self.gpus: list[tuple[int, ...]] = []
+
+    def copy(self) -> Nodes:
+        """One of its own. O(nodes)."""
+        other = Nodes(self._shape)
+        other.names, other.gpus = self.names.copy(), self.gpus.copy()
+        return other
+
+    def one(self, cell: Cell, width: int) -> Placement:
+        """The first GPUs of a cell on one node, so many as a width. O(width)."""
+        level, number = cell
+        node, first = divmod(number * self._shape.size[level], self._size)
+        return Placement(((self.names[node], self.gpus[node][first : first + width]),))
+
+    def all_of(self, widths: Sequence[int], cells: Sequence[Cell]) -> Placement:
+        """GPUs of gang members; the cells are in their order. O(cells + GPUs of the widths)."""
+        found: dict[str, tuple[int, ...]] = {}
+        for width, of_member in self._shape.by_member(widths, cells):
+            left = width
+            for cell in of_member:
+                ((node, gpus),) = self.one(cell, min(left, self._shape.size[cell.level])).nodes
+                found[node] = found.get(node, ()) + gpus
+                left -= len(gpus)
+        return Placement(tuple(found.items()))
 
 
 class Cluster:
@@ -17,6 +56,7 @@ class Cluster:
     Attributes:
         shapes: The chains, by the type of their top cells.
         nodes: Chain and number of each node.
+        of: Names and GPUs of the nodes of each chain.
         gone: Cells of nodes that were removed, by chain.
 
     Args:
@@ -29,51 +69,28 @@ class Cluster:
         check_nodes(spec, self.shapes)
         self.nodes: dict[str, tuple[str, int]] = {}
         self.gone: dict[str, list[Cell]] = {name: [] for name in self.shapes}
-        self._names: dict[str, list[str]] = {name: [] for name in self.shapes}
-        self._gpus: dict[str, list[tuple[int, ...]]] = {name: [] for name in self.shapes}
+        self.of = {name: Nodes(shape) for name, shape in self.shapes.items()}
 
     def copy(self) -> Cluster:
         """One of its own. O(nodes)."""
         other = Cluster(Spec((), (), ()))
         other.shapes, other.nodes = self.shapes, self.nodes.copy()
-        for name in ("gone", "_names", "_gpus"):
-            setattr(
-                other, name, {chain: kept.copy() for chain, kept in getattr(self, name).items()}
-            )
+        other.gone = {chain: cells.copy() for chain, cells in self.gone.items()}
+        other.of = {chain: nodes.copy() for chain, nodes in self.of.items()}
         return other
 
     def add(self, top: Top) -> None:
         """Name the nodes of a new top cell."""
-        chain, shape = top.type, self.shapes[top.type]
+        shape, of = self.shapes[top.type], self.of[top.type]
         for node in top.nodes:
-            self.nodes[node.name] = (chain, len(self._names[chain]))
-            self._names[chain].append(node.name)
-            self._gpus[chain].append(node.gpus or tuple(range(shape.size[shape.node])))
+            self.nodes[node.name] = (top.type, len(of.names))
+            of.names.append(node.name)
+            of.gpus.append(node.gpus or tuple(range(shape.size[shape.node])))
 
     def remove(self, node: str) -> None:
         """Forget a node's name; jobs on it are still shown under it."""
         chain, number = self.nodes.pop(node)
         self.gone[chain].append(Cell(self.shapes[chain].node, number))
-
-    def place(
-        self, chain: str, members: Sequence[tuple[int, Sequence[Cell]]]
-    ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Nodes and their GPU numbers of gang members, each with its width and cells.
-
-        O(cells + GPUs of the widths).
-        """
-        shape, names, numbers = self.shapes[chain], self._names[chain], self._gpus[chain]
-        size = shape.size[shape.node]
-        found: dict[int, tuple[int, ...]] = {}
-        for width, cells in members:
-            left = width
-            for cell in cells:
-                cell_size = shape.size[cell.level]
-                node, first = divmod(cell.number * cell_size, size)
-                gpus = numbers[node][first : first + min(left, cell_size)]
-                found[node] = found[node] + gpus if node in found else gpus
-                left -= len(gpus)
-        return tuple((names[node], gpus) for node, gpus in found.items())
 
     def chain(self, chain: str) -> str:
         """The chain of a name, or the only one. Raises CellsError."""
@@ -97,17 +114,15 @@ class Cluster:
         chain, first = self.nodes[pinned.nodes[0]] if pinned.nodes else ("", 0)
         if not chain or {self.nodes[name][0] for name in pinned.nodes} != {chain}:
             raise CellsError(f"{key}.nodes: name the nodes of one chain")
-        shape = self.shapes[chain]
+        shape, numbers = self.shapes[chain], self.of[chain].gpus[first]
         if pinned.type not in shape.names:
             raise CellsError(f"{key}.type: no {pinned.type!r} in chain {chain}")
-        if pinned.gpus and (
-            len(pinned.nodes) != 1 or not set(pinned.gpus) <= {*self._gpus[chain][first]}
-        ):
+        if pinned.gpus and (len(pinned.nodes) != 1 or not {*pinned.gpus} <= {*numbers}):
             raise CellsError(f"{key}.gpus: must be GPUs of the one node that is named")
         size = shape.size[shape.node]
         leaves = {self.nodes[name][1] * size + k for name in pinned.nodes for k in range(size)}
         if pinned.gpus:
-            leaves = {first * size + self._gpus[chain][first].index(gpu) for gpu in pinned.gpus}
+            leaves = {first * size + numbers.index(gpu) for gpu in pinned.gpus}
         cell = shape.around(Cell(0, min(leaves)), shape.names.index(pinned.type))
         if leaves != set(shape.leaves(cell)):
             raise CellsError(f"{key}: these GPUs are not one {pinned.type}; name all of one cell")

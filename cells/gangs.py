@@ -3,70 +3,83 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cells.ground import Ground
+from cells.placing import Near, Spot, claim, place
 from cells.shape import Cell, Shape
 from cells.zones import Zone
 
-Find = Callable[[int, Cell | None], Cell | None]
-"""Gives a cell of a level, near another if that is possible, or None."""
+
+def in_turn(shape: Shape, widths: Sequence[int]) -> list[tuple[int, int]]:
+    """Member and level of each cell to be found, the widest members first."""
+    places = sorted(range(len(widths)), key=lambda i: -widths[i])
+    return [(place, level) for place in places for level in shape.members(widths[place])]
 
 
-def members(shape: Shape, width: int) -> list[int]:
-    """Levels of the cells of one member of a gang: one cell, or whole nodes."""
-    if width <= shape.size[shape.node]:
-        return [shape.level_of(width)]
-    return [shape.node] * -(-width // shape.size[shape.node])
+def place_all(
+    ground: Ground, zone: Zone, widths: Sequence[int], *, over_spare: bool = False
+) -> list[Spot] | None:
+    """Give all members dedicated cells, near each other if possible.
 
+    Args:
+        ground: The chain.
+        zone: The pool's zone or that of its pinned cell.
+        widths: GPUs of each member.
+        over_spare: Where none is vacant, cells are claimed that spare jobs are in.
 
-def all_of(ground: Ground, widths: Sequence[int], find: Find) -> list[list[Cell]] | None:
-    """Cells of each member, in the order of the widths; None if one of them finds no place.
-
-    The widest are placed first. The caller takes back what was placed.
+    Returns:
+        The cells in the order of the members, or None with nothing changed.
+        O(cells · levels · log n), and O(vacant nodes) where several nodes are asked for.
     """
-    shape = ground.shape
-    found: list[list[Cell]] = [[] for _ in widths]
-    near: Cell | None = None
-    for place in sorted(range(len(widths)), key=lambda i: -widths[i]):
-        for level in members(shape, widths[place]):
-            cell = find(level, near)
-            if cell is None:
-                return None
-            found[place].append(cell)
-            near = shape.around(cell, min(shape.top, shape.node + 1))
-    return [sorted(cells) for cells in found]
+    near = _best_racks(ground, zone, in_turn(ground.shape, widths))
+    found: list[tuple[int, Cell, Spot]] = []
+    for member, level in in_turn(ground.shape, widths):
+        spot = place(ground, zone, level, near)
+        if spot is None and over_spare:
+            spot = claim(ground, zone, level)
+        if spot is None:
+            for _, _, (cell, root) in found:
+                ground.free(cell, root)
+            return None
+        found.append((member, spot[0], spot))
+        near = _rack_of(ground, spot)
+    found.sort(key=lambda each: each[:2])
+    return [spot for _, _, spot in found]
 
 
-def best_rack(ground: Ground, zone: Zone | None, nodes: int) -> Cell | None:
-    """The cell above the nodes with just enough vacant nodes for a gang, or with most.
-
-    Of a pool, those that its request comes to first are counted. O(nodes).
-    """
-    shape = ground.shape
+def _rack_of(ground: Ground, spot: Spot) -> Near:
+    shape, (cell, root) = ground.shape, spot
     if shape.top == shape.node:
-        return None
-    zones = [ground.common] if zone is None else [zone]
-    if zone is not None and sum(_by_rack(ground, zone).values()) < nodes:
-        zones.append(ground.common)
-    racks: Counter[int] = Counter()
-    for each in zones:
-        racks += _by_rack(ground, each)
-    enough = [(count, index) for index, count in racks.items() if count >= nodes]
-    if enough:
-        return Cell(shape.node + 1, min(enough)[1])
-    most = min(((-count, index) for index, count in racks.items()), default=None)
-    return most and Cell(shape.node + 1, most[1])
+        return Near()
+    rack = shape.around(cell, shape.node + 1).number
+    own = root.shift // shape.size[shape.node + 1] if root.level > shape.node else None
+    return Near(None if own is None else rack - own, rack)
 
 
-def _by_rack(ground: Ground, zone: Zone) -> Counter[int]:
-    shape, rack = ground.shape, ground.shape.node + 1
+def _best_racks(ground: Ground, zone: Zone, cells: Sequence[tuple[int, int]]) -> Near:
+    """The racks with just enough vacant nodes for a gang, or with most."""
+    shape = ground.shape
+    nodes = sum(level == shape.node for _, level in cells)
+    if nodes < 2 or shape.top == shape.node:
+        return Near()
+    return Near(_best_rack(zone, nodes), _best_rack(ground.common, nodes))
+
+
+def _best_rack(zone: Zone, nodes: int) -> int | None:
+    """In the zone's own numbers. O(vacant nodes)."""
+    shape, rack = zone.shape, zone.shape.node + 1
     racks: Counter[int] = Counter()
-    for index in zone.vacant.free[shape.node]:
-        racks[index // shape.fan[rack]] += 1
-    for level in range(rack, shape.top + 1):
+    for number, root in zone.vacant.free[shape.node].items():
+        if root.level > shape.node:
+            racks[number // shape.fan[rack]] += 1
+    for level in shape.levels[rack:]:
         ratio = shape.size[level] // shape.size[rack]
-        for index in zone.vacant.free[level]:
-            for inner in range(index * ratio, (index + 1) * ratio):
-                racks[inner] += shape.fan[rack]
-    return racks
+        for number in zone.vacant.free[level]:
+            racks.update(
+                dict.fromkeys(range(number * ratio, (number + 1) * ratio), shape.fan[rack])
+            )
+    best = min(
+        ((count < nodes, abs(count - nodes), rack) for rack, count in racks.items()), default=None
+    )
+    return best and best[2]

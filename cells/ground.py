@@ -18,12 +18,17 @@ LEAVING = "\0leaving"
 class Ground:
     """The physical cells of one chain.
 
+    Cells are named by their place in the chain here, and in zones by numbers of the zone's own:
+    the root says how to get from one to the other.
+
     Attributes:
-        used: GPUs in each cell that its zone cannot give: dedicated, or on nodes that are out; in
-            common cells also bound ones. Not counted inside a dedicated or bound cell.
-        spare: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
-        busy: Cells of dedicated jobs on each node.
+        common: The zone of cells bound to nobody.
+        wild: The root of all common cells.
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
+        roots: Bound cells.
+        given: Numbers of the cells of dedicated jobs, by level.
+        lent: Cells of spare jobs, with their jobs.
+        spare: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
         rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent,
             with the job's cell.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
@@ -33,17 +38,16 @@ class Ground:
         """All cells are open and common."""
         self.shape = shape
         self.tops = 0
-        self.used: list[list[int]] = [[] for _ in shape.levels]
-        self.spare: list[list[int]] = [[] for _ in shape.levels]
-        self.busy: list[int] = []
         self.common = Zone(shape, "")
+        self.wild = Root(self.common, shape.top, 0)
         self.leaving = Zone(shape, LEAVING)
         self.zones: dict[str, Zone] = {}
         self.pins: dict[str, Zone] = {}
         self.unbound = [0] * len(shape.levels)
-        self.roots: dict[Cell, Root] = {}
-        self.dedicated: dict[Cell, str] = {}
+        self.roots: dict[tuple[int, int], Root] = {}
+        self.given: list[set[int]] = [set() for _ in shape.levels]
         self.lent: dict[Cell, str] = {}
+        self.spare: list[list[int]] = [[] for _ in shape.levels]
         self.rests: dict[Cell, Cell] = {}
         self.out: dict[int, set[Cell]] = {}
         self.grow(tops)
@@ -52,51 +56,36 @@ class Ground:
         """Add top cells behind those there are. O(cells added)."""
         shape = self.shape
         for level in shape.levels:
-            cells = tops * (shape.size[shape.top] // shape.size[level])
-            self.used[level] += [0] * cells
-            self.spare[level] += [0] * cells
-        self.busy += [0] * (tops * (shape.size[shape.top] // shape.size[shape.node]))
+            self.spare[level] += [0] * (tops * (shape.size[shape.top] // shape.size[level]))
         for index in range(self.tops, self.tops + tops):
-            self.common.open.put(Cell(shape.top, index), shape.top)
-            self.common.vacant.put(Cell(shape.top, index), shape.top)
+            self._reopen(self.wild, Cell(shape.top, index))
         self.tops += tops
 
-    def copy(self) -> Ground:
-        """One of its own. O(cells)."""
-        other = copy(self)
-        other.used = [row[:] for row in self.used]
-        other.spare = [row[:] for row in self.spare]
-        other.busy, other.unbound = self.busy[:], self.unbound[:]
-        other.common, other.leaving = self.common.copy(), self.leaving.copy()
-        other.zones = {name: zone.copy() for name, zone in self.zones.items()}
-        other.pins = {name: zone.copy() for name, zone in self.pins.items()}
-        new = {id(self.leaving): other.leaving}
-        new |= {id(zone): other.zones[name] for name, zone in self.zones.items()}
-        new |= {id(zone): other.pins[name] for name, zone in self.pins.items()}
-        other.roots = {c: Root(new[id(root.zone)], root.jobs) for c, root in self.roots.items()}
-        other.dedicated, other.lent = self.dedicated.copy(), self.lent.copy()
-        other.rests = self.rests.copy()
-        other.out = {node: cells.copy() for node, cells in self.out.items()}
-        return other
+    def all_zones(self) -> list[Zone]:
+        """Every zone, the common one first."""
+        return [self.common, *self.zones.values(), *self.pins.values(), self.leaving]
 
     # Where a cell is.
 
-    def owner(self, cell: Cell) -> tuple[Zone, int]:
-        """The zone it lies in, and the level up to which that zone's cells merge. O(levels)."""
-        level, index = cell
+    def root(self, cell: Cell) -> Root:
+        """The bound cell that it lies in, or the common one. O(levels)."""
+        level, number = cell
         while True:
-            root = self.roots.get(Cell(level, index))
+            root = self.roots.get((level, number))
             if root is not None:
-                return root.zone, level
+                return root
             if level == self.shape.top:
-                return self.common, level
+                return self.wild
             level += 1
-            index //= self.shape.fan[level]
+            number //= self.shape.fan[level]
 
-    def root(self, cell: Cell) -> Cell:
-        """The bound cell that it lies in. O(levels)."""
-        _, level = self.owner(cell)
-        return self.shape.around(cell, level)
+    def number(self, root: Root, cell: Cell) -> int:
+        """The number in its zone of a cell in a root."""
+        return cell.number - root.shift // self.shape.size[cell.level]
+
+    def cell(self, root: Root, level: int, number: int) -> Cell:
+        """The cell in a root that has a number in its zone."""
+        return Cell(level, number + root.shift // self.shape.size[level])
 
     def node(self, cell: Cell) -> int:
         """Number of the node that a cell of at most its size lies on."""
@@ -110,17 +99,6 @@ class Ground:
             cell = self.shape.parent(cell)
         return cell
 
-    def in_use(self, cell: Cell) -> bool:
-        """It lies in a dedicated job's cell or in one kept from use. O(levels)."""
-        if cell.level > self.shape.node:
-            return False
-        out = self.out.get(self.node(cell), ())
-        while cell not in self.dedicated and cell not in out:
-            if cell.level == self.shape.node:
-                return False
-            cell = self.shape.parent(cell)
-        return True
-
     def lent_in(self, cell: Cell) -> list[Cell]:
         """Spare jobs' cells in it or around it, in order. O(cells in it)."""
         around = self.lender(cell)
@@ -133,96 +111,82 @@ class Ground:
             for child in self.shape.children(cell):
                 yield from self._lent_cells(child)
 
-    def regions(self, cell: Cell) -> Iterator[tuple[Zone, int, Cell]]:
-        """Largest open cells in it (or it), with their zones and roots' levels."""
-        if not self.in_use(cell):
-            zone, level = self.owner(cell)
-            yield from self._regions(cell, zone, level)
-
-    def _regions(self, cell: Cell, zone: Zone, top: int) -> Iterator[tuple[Zone, int, Cell]]:
-        root = self.roots.get(cell)
-        if root is not None:
-            zone, top = root.zone, cell.level
-        if not self.used[cell.level][cell.number]:
-            yield zone, top, cell
-        elif cell.level and cell not in self.dedicated and not self._kept(cell):
+    def open_in(self, cell: Cell) -> Iterator[tuple[Root, Cell]]:
+        """Largest open cells in it (or it), with their roots. O(levels) if all of it is open."""
+        root = self.root(cell)
+        if root.zone.open.over(cell.level, self.number(root, cell)) is not None:
+            yield root, cell
+        elif cell.level and cell.number not in self.given[cell.level]:
             for child in self.shape.children(cell):
-                yield from self._regions(child, zone, top)
-
-    def _kept(self, cell: Cell) -> bool:
-        return cell.level <= self.shape.node and cell in self.out.get(self.node(cell), ())
+                yield from self.open_in(child)
 
     def parts(self, cell: Cell) -> list[Cell]:
         """Largest cells in it without a spare job. O(levels) where there is none."""
+        if not self._spare_near(cell):
+            return [cell]
         if not self.spare[cell.level][cell.number]:
             return [] if self.lender(cell) else [cell]
         if cell in self.lent:
             return []
         return [part for child in self.shape.children(cell) for part in self.parts(child)]
 
-    # Changes.
+    def _spare_near(self, cell: Cell) -> bool:
+        """Spare jobs are in it or around it, or at least on its node."""
+        above = self.shape.around(cell, max(cell.level, self.shape.node))
+        return bool(self.spare[above.level][above.number])
 
-    def _count(self, rows: list[list[int]], cell: Cell, top: int, gpus: int) -> None:
-        level, index = cell
-        while True:
-            rows[level][index] += gpus
-            if level == top:
-                return
-            level += 1
-            index //= self.shape.fan[level]
+    # Quota cells.
 
-    def _close(self, zone: Zone, cell: Cell) -> None:
-        zone.open.take(cell)
-        for part in self.parts(cell):
-            zone.vacant.take(part)
+    def bind(self, zone: Zone, cell: Cell) -> Root:
+        """Let a common cell stand for one of a zone's. O(levels · log n) if it is vacant."""
+        root = Root(zone, *cell)
+        zone.enter(root)
+        self._count(zone, cell.level, -1)
+        self.roots[cell] = root
+        self._move(cell, self.wild, root)
+        return root
 
-    def _reopen(self, zone: Zone, cell: Cell, top: int) -> None:
-        zone.open.put(cell, top)
-        for part in self.parts(cell):
-            zone.vacant.put(part, top)
-
-    def bind(self, zone: Zone, cell: Cell) -> None:
-        """Let an open common cell stand for one of a zone's. O(levels · log n) without spare."""
-        shape = self.shape
-        self._close(self.common, cell)
-        if cell.level < shape.top:
-            self._count(self.used, shape.parent(cell), shape.top, shape.size[cell.level])
-        self.roots[cell] = Root(zone)
-        self._bound(zone, cell.level, 1)
-        self._reopen(zone, cell, cell.level)
-
-    def unbind(self, cell: Cell) -> None:
+    def unbind(self, root: Root) -> None:
         """Give a bound cell without dedicated jobs back to the common ones."""
-        shape, zone = self.shape, self.roots[cell].zone
-        assert not self.roots[cell].jobs, f"{cell} has jobs"
-        open_cells = [c for _, _, c in self._regions(cell, zone, cell.level)]
-        for c in open_cells:
-            self._close(zone, c)
-        del self.roots[cell]
-        self._bound(zone, cell.level, -1)
-        if cell.level < shape.top:
-            kept = self.used[cell.level][cell.number] - shape.size[cell.level]
-            self._count(self.used, shape.parent(cell), shape.top, kept)
-        for c in open_cells:
-            self._reopen(self.common, c, shape.top)
+        self._move(root.cell(), root, self.wild)
+        del self.roots[root.level, root.number]
+        self._leave(root)
 
-    def leave(self, cell: Cell) -> None:
+    def leave(self, root: Root) -> None:
         """Take a bound cell from its pool; the jobs in it end there."""
-        zone = self.roots[cell].zone
-        open_cells = [c for _, _, c in self._regions(cell, zone, cell.level)]
-        for c in open_cells:
-            self._close(zone, c)
-        self._bound(zone, cell.level, -1)
-        self.roots[cell].zone = self.leaving
-        self.leaving.bound[cell.level] += 1
-        for c in open_cells:
-            self._reopen(self.leaving, c, cell.level)
+        old = copy(root)
+        self._leave(root)
+        self.leaving.enter(root)
+        self._move(root.cell(), old, root)
 
-    def _bound(self, zone: Zone, level: int, by: int) -> None:
-        before = zone.unbound(level)
-        zone.bound[level] += by
-        if zone.pin is None:
-            self.unbound[level] += zone.unbound(level) - before
+    def _leave(self, root: Root) -> None:
+        root.zone.leave(root)
+        self._count(root.zone, root.level, 1)
+
+    def _count(self, zone: Zone, level: int, by: int) -> None:
+        """Of a level's quota so many more are unbound, unless more were bound than are owned."""
+        if zone.pin is None and zone.quota[level] >= zone.bound[level] + max(0, by):
+            self.unbound[level] += by
+
+    def _move(self, cell: Cell, old: Root, new: Root) -> None:
+        """Let what is free in a cell be free in another root."""
+        number, size = self.number(old, cell), self.shape.size
+        mine, other = old.zone, new.zone
+        vacant = None if mine.vacant is mine.open else mine.vacant.cut(cell.level, number)
+        opened = mine.open.cut(cell.level, number)
+        by = old.shift - new.shift
+        if vacant is None:
+            vacant = opened
+        elif vacant != opened:
+            other.part()
+        if other.vacant is not other.open:
+            for level, place in vacant:
+                other.vacant.put(level, place + by // size[level], new)
+        for level, place in opened:
+            other.open.put(level, place + by // size[level], new)
+        for zone in (mine, other):
+            zone.changes += 1
+            zone.join()
 
     def requota(self, zone: Zone, quota: list[int]) -> None:
         """Give a pool other quota. O(levels)."""
@@ -230,60 +194,112 @@ class Ground:
             before = zone.unbound(level)
             zone.quota[level] = quota[level]
             self.unbound[level] += zone.unbound(level) - before
+        zone.changes += 1
+        self.common.changes += 1
 
-    def place(self, cell: Cell, job: str) -> None:
-        """Give an open cell in a bound one to a dedicated job. O(levels · log n) without spare."""
-        zone, top = self.owner(cell)
-        self._close(zone, cell)
-        self._count(self.used, cell, top, self.shape.size[cell.level])
-        self.dedicated[cell] = job
-        self.roots[self.shape.around(cell, top)].jobs += 1
-        self.busy[self.node(cell)] += 1
+    # Jobs.
 
-    def free(self, cell: Cell) -> None:
-        """Take a cell from its dedicated job; unbind the bound one when that was its last."""
-        zone, top = self.owner(cell)
-        root = self.roots[self.shape.around(cell, top)]
-        del self.dedicated[cell]
+    def place(self, root: Root, level: int, number: int) -> Cell:
+        """Note that a dedicated job has a cell, by its number in the zone, no longer free there."""
+        cell = Cell(level, number + root.shift // self.shape.size[level])
+        self.given[level].add(cell.number)
+        root.jobs += 1
+        root.zone.changes += 1
+        return cell
+
+    def claim(self, root: Root, cell: Cell) -> None:
+        """Give an open cell to a dedicated job while spare ones may run in it."""
+        zone, number = root.zone, self.number(root, cell)
+        if zone.vacant is not zone.open:
+            zone.vacant.cut(cell.level, number)
+        zone.open.take(cell.level, number)
+        zone.join()
+        self.place(root, cell.level, number)
+
+    def free(self, cell: Cell, root: Root) -> None:
+        """Take a cell from its dedicated job; unbind the bound one when that was its last.
+
+        O(levels · log n), more where a spare job is in it.
+        """
+        level, number = cell
+        self.given[level].remove(number)
+        if self.lent or self.out or self.rests:
+            self._free(cell, root)
+        else:
+            root.zone.open.put(level, number - root.shift // self.shape.size[level], root)
+        root.zone.changes += 1
+        root.jobs -= 1
+        if not root.jobs and root.zone.pin is None:
+            self.unbind(root)
+
+    def _free(self, cell: Cell, root: Root) -> None:
+        """As `free`, where there are spare jobs or nodes that are out."""
         if self.rests:
             self.rests = {leaf: of for leaf, of in self.rests.items() if of != cell}
-        root.jobs -= 1
-        self.busy[self.node(cell)] -= 1
-        kept = self.out.get(self.node(cell))
+        kept = self.out.get(self.node(cell)) if self.out else None
         if kept is not None:
             kept.add(cell)
         else:
-            self._count(self.used, cell, top, -self.shape.size[cell.level])
-            self._reopen(zone, cell, top)
-        if not root.jobs and zone.pin is None:
-            self.unbind(self.shape.around(cell, top))
+            self._reopen(root, cell)
+
+    def _reopen(self, root: Root, cell: Cell) -> None:
+        """Make a cell open, and vacant as far as there are no spare jobs in it."""
+        zone, parts = root.zone, self.parts(cell)
+        if parts != [cell]:
+            zone.part()
+        if zone.vacant is not zone.open:
+            for part in parts:
+                zone.vacant.put(part.level, self.number(root, part), root)
+        zone.open.put(cell.level, self.number(root, cell), root)
+        zone.changes += 1
 
     def lend(self, cell: Cell, job: str) -> None:
-        """Give a vacant cell, or a rest in a dedicated one, to a spare job. O(levels · log n)."""
-        if not self.in_use(cell):
-            self.owner(cell)[0].vacant.take(cell)
-        self._count(self.spare, cell, self.shape.top, self.shape.size[cell.level])
+        """Give a vacant cell, or a rest in a dedicated one, to a spare job.
+
+        O(levels · log n); O(cells of the zone) for the first one there.
+        """
+        root = self.root(cell)
+        number = self.number(root, cell)
+        if cell not in self.rests:
+            root.zone.part()
+            root.zone.vacant.take(cell.level, number)
+            root.zone.changes += 1
+        self._add_spare(cell, 1)
         self.lent[cell] = job
 
     def end_loan(self, cell: Cell) -> None:
         """Take a cell from its spare job. O(levels · log n), more where it was claimed since."""
-        self._count(self.spare, cell, self.shape.top, -self.shape.size[cell.level])
+        self._add_spare(cell, -1)
         del self.lent[cell]
-        for zone, top, c in self.regions(cell):
-            zone.vacant.put(c, top)
+        for root, part in self.open_in(cell):
+            zone = root.zone
+            zone.vacant.put(part.level, self.number(root, part), root)
+            zone.changes += 1
+            zone.join()
+
+    def _add_spare(self, cell: Cell, by: int) -> None:
+        level, number = cell
+        gpus = by * self.shape.size[level]
+        for above in range(level, self.shape.top + 1):
+            self.spare[above][number] += gpus
+            if above < self.shape.top:
+                number //= self.shape.fan[above + 1]
+
+    # Nodes.
 
     def take_out(self, node: int) -> None:
         """Keep what is open on a node from use; jobs on it stay."""
-        self.out[node] = set()
-        cells = list(self.regions(Cell(self.shape.node, node)))
-        for zone, top, cell in cells:
-            self._close(zone, cell)
-            self._count(self.used, cell, top, self.shape.size[cell.level])
-        self.out[node].update(cell for _, _, cell in cells)
+        found = list(self.open_in(Cell(self.shape.node, node)))
+        self.out[node] = {cell for _, cell in found}
+        for root, cell in found:
+            zone, number = root.zone, self.number(root, cell)
+            if zone.vacant is not zone.open:
+                zone.vacant.cut(cell.level, number)
+            zone.open.take(cell.level, number)
+            zone.changes += 1
+            zone.join()
 
     def bring_back(self, node: int) -> None:
         """Open what was kept from use."""
         for cell in sorted(self.out.pop(node)):
-            zone, top = self.owner(cell)
-            self._count(self.used, cell, top, -self.shape.size[cell.level])
-            self._reopen(zone, cell, top)
+            self._reopen(self.root(cell), cell)

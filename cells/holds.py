@@ -17,22 +17,31 @@ for a spare start O(pools + levels²) besides the search for a place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from cells.ground import Ground
 from cells.spec import CellsError
 from cells.zones import Zone
 
 
-@dataclass(slots=True)
 class _Held:
-    """What one pool holds back: cells of its bound ones, and quota cells to be bound."""
+    """What one pool holds back: quota cells to be bound, and cells of its bound ones.
 
-    gpus: int
-    stamp: tuple[int, ...] = ()
-    quota: list[int] = field(default_factory=list)
-    parts: list[int] = field(default_factory=list)
-    kept: bool = True
+    Attributes:
+        quota: Unbound quota cells that are held whole, by level.
+        left: Of each level, vacant cells of the bound ones that are not held. Less than 0 if what
+            is held is not there.
+    """
+
+    __slots__ = ("changes", "gpus", "left", "quota", "zone")
+
+    def __init__(self, zone: Zone) -> None:
+        """Nothing is held."""
+        self.zone = zone
+        self.gpus = 0
+        self.changes = -1
+        self.quota = [0] * len(zone.quota)
+        self.left = [0] * len(zone.quota)
 
 
 class Holds:
@@ -47,7 +56,8 @@ class Holds:
         self._ground = ground
         self._pools: dict[str, _Held] = {}
         self._quota = [0] * len(ground.shape.levels)
-        self._broken = 0
+        self._unmet = 0
+        self._common = (-1, False)  # changes of the common cells, and whether these sufficed then
 
     def set(self, pool: str, gpus: int) -> None:
         """Hold back so many GPUs (widths rounded up to cells) of a pool. O(levels²).
@@ -57,38 +67,56 @@ class Holds:
         assert gpus >= 0, f"{pool} cannot hold back {gpus} GPUs"
         if pool not in self._ground.zones:
             raise CellsError(f"no pool {pool!r}; name one of the cells file's")
-        held = self._pools.setdefault(pool, _Held(0))
+        held = self._pools.get(pool)
+        if held is None:
+            held = self._pools[pool] = _Held(self._ground.zones[pool])
         held.gpus = gpus
-        self._renew(pool, held)
+        self._renew(held)
 
     def kept(self) -> bool:
         """All that is held back is free of spare jobs. O(pools + levels²)."""
-        for pool, held in self._pools.items():
-            zone = self._ground.zones.get(pool)
-            if zone is None or held.stamp != zone.stamp():
-                self._renew(pool, held)
-        return not self._broken and common_suffices(self._ground, self._quota)
+        for held in self._pools.values():
+            if held.changes != held.zone.changes:
+                self._renew(held)
+        if self._unmet:
+            return False
+        changes, enough = self._common
+        if changes != self._ground.common.changes:
+            enough = common_suffices(self._ground, self._quota)
+            self._common = (self._ground.common.changes, enough)
+        return enough
 
     def unmet(self) -> list[str]:
         """Pools whose bound cells no longer have what they hold back; in order. O(pools)."""
         self.kept()
-        return [pool for pool, held in self._pools.items() if not held.kept]
+        return [pool for pool, held in self._pools.items() if min(held.left) < 0]
 
-    def _renew(self, pool: str, held: _Held) -> None:
-        zone = self._ground.zones.get(pool)
+    def spares(self, zone: Zone, level: int, above: int) -> bool:
+        """A pool's bound cells have one of a level to spare out of a vacant one of a level above.
+
+        Where all is `kept` now. O(levels). True for zones that hold nothing here.
+        """
+        held = self._pools.get(zone.name)
+        if held is None or held.zone is not zone:
+            return True
+        size = zone.shape.size
+        return all(left > 0 for left in held.left[level : above + 1]) and all(
+            held.left[below] >= size[level] // size[below] for below in range(level)
+        )
+
+    def _renew(self, held: _Held) -> None:
         self._add(held, -1)
-        if zone is None:
-            held.quota, held.parts, held.kept = [], [], True
-        else:
-            held.stamp = zone.stamp()
-            held.quota, held.parts = demand(zone, held.gpus)
-            held.kept = bound_suffices(zone, held.parts)
+        held.changes = held.zone.changes
+        held.quota, parts = demand(held.zone, held.gpus)
+        held.left = left_of(held.zone, parts)
         self._add(held, 1)
 
     def _add(self, held: _Held, sign: int) -> None:
-        for level, count in enumerate(held.quota):
-            self._quota[level] += sign * count
-        self._broken += sign * (not held.kept)
+        if any(held.quota):
+            for level, count in enumerate(held.quota):
+                self._quota[level] += sign * count
+            self._common = (-1, False)
+        self._unmet += sign * (min(held.left) < 0)
 
 
 def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
@@ -119,15 +147,16 @@ def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
     return quota, parts
 
 
-def bound_suffices(zone: Zone, parts: list[int]) -> bool:
-    """The zone has such cells free of spare jobs. O(levels)."""
+def left_of(zone: Zone, parts: Sequence[int]) -> list[int]:
+    """Cells of each level that are vacant in the zone beside such held ones. O(levels)."""
+    shape = zone.shape
+    found = [0] * len(shape.levels)
     left = 0
-    for level in reversed(zone.shape.levels):
-        fan = zone.shape.fan[level + 1] if level < zone.shape.top else 1
-        left = left * fan + len(zone.vacant.free[level]) - parts[level]
-        if left < 0:
-            return False
-    return True
+    for level in reversed(shape.levels):
+        left += len(zone.vacant.free[level]) - parts[level]
+        found[level] = left
+        left *= shape.fan[level]
+    return found
 
 
 def common_suffices(ground: Ground, held: list[int]) -> bool:

@@ -1,31 +1,69 @@
 """Where a spare job's cells come from.
 
-Never on a node where a dedicated job runs: its buddies stay free. Never in a pinned cell. In the
-smallest vacant cells, which are those beside other spare jobs.
+Never in a buddy of a dedicated job's cell, nor in a pinned cell. In the smallest vacant cells,
+which are those beside other spare jobs: on nodes without dedicated jobs first, then beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
+from cells.gangs import in_turn
 from cells.ground import Ground
 from cells.holds import Holds
 from cells.shape import Cell
 from cells.zones import Zone
 
 LOOKED_AT = 64
-"""Vacant cells of a level that are looked at for one beside spare jobs: they stand close together,
-so that more are rarely needed."""
+"""Vacant cells of a level of a zone that are looked at for one that may be lent: where so many are
+buddies of dedicated cells, or none of them is beside spare jobs, the next larger cells do."""
 
 
-def lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell | None:
-    """Give a vacant cell to a spare job, if all that is held back is still free of spare jobs.
+class _Option(NamedTuple):
+    """A vacant cell that may be lent; the least is the best.
+
+    Attributes:
+        busy: A dedicated job is on its node.
+        cell: The cell.
+    """
+
+    busy: bool
+    cell: Cell
+
+
+def lend_all(
+    ground: Ground, widths: Sequence[int], job: str, holds: Sequence[Holds]
+) -> list[Cell] | None:
+    """Give a spare job vacant cells that leave all that is held back free of spare jobs.
+
+    Args:
+        ground: The chain.
+        widths: GPUs of each member.
+        job: Who gets them.
+        holds: What is held back, window by window.
 
     Returns:
-        The cell, or None with nothing changed. O(pools · (pools + levels²)) at worst, where each
-        pool has vacant cells beyond its jobs' nodes; O(pools + levels²) where the first will do.
+        The cells in the order of the members, or None with nothing changed.
+        O(pools · levels · (windows + levels)) for each cell at worst.
     """
-    for found in sorted(_candidates(ground, level)):
+    found: list[tuple[int, Cell]] = []
+    for member, level in in_turn(ground.shape, widths):
+        cell = _lend_rest(ground, job) if ground.rests and not level else None
+        cell = cell or _lend(ground, level, job, holds)
+        if cell is None:
+            for _, lent in found:
+                ground.end_loan(lent)
+            return None
+        found.append((member, cell))
+    return [cell for _, cell in sorted(found)]
+
+
+def _lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell | None:
+    if not all(each.kept() for each in holds):
+        return None
+    for _, found in sorted(_options(ground, level, holds)):
         cell = ground.shape.first(found, level)
         ground.lend(cell, job)
         if all(each.kept() for each in holds):
@@ -34,31 +72,43 @@ def lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell |
     return None
 
 
-def _candidates(ground: Ground, level: int) -> Iterator[Cell]:
+def _options(ground: Ground, level: int, holds: Sequence[Holds]) -> Iterator[_Option]:
+    """Vacant cells, a few of each zone and level, that hold one of a level."""
     for zone in (ground.common, *ground.zones.values(), ground.leaving):
-        roots = [above for above in ground.shape.levels if zone.bound[above]]
-        if zone is ground.common or (roots and roots[-1] > ground.shape.node):
-            for above in range(level, len(ground.shape.levels)):
+        for above in ground.shape.levels[level:]:
+            if zone.vacant.free[above] and all(each.spares(zone, level, above) for each in holds):
                 yield from _of_level(ground, zone, above)
 
 
-def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[Cell]:
-    """Of the vacant cells of a level without a dedicated neighbour: one beside spare, one not."""
-    seen: set[bool] = set()
-    looked = 0
-    for index in zone.vacant.free[level]:
-        cell = Cell(level, index)
-        if level > ground.shape.node or not ground.busy[ground.node(cell)]:
-            alone = index in zone.open.free[level]
-            if alone not in seen:
-                seen.add(alone)
-                yield cell
-            looked += 1
-            if len(seen) == 2 or looked == LOOKED_AT:
-                return
+def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
+    """Of the vacant cells of a level: one beside spare jobs and one that is not, if there are.
+
+    On nodes without dedicated jobs, and on others.
+    """
+    node = ground.shape.node
+    seen: set[tuple[bool, bool]] = set()
+    for number, root in islice(zone.vacant.free[level].items(), LOOKED_AT):
+        over = level
+        if number not in zone.open.free[level]:
+            over = zone.open.over(level, number) or 0
+        busy = over < node
+        kind = (busy, over == level)
+        cell = ground.cell(root, level, number)
+        if kind not in seen and not (busy and _is_buddy(ground, cell, over)):
+            seen.add(kind)
+            yield _Option(busy, cell)
 
 
-def lend_rest(ground: Ground, job: str) -> Cell | None:
+def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
+    """The open cell of a level around a vacant one has a dedicated job's cell as its sibling."""
+    shape = ground.shape
+    if not over:
+        return True  # an open leaf that is not merged has one
+    given = ground.given[over]
+    return any(sibling.number in given for sibling in shape.children(shape.around(cell, over + 1)))
+
+
+def _lend_rest(ground: Ground, job: str) -> Cell | None:
     """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None.
 
     O(rests · levels).

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cells.ground import Ground
+from cells.shape import Shape
 
 
-def spread(ground: Ground) -> tuple[list[int], list[int]]:
-    """For each level: open common cells left when unused quota has its own, and cells missing.
+def balance(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list[int]:
+    """For each level: open cells left when unused quota has its own, or, below 0, cells missing.
 
     Spare jobs do not count: this is what would be, were they gone. O(levels).
     """
-    shape = ground.shape
-    left, missing = [0] * len(shape.levels), [0] * len(shape.levels)
+    found = [0] * len(shape.levels)
     carry = 0
     for level in reversed(shape.levels):
-        cells = carry + len(ground.common.open.free[level]) - ground.unbound[level]
-        left[level], missing[level] = max(0, cells), max(0, -cells)
-        carry = left[level] * shape.fan[level]
-    return left, missing
+        found[level] = carry + counts[level] - unbound[level]
+        carry = max(0, found[level]) * shape.fan[level]
+    return found
+
+
+def missing(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list[int]:
+    """Quota cells of each level that find no open one. O(levels)."""
+    return [max(0, -left) for left in balance(shape, counts, unbound)]
 
 
 def splittable(ground: Ground, level: int) -> list[int]:
@@ -25,10 +31,10 @@ def splittable(ground: Ground, level: int) -> list[int]:
 
     Taking it from such a cell leaves no level with more quota cells missing than now.
     """
-    left, _ = spread(ground)
+    left = balance(ground.shape, ground.common.open.counts(), ground.unbound)
     safe = [level]
-    for above in range(level + 1, len(ground.shape.levels)):
-        if not left[above]:
+    for above in ground.shape.levels[level + 1 :]:
+        if left[above] <= 0:
             break
         safe.append(above)
     return safe

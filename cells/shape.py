@@ -45,6 +45,19 @@ class Shape:
         """
         return next((level for level in self.levels if self.size[level] >= width), self.top)
 
+    def members(self, width: int) -> list[int]:
+        """Levels of the cells of one member of a gang: one cell, or whole nodes. O(cells)."""
+        if width <= self.size[self.node]:
+            return [self.level_of(width)]
+        return [self.node] * -(-width // self.size[self.node])
+
+    def by_member(
+        self, widths: Sequence[int], cells: Sequence[Cell]
+    ) -> list[tuple[int, list[Cell]]]:
+        """The cells of each member of a gang, with its width; given in the members' order."""
+        rest = iter(cells)
+        return [(width, [next(rest) for _ in self.members(width)]) for width in widths]
+
     def holds(self, counts: Sequence[int], wanted: Sequence[int]) -> bool:
         """Cells of the wanted levels fit together in so many of each level. O(levels · wanted)."""
         left = 0

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from cells.answers import Short
 from cells.ground import Ground
-from cells.safety import spread
+from cells.safety import missing
 from cells.shape import Cell
-from cells.zones import Zone
+from cells.zones import Root, Zone
 
 
 def shortage(chain: str, ground: Ground) -> list[Short]:
     """What is missing in a chain, the largest cells first. O(bound cells + pools · levels)."""
     found: list[Short] = []
-    _, missing = spread(ground)
+    lacking = missing(ground.shape, ground.common.open.counts(), ground.unbound)
     for level in reversed(ground.shape.levels):
         kind = ground.shape.names[level]
         pools = tuple(pool for pool, zone in ground.zones.items() if zone.unbound(level))
-        if missing[level]:
-            found.append(Short(chain, kind, missing[level], pools))
+        if lacking[level]:
+            found.append(Short(chain, kind, lacking[level], pools))
         found += [
             Short(chain, kind, count, (pool,), broken=True)
             for pool, count in _broken(ground, level).items()
@@ -29,20 +29,18 @@ def shrink(ground: Ground, zone: Zone) -> None:
     """Let bound cells beyond the quota leave, those with fewest jobs first."""
     for level in ground.shape.levels:
         if zone.bound[level] > zone.quota[level]:
-            roots = [
-                c for c, root in ground.roots.items() if root.zone is zone and c.level == level
-            ]
-            roots.sort(key=lambda cell: (ground.roots[cell].jobs, cell))
-            for cell in roots[: zone.bound[level] - zone.quota[level]]:
-                ground.leave(cell)
+            mine = [r for r in ground.roots.values() if r.zone is zone and r.level == level]
+            mine.sort(key=lambda root: (root.jobs, root.slot))
+            for root in mine[: zone.bound[level] - zone.quota[level]]:
+                ground.leave(root)
 
 
 def _broken(ground: Ground, level: int) -> dict[str, int]:
     """Bound cells of a level, by pool, with a part on a node that is out."""
     counts: dict[str, int] = {}
-    for cell in sorted(ground.roots):
-        root = ground.roots[cell]
-        if cell.level == level and root.zone is not ground.leaving and _has_out(ground, cell):
+    for root in sorted(ground.roots.values(), key=Root.cell):
+        mine = root.level == level and root.zone is not ground.leaving
+        if mine and _has_out(ground, root.cell()):
             counts[root.zone.name] = counts.get(root.zone.name, 0) + 1
     return counts
 

@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from operator import mul
 
 from cells.buddy import Buddy
 from cells.shape import Cell, Shape
+
+MOST_TOPS = 2**32
+"""Top cells whose GPUs have numbers of their own in a zone, for each level of its quota: more than
+any cluster has."""
+
+
+class Root:
+    """A physical cell that stands for a quota cell or a pinned one; or all common cells.
+
+    Cells in it are numbered anew in its zone: a pool's first quota cell of a level is always its
+    number 0, wherever it is bound. So what a pool gets does not depend on where that is.
+
+    Attributes:
+        zone: Whose it is.
+        level: Its level; free cells in it merge up to this.
+        number: Its number.
+        slot: Its number among the bound cells of its zone and level.
+        shift: Leaves between numbers of the zone and those of the chain.
+        jobs: Cells of dedicated jobs in it.
+    """
+
+    __slots__ = ("jobs", "level", "number", "shift", "slot", "zone")
+
+    def __init__(self, zone: Zone, level: int, number: int) -> None:
+        """Not bound yet."""
+        self.zone = zone
+        self.level = level
+        self.number = number
+        self.slot = 0
+        self.shift = 0
+        self.jobs = 0
+
+    def cell(self) -> Cell:
+        """The physical cell."""
+        return Cell(self.level, self.number)
 
 
 class Zone:
@@ -18,8 +54,11 @@ class Zone:
         bound: Of these, how many are bound to physical cells.
         pin: The pinned cell, if this is one; it stays bound.
         open: Healthy cells without a dedicated job, merged. Spare jobs may run in them.
-        vacant: Those of them without a spare job, merged.
+        vacant: Those of them without a spare job, merged; the same object where all are.
+        changes: Differs whenever what the zone has, or has free, may differ.
     """
+
+    __slots__ = ("_slots", "bound", "changes", "name", "open", "pin", "quota", "shape", "vacant")
 
     def __init__(
         self, shape: Shape, name: str, quota: Sequence[int] = (), pin: Cell | None = None
@@ -31,14 +70,34 @@ class Zone:
         self.bound = [0] * len(shape.levels)
         self.pin = pin
         self.open = Buddy(shape)
-        self.vacant = Buddy(shape)
+        self.vacant = self.open
+        self.changes = 0
+        self._slots: list[list[int]] = [[] for _ in shape.levels]
 
-    def copy(self) -> Zone:
-        """One of its own. O(cells)."""
-        other = Zone(self.shape, self.name, self.quota, self.pin)
-        other.bound = self.bound[:]
-        other.open, other.vacant = self.open.copy(), self.vacant.copy()
-        return other
+    def enter(self, root: Root) -> None:
+        """Give a root the lowest number that no other of its level has here. O(log n)."""
+        level, size = root.level, self.shape.size
+        slots = self._slots[level]
+        root.zone = self
+        root.slot = heappop(slots) if slots else self.bound[level]
+        region = level * MOST_TOPS * size[self.shape.top]
+        root.shift = root.number * size[level] - root.slot * size[level] - region
+        self.bound[level] += 1
+
+    def leave(self, root: Root) -> None:
+        """Take a root's number back. O(log n)."""
+        self.bound[root.level] -= 1
+        heappush(self._slots[root.level], root.slot)
+
+    def part(self) -> None:
+        """Keep vacant cells apart from open ones. O(cells) if they were not."""
+        if self.vacant is self.open:
+            self.vacant = self.open.copy()
+
+    def join(self) -> None:
+        """Keep them as one where they are the same. O(levels)."""
+        if self.vacant is not self.open and self.vacant.counts() == self.open.counts():
+            self.vacant = self.open
 
     def unbound(self, level: int) -> int:
         """Quota cells of a level that no physical cell stands for."""
@@ -49,31 +108,13 @@ class Zone:
         size = self.shape.size
         return size[self.pin.level] if self.pin else sum(map(mul, self.quota, size))
 
-    def smallest_quota(self, level: int) -> list[int]:
+    def wanted(self, level: int) -> list[int]:
         """Levels, from this one up, of unbound quota cells; the smallest first. O(levels)."""
         return [above for above in range(level, len(self.quota)) if self.unbound(above)]
 
-    def stamp(self) -> tuple[int, ...]:
-        """Differs whenever what the zone has free may differ. O(levels)."""
-        return self.open.changes, self.vacant.changes, *self.quota, *self.bound
-
     def clean(self) -> list[int]:
         """Open cells of each level with no spare job in them. O(cells of the smaller set)."""
+        if self.vacant is self.open:
+            return self.open.counts()
         pairs = zip(self.open.free, self.vacant.free, strict=True)
         return [sum(i in more for i in few) for few, more in (sorted(p, key=len) for p in pairs)]
-
-
-class Root:
-    """A physical cell that stands for a quota cell or a pinned one.
-
-    Attributes:
-        zone: Whose it is.
-        jobs: Cells of dedicated jobs in it.
-    """
-
-    __slots__ = ("jobs", "zone")
-
-    def __init__(self, zone: Zone, jobs: int = 0) -> None:
-        """Bind to a zone."""
-        self.zone = zone
-        self.jobs = jobs

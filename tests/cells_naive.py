@@ -26,9 +26,14 @@ class Naive:
             for node in ground.out
             for leaf in ground.shape.leaves(Cell(ground.shape.node, node))
         }
-        self.given = {leaf for cell in ground.dedicated for leaf in ground.shape.leaves(cell)}
+        self.given = {
+            leaf
+            for level, numbers in enumerate(ground.given)
+            for number in numbers
+            for leaf in ground.shape.leaves(Cell(level, number))
+        }
         self.lent = {leaf for cell in ground.lent for leaf in ground.shape.leaves(cell)}
-        self.roots = {cell: root.zone.name for cell, root in ground.roots.items()}
+        self.roots = {root.cell(): root.zone.name for root in ground.roots.values()}
 
     def common(self) -> set[int]:
         """GPUs that any quota cell could be bound to."""

@@ -172,8 +172,8 @@ def test_spare_jobs_gone_any_requests_in_quota_succeed(seed):
 def held_requests(history):
     """Requests within what pools hold back, each beside what it finds without spare jobs."""
     real, alone = history.cells.copy(), history.cells.copy()
-    for job in history.jobs:
-        if alone._jobs[job].spare:
+    for job, spare in history.cells.jobs().items():
+        if spare:
             alone.free(job)
     left = dict(history.held)
     for _ in range(8):

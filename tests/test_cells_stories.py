@@ -39,11 +39,25 @@ def test_a_spare_job_goes_to_another_node():
     assert gpus(cells.lend("next", wants("b", 1))) == {"n1": (1,)}
 
 
-def test_no_spare_job_where_every_node_has_a_dedicated_one():
-    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
-    cells.allocate("a", wants("a", 1))
-    cells.allocate("b", wants("b", 1))
+def test_a_spare_job_beside_a_dedicated_one_keeps_out_of_its_buddy():
+    cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}})
+    cells.allocate("dedicated", wants("a", 1))
+    assert gpus(cells.lend("two", wants("a", 2))) == {"n0": (2, 3)}
+    assert gpus(cells.lend("four", wants("a", 4))) == {"n0": (4, 5, 6, 7)}
+    assert cells.lend("buddy", wants("a", 1)) is None
+    assert gpus(cells.allocate("next", wants("a", 1))) == {"n0": (1,)}
+
+
+def test_not_even_a_part_of_a_buddy_is_lent():
+    cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}})
+    cells.allocate("dedicated", wants("a", 4))
     assert cells.lend("spare", wants("a", 1)) is None
+
+
+def test_a_buddy_is_a_matter_of_one_node():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    cells.allocate("dedicated", wants("a", 8))
+    assert gpus(cells.lend("spare", wants("a", 8))) == {"n1": tuple(range(8))}
 
 
 def test_dedicated_jobs_keep_far_from_spare_ones():
