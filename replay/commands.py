@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from replay.cells_file import cells_for, checked_places
+from replay.cells_write import CELLS, write_cells
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.foresight import taught_until
@@ -95,7 +96,7 @@ def replay(
     """Replay a job log through policies, and see whom sharing would have helped and hurt.
 
     Writes OUT/POLICY/jobs.csv, loans.csv, segments.csv (where jobs are preempted or resized) and
-    trace.csv (in a closed loop), OUT/summary.json and OUT/report.html.
+    trace.csv (in a closed loop), OUT/summary.json and OUT/report.html; with --cells OUT/cells.toml.
     """
     if holds_experiment(out):
         raise UserError(f"{out}: holds the results of sia experiment; give another --out")
@@ -138,8 +139,9 @@ def replay(
     _note_warmup(trace, warmup)
     _note_lonely(trace, table)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
-    stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html")]
+    stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html", CELLS)]
     planned = ["summary.json", *(f"{label}/" for label in policies)]
+    planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
     inputs = [log, pools, *([cells_file] if cells_file else [])]
     with whole_folder(out, inputs, stale, planned) as folder:
@@ -162,6 +164,8 @@ def _run(
         write_schedule(own, result.trace, result.schedule)
         if settings.closed_loop:
             write_trace(own / "trace.csv", result.trace)
+    if settings.cells is not None:
+        write_cells(folder / CELLS, settings.cells)
     summary = summarize(table, settings, results)
     write_json(folder / "summary.json", summary)
     if report:

@@ -37,10 +37,10 @@ from replay.experiment_measures import (
 )
 from replay.experiment_sections import Section, sections
 from replay.output import write_json
-from replay.report import inlined, page, styles
+from replay.report import page, styles
 from replay.report_facts import senses
 from replay.run import BASELINE
-from replay.words import around
+from replay.words import around, inlined
 from sia.policies import load
 
 FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig18", "fig18-withdrawn", "frontier")

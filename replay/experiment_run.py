@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from replay.cells_file import places_of, whole_spec
+from replay.cells_write import CELLS, write_cells
 from replay.errors import UserError
 from replay.experiment import Piece
 from replay.experiment_folder import run_folder, whole_run
@@ -176,6 +177,8 @@ def run_piece(whole: Log, piece: Piece, work: Work) -> None:
         if work.keep:
             write_trace(folder / "trace.csv", log)
             write_pools(folder / "pools.csv", table)
+            if settings.cells is not None:
+                write_cells(folder / CELLS, settings.cells)
             for result in results:
                 write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
 

@@ -19,8 +19,9 @@ from replay.forecast_run_times import PairScores, RunTimeScores
 from replay.forecast_run_times_figures import draw_chosen, draw_errors, draw_outside
 from replay.forecast_run_times_figures import draw_reliability as draw_run_time_reliability
 from replay.output import write_json
-from replay.report import inlined, page
+from replay.report import page
 from replay.text import NONE, as_typed, decimal, duration
+from replay.words import inlined
 
 SETS = {BASE: "as before", **{name: f"+ {name}" for name in GROUPS}, "periodic": "periodic only"}
 """Sets of features in the words of Tables 20 and 23, each with those above it."""

@@ -19,12 +19,13 @@ from replay import figures
 from replay.figures import Floats, Look, SlowedBars, Steps, TimeLine
 from replay.limits import POOLS_DRAWN
 from replay.replayed import Outcome, Replayed, floats
+from replay.report_cells import cells_section
 from replay.report_facts import facts, foreseen
 from replay.run import BASELINE, Settings
 from replay.schedule import Result
 from replay.text import NONE, counted, decimal, duration, percent
 from replay.trace import PoolTable
-from replay.words import around, hours, minutes, share, speed
+from replay.words import around, hours, inlined, minutes, share, speed
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
@@ -82,6 +83,7 @@ def render(replayed: Replayed) -> str:
         slowed=_slowed(replayed),
         pools=_pools(replayed),
         times=_times(replayed),
+        cells=cells_section(replayed),
         colours=figures.COLOURS,
     )
 
@@ -346,8 +348,3 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
             )
         )
     return lines
-
-
-def inlined(text: str) -> Markup:
-    """A picture for a page: not escaped once more."""
-    return Markup(text)  # noqa: S704  matplotlib has escaped the names in it

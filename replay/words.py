@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from markupsafe import Markup
+
 from replay.figures import TIMES
 from replay.text import NONE, duration
 
@@ -39,3 +41,8 @@ def share(part: float, whole: float) -> str:
     """A part in percent, with a digit after the point."""
     value = 100 * part / whole
     return "under 0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
+
+
+def inlined(text: str) -> Markup:
+    """A picture for a page: not escaped once more."""
+    return Markup(text)  # noqa: S704  matplotlib has escaped the names in it
