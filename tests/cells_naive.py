@@ -2,87 +2,82 @@
 
 from __future__ import annotations
 
-from cells.cells import Cells
 from cells.ground import Ground
 from cells.shape import Cell
 
 
-def leaves(ground: Ground, cell: Cell) -> frozenset[int]:
-    return frozenset(ground.shape.leaves(cell))
-
-
-def cells_of(ground: Ground, level: int) -> list[Cell]:
-    shape = ground.shape
-    return [Cell(level, i) for i in range(ground.tops * shape.size[shape.top] // shape.size[level])]
-
-
 class Naive:
-    """One chain as sets of GPUs, read off what jobs and bound cells there are."""
+    """One chain as sets of leaves, read off what jobs and bound cells there are."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.ground = ground = next(iter(cells._ground.values()))
-        self.lost = {
-            leaf
-            for node in ground.out
-            for leaf in ground.shape.leaves(Cell(ground.shape.node, node))
+    def __init__(self, ground: Ground) -> None:
+        self.shape = ground.shape
+        self.every = range(ground.tops * ground.shape.size[-1])
+        self.lost = self._leaves([Cell(ground.shape.node, node) for node in ground.out])
+        self.given = self._leaves(
+            [Cell(level, n) for level, numbers in enumerate(ground.given) for n in numbers]
+        )
+        self.lent = self._leaves(ground.lent)
+        self.owner = {
+            leaf: root.zone.name
+            for root in ground.roots.values()
+            for leaf in self._leaves([root.cell()])
         }
-        self.given = {
-            leaf
-            for level, numbers in enumerate(ground.given)
-            for number in numbers
-            for leaf in ground.shape.leaves(Cell(level, number))
-        }
-        self.lent = {leaf for cell in ground.lent for leaf in ground.shape.leaves(cell)}
-        self.roots = {root.cell(): root.zone.name for root in ground.roots.values()}
-
-    def common(self) -> set[int]:
-        """GPUs that any quota cell could be bound to."""
-        everything = {
-            leaf for cell in cells_of(self.ground, 0) for leaf in leaves(self.ground, cell)
-        }
-        bound = {leaf for cell in self.roots for leaf in leaves(self.ground, cell)}
-        return everything - bound - self.lost
-
-    def unbound(self) -> dict[str, list[int]]:
-        """Levels of each pool's unbound quota cells."""
-        ground = self.ground
-        return {
-            pool: [k for k in ground.shape.levels for _ in range(zone.unbound(k))]
+        self.unbound = {
+            pool: [zone.unbound(level) for level in ground.shape.levels]
             for pool, zone in ground.zones.items()
         }
 
-    def packs(self, free: set[int], levels: list[int]) -> bool:
-        """Cells of these levels find room in these GPUs together: every way is tried."""
-        if not levels:
-            return True
-        first, *others = sorted(levels, reverse=True)
-        return any(
-            self.packs(free - leaves(self.ground, cell), others)
-            for cell in cells_of(self.ground, first)
-            if leaves(self.ground, cell) <= free
-        )
+    def _leaves(self, cells) -> set[int]:
+        return {leaf for cell in cells for leaf in self.shape.leaves(cell)}
+
+    def cells(self, level: int) -> list[set[int]]:
+        """Every cell of a level, as its leaves."""
+        size = self.shape.size[level]
+        return [set(self.every[first : first + size]) for first in self.every[::size]]
+
+    def missing(self) -> list[int]:
+        """Quota cells that find no place, the largest first, were no spare jobs there."""
+        free = set(self.every) - self.lost - self.owner.keys()
+        found = []
+        for level in reversed(self.shape.levels):
+            wanted = sum(unbound[level] for unbound in self.unbound.values())
+            for cell in self.cells(level):
+                if wanted and cell <= free:
+                    free -= cell
+                    wanted -= 1
+            found.append(wanted)
+        return found
+
+    def bindable(self, pool: str, level: int) -> list[set[int]]:
+        """Cells of a level that may be bound to the pool, lost parts or not: nobody lacks more."""
+        if not self.unbound[pool][level]:
+            return []
+        return [
+            cell
+            for cell in self.cells(level)
+            if not cell & self.owner.keys() and self._harmless(pool, level, cell)
+        ]
+
+    def _harmless(self, pool: str, level: int, cell: set[int]) -> bool:
+        before = self.missing()
+        self.unbound[pool][level] -= 1
+        self.owner |= dict.fromkeys(cell, pool)
+        after = self.missing()
+        self.unbound[pool][level] += 1
+        for leaf in cell:
+            del self.owner[leaf]
+        return all(more <= fewer for more, fewer in zip(after, before, strict=True))
 
     def can_have(self, pool: str, level: int, *, over_spare: bool = False) -> bool:
-        """Some cell of the pool's quota is free for it, and leaves all others theirs."""
-        ground, spare = self.ground, set() if over_spare else self.lent
-        for root, name in self.roots.items():
-            free = set(leaves(ground, root)) - self.given - self.lost - spare
-            if name == pool and any(leaves(ground, c) <= free for c in cells_of(ground, level)):
-                return True
-        unbound = self.unbound()
-        others = [k for levels in unbound.values() for k in levels]
-        for quota in {k for k in unbound[pool] if k >= level}:
-            rest = others.copy()
-            rest.remove(quota)
-            for root in cells_of(ground, quota):
-                mine = leaves(ground, root)
-                if mine <= self.common() and self.packs(self.common() - mine, rest):
-                    free = set(mine) - spare
-                    if any(leaves(ground, c) <= free for c in cells_of(ground, level)):
-                        return True
-        return False
-
-    def all_fit(self) -> bool:
-        """Nothing is missing: all unbound quota finds cells, were spare jobs gone."""
-        levels = [k for of_pool in self.unbound().values() for k in of_pool]
-        return self.packs(self.common(), levels)
+        """Some cell of a level is free for the pool, in what it has bound or may bind."""
+        taken = self.given | self.lost | (set() if over_spare else self.lent)
+        free = [cell for cell in self.cells(level) if not cell & taken]
+        mine = {leaf for leaf, owner in self.owner.items() if owner == pool}
+        if any(cell <= mine for cell in free):
+            return True
+        return any(
+            cell <= site
+            for above in self.shape.levels[level:]
+            for site in self.bindable(pool, above)
+            for cell in free
+        )

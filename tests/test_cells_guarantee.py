@@ -1,4 +1,4 @@
-"""What cells promise, over long random histories."""
+"""What cells promise, over long random histories on clusters of all sorts."""
 
 from __future__ import annotations
 
@@ -7,166 +7,190 @@ from random import Random
 
 import pytest
 from cells_naive import Naive
-from clusters import cluster, wants
+from clusters import LINES, NODES, machine, some_quotas, top, wants
 
 from cells.answers import Reason
-from cells.spec import CellsError
+from cells.cells import Cells
+from cells.spec import CellsError, Node, Quota, Spec, Top
 
-QUOTAS = [
-    {"a": {"node": 2}, "b": {"node": 1}},
-    {"a": {"node": 2}, "b": {"node": 2}},
-    {"a": {"rack": 1}, "b": {"node": 1}},
-    {"a": {"rack": 1}, "b": {"rack": 1}},
-    {"a": {"node": 1, "quad": 1}, "b": {"quad": 2, "gpu": 3}},
-    {"a": {"rack": 1, "node": 1}, "b": {"quad": 1, "pair": 1}},
-]
-"""Of four nodes in two racks."""
-
-NODES = ["n0", "n1", "n2", "n3"]
+POOLS = "abc"
+WIDTHS = [(1,), (1,), (1,), (2,), (3,), (4,), (6,), (8,), (4, 2), (1, 1, 3)]
+CALM = {"dedicated": 4, "spare": 4, "end": 4}
+NODES_LOST = {"node_lost": 0.5, "node_back": 1}
+UPHEAVAL = {"other_quota": 0.5, "node_removed": 0.1, "top_added": 0.1}
 
 
 class History:
-    """Random steps; what is asked and answered is checked after each."""
+    """Random steps on a random cluster."""
 
     def __init__(self, seed, **options):
         self.rng = Random(seed)
-        self.cells = cluster(2, 2, QUOTAS[seed % len(QUOTAS)], **options)
-        self.holds = self.cells.holds()
+        self.cells = machine(self.rng, **options)
+        self.chains = list(self.cells._ground)
+        self.holds = {chain: self.cells.holds(chain) for chain in self.chains}
         self.held = {}
-        self.jobs = []
         self.count = 0
 
     def name(self):
         self.count += 1
         return f"j{self.count}"
 
-    def start(self, how, *widths):
-        name, pool = self.name(), self.rng.choice("ab")
-        outcome = how(name, wants(pool, *widths))
-        if outcome is not None:
-            self.jobs.append(name)
-        return outcome
+    def asked(self, widths=WIDTHS):
+        chain, pool = self.rng.choice(self.chains), self.rng.choice(POOLS)
+        pins = self.cells._pinned
+        pin = "vip" if pins.get("vip") == chain and pool == "a" and self.rng.random() < 0.3 else ""
+        return wants(pool, *self.rng.choice(widths), chain=chain, pin=pin)
 
     def dedicated(self):
-        widths = self.rng.choice([(1,), (1,), (2,), (3,), (4,), (8,), (16,), (7, 5)])
         how = self.rng.choice([self.cells.allocate, self.cells.allocate, self.cells.claim])
-        self.start(how, *widths)
-        blocked = self.cells.blockers(wants(self.rng.choice("ab"), *widths))
-        assert blocked is None or (blocked.reason is Reason.SPARE) == bool(blocked.spare_jobs)
+        how(self.name(), self.asked())
 
     def spare(self):
-        self.start(
-            lambda *asked: self.cells.lend(*asked, [self.holds]), self.rng.choice([1, 1, 2, 4, 8])
-        )
+        request = self.asked([(1,), (1,), (2,), (4,), (8,)])._replace(pin="")
+        self.cells.lend(self.name(), request, [self.holds[request.chain]])
 
     def reservation(self):
-        self.start(self.cells.reserve, self.rng.choice([1, 2, 4, 8]))
+        self.cells.reserve(self.name(), self.asked())
 
     def end(self):
-        if self.jobs:
-            self.cells.free(self.jobs.pop(self.rng.randrange(len(self.jobs))))
+        if self.cells._jobs:
+            self.cells.free(self.rng.choice(list(self.cells._jobs)))
 
     def node_lost(self):
-        self.cells.take_out(self.rng.choice(NODES), self.rng.choice(["bad", "drained"]))
+        node = self.rng.choice(list(self.cells.nodes()))
+        self.cells.take_out(node, self.rng.choice(["bad", "drained"]))
 
     def node_back(self):
-        self.cells.bring_back(self.rng.choice(NODES))
+        self.cells.bring_back(self.rng.choice(list(self.cells.nodes())))
+
+    def node_removed(self):
+        if len(self.cells.nodes()) > 2:
+            self.cells.remove(self.rng.choice(list(self.cells.nodes())))
+
+    def top_added(self):
+        self.cells.add(top(self.rng.choice(self.chains), f"{self.name()}-"))
 
     def other_quota(self):
-        counts = {"rack": 1, "node": 2, "quad": 2, "gpu": 3}
-        drawn = {
-            pool: {
-                "rack": {
-                    kind: n for kind, most in counts.items() if (n := self.rng.randint(0, most))
-                }
-            }
-            for pool in "ab"
-        }
         with contextlib.suppress(CellsError):  # they do not fit
-            self.cells.set_quotas(drawn)
+            self.cells.set_quotas(some_quotas(self.rng, POOLS, self.chains))
 
     def hold(self):
-        for pool in "ab":
-            self.held[pool] = self.rng.choice([0, 1, 2, 3, 4, 6, 8, 12, 16])
-            self.holds.set(pool, self.held[pool])
+        for chain in self.chains:
+            for pool in POOLS:
+                self.held[chain, pool] = self.rng.choice([0, 1, 2, 3, 4, 6, 8, 12])
+                self.holds[chain].set(pool, self.held[chain, pool])
 
     def step(self, **weights):
         (what,) = self.rng.choices(list(weights), list(weights.values()))
         getattr(self, what)()
 
     def all_gone(self):
-        while self.jobs:
-            self.cells.free(self.jobs.pop())
+        for job in list(self.cells._jobs):
+            self.cells.free(job)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(120))
 def test_invariants_hold_after_any_step(seed):
     history = History(seed, lend_rests=seed % 2 == 0)
-    for _ in range(110):
-        history.step(
-            dedicated=6,
-            spare=5,
-            reservation=1,
-            end=7,
-            node_lost=1,
-            node_back=1,
-            other_quota=0.5,
-            hold=1,
-        )
-        history.cells.check()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_all_merges_when_all_jobs_are_gone(seed):
-    history = History(seed)
     for _ in range(100):
-        history.step(dedicated=4, spare=3, reservation=1, end=4, node_lost=1, node_back=1)
+        history.step(**CALM, **NODES_LOST, **UPHEAVAL, reservation=1, hold=0.5)
+        history.cells.check()
+        blocked = history.cells.blockers(history.asked())
+        assert blocked is None or (blocked.reason is Reason.SPARE) == bool(blocked.spare_jobs)
+    history.cells.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_merges_when_all_jobs_are_gone(seed):
+    history = History(seed, pinned=False)
+    for _ in range(100):
+        history.step(**CALM, **NODES_LOST, reservation=1)
     history.all_gone()
-    for node in NODES:
+    for node in history.cells.nodes():
         history.cells.bring_back(node)
     history.cells.check()
-    (ground,) = history.cells._ground.values()
-    assert ground.common.open.counts() == ground.common.vacant.counts() == [0, 0, 0, 0, 2]
+    for ground in history.cells._ground.values():
+        assert ground.common.vacant is ground.common.open
+        assert ground.common.open.counts() == [0] * ground.shape.top + [ground.tops]
     assert history.cells.short() == []
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(80))
 def test_agrees_with_a_search_of_all_places(seed):
     """At once, blocked by spare jobs, or not at all: as trying every place says."""
-    history = History(seed)
-    seen = 0
-    for _ in range(25):
-        history.step(dedicated=4, spare=4, end=4, node_lost=0.2, node_back=2)
-        naive = Naive(history.cells)
-        if not naive.all_fit():
+    history = History(seed, chains=1, pinned=False)
+    for _ in range(60):
+        history.step(**CALM, **NODES_LOST, other_quota=0.2)
+        pool, (ground,) = history.rng.choice(POOLS), history.cells._ground.values()
+        level = history.rng.randint(0, ground.shape.node)
+        blocked = history.cells.blockers(wants(pool, ground.shape.size[level]))
+        naive = Naive(ground)
+        assert (blocked is None) == naive.can_have(pool, level), (pool, level, blocked)
+        if blocked is not None:
+            in_way = blocked.reason is Reason.SPARE
+            assert in_way == naive.can_have(pool, level, over_spare=True), (pool, level)
+
+
+def owned_by(cells, pool):
+    """The same cluster with this pool alone, and all nodes well."""
+    quotas = tuple(
+        Quota(pool, chain, kind, count)
+        for chain, types in cells.quotas()[pool].items()
+        for kind, count in types.items()
+    )
+    tops = []
+    for chain in cells._ground:
+        nodes, wide = [Node(name) for name in cells._cluster.of[chain].names], NODES[chain]
+        tops += [Top(chain, tuple(nodes[i : i + wide])) for i in range(0, len(nodes), wide)]
+    types = tuple(kind for chain in cells._ground for kind in LINES[chain])
+    return Cells(Spec(types, tuple(tops), quotas))
+
+
+def own_place(cells, job):
+    """Where a job is in its pool's own numbers."""
+    taken = cells._jobs[job]
+    pairs = zip(taken.cells, taken.roots, strict=True)
+    return sorted((cell.level, taken.asked.ground.number(root, cell)) for cell, root in pairs)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_pool_is_served_as_if_it_were_alone(seed):
+    """Over any history, without spare jobs and lost nodes: placed or not, and where of its own."""
+    history = History(seed, pinned=False)
+    cells, rng = history.cells, history.rng
+    alone = {pool: owned_by(cells, pool) for pool in POOLS}
+    owners = {}
+    for _ in range(120):
+        if owners and rng.random() < 0.4:
+            job = rng.choice(list(owners))
+            cells.free(job)
+            alone[owners.pop(job)].free(job)
             continue
-        for pool in "ab":
-            for level, width in enumerate((1, 2, 4, 8)):
-                blocked = history.cells.blockers(wants(pool, width))
-                at_once = naive.can_have(pool, level)
-                assert (blocked is None) == at_once, (pool, width, blocked)
-                if blocked is not None:
-                    in_way = blocked.reason is Reason.SPARE
-                    assert in_way == naive.can_have(pool, level, over_spare=True), (pool, width)
-                seen += 1
-    assert seen > 20
+        job, request = history.name(), history.asked()
+        ours = cells.allocate(job, request)
+        mine = alone[request.pool].allocate(job, request)
+        assert (ours is None) == (mine is None), request
+        if ours is not None:
+            owners[job] = request.pool
+            assert own_place(cells, job) == own_place(alone[request.pool], job)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_spare_jobs_gone_any_requests_in_quota_succeed(seed):
-    """Every pool starts what it would alone in a cluster of its own, whatever the others do."""
-    history = History(seed)
+def test_once_all_jobs_are_gone_nothing_is_left_of_them(seed):
+    """Requests find the same as in an empty cluster of the same health."""
+    history = History(seed, pinned=False)
     for _ in range(60):
-        history.step(dedicated=4, spare=4, end=5)
-    cells = history.cells
+        history.step(**CALM, node_lost=0.3, node_back=0.2)
     history.all_gone()
-    alone = {pool: cluster(2, 2, {pool: QUOTAS[seed % len(QUOTAS)][pool]}) for pool in "ab"}
+    cells = history.cells
+    fresh = owned_by(cells, "a")
+    fresh.set_quotas(cells.quotas())
+    for node, why in cells.nodes().items():
+        if why:
+            fresh.take_out(node, why)
     for _ in range(40):
-        name, pool = history.name(), history.rng.choice("ab")
-        widths = history.rng.choice([(1,), (1,), (2,), (4,), (8,), (16,), (7, 5)])
-        mine = alone[pool].allocate(name, wants(pool, *widths))
-        ours = cells.allocate(name, wants(pool, *widths))
-        assert (mine is None) == (ours is None), (pool, widths)
+        name, request = history.name(), history.asked()
+        assert cells.allocate(name, request) == fresh.allocate(name, request)
 
 
 def held_requests(history):
@@ -177,25 +201,24 @@ def held_requests(history):
             alone.free(job)
     left = dict(history.held)
     for _ in range(8):
-        pool, width = history.rng.choice("ab"), history.rng.choice([1, 1, 2, 4, 8, 16])
-        if width <= left[pool]:
-            name = history.name()
-            mine = alone.allocate(name, wants(pool, width))
-            ours = real.allocate(name, wants(pool, width))
+        name, request = history.name(), history.asked()._replace(pin="")
+        gpus = sum(real.width(width, request.chain) for width in request.widths)
+        if gpus <= left[request.chain, request.pool]:
+            mine, ours = alone.allocate(name, request), real.allocate(name, request)
             if mine is not None:
-                left[pool] -= width
+                left[request.chain, request.pool] -= gpus
                 yield ours
             elif ours is not None:
                 real.free(name)
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(120))
 def test_requests_within_what_is_held_start_at_once(seed):
     history = History(seed)
     history.hold()
     for _ in range(40):
-        history.step(dedicated=4, spare=5, end=3, hold=1.5, node_lost=0.3, node_back=0.3)
-        if history.holds.kept():
+        history.step(**CALM, hold=1.5, node_lost=0.3, node_back=0.3, other_quota=0.2)
+        if all(holds.kept() for holds in history.holds.values()):
             assert all(outcome is not None for outcome in held_requests(history))
 
 
@@ -206,6 +229,29 @@ def test_without_holding_back_spare_jobs_do_get_in_the_way():
         history = History(seed)
         history.hold()
         for _ in range(30):
-            history.start(history.cells.lend, history.rng.choice([1, 2, 4]))
+            request = history.asked([(1,), (2,), (4,)])._replace(pin="")
+            history.cells.lend(history.name(), request)
             blocked += sum(outcome is None for outcome in held_requests(history))
     assert blocked > 50
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_spare_job_never_lies_in_a_buddy_of_a_dedicated_one(seed):
+    history = History(seed)
+    for _ in range(60):
+        history.step(dedicated=5, spare=0, end=4, **NODES_LOST)
+        job, request = history.name(), history.asked()._replace(pin="")
+        if history.cells.lend(job, request) is not None:
+            ground = history.cells._ground[request.chain]
+            for cell in history.cells._jobs[job].cells:
+                assert not in_buddy(ground, cell)
+
+
+def in_buddy(ground, cell):
+    """A cell around it, or it, has a sibling on its node that is a dedicated job's."""
+    while cell.level < ground.shape.node:
+        parent = ground.shape.parent(cell)
+        if any(c.number in ground.given[c.level] for c in ground.shape.children(parent)):
+            return True
+        cell = parent
+    return False
