@@ -192,7 +192,7 @@ class Cells(Ownership):
                 Cell(k, n) for k in ground.shape.levels for n in ground.given[k]
             }
             lent = {c: job for job, taken in jobs.items() if not taken.roots for c in taken.cells}
-            assert lent == ground.lent, chain
+            assert lent == ground.loans.jobs, chain
         for job, taken in self._jobs.items():
             assert job in self._claims or not taken.roots or self.ready(job), job
 
@@ -213,8 +213,8 @@ def _give_back(ground: Ground, spots: Sequence[Spot]) -> None:
 
 def _lent_in(ground: Ground, cells: Sequence[Cell], but: Container[Cell]) -> tuple[str, ...]:
     """Spare jobs in or around some cells, each once."""
-    lent = [each for cell in cells for each in ground.lent_in(cell) if each not in but]
-    return tuple(dict.fromkeys(ground.lent[each] for each in lent))
+    lent = [each for cell in cells for each in ground.loans.at(cell) if each not in but]
+    return tuple(dict.fromkeys(ground.loans.jobs[each] for each in lent))
 
 
 def _add_rests(taken: Taken) -> None:
@@ -222,5 +222,5 @@ def _add_rests(taken: Taken) -> None:
     ground, _, zone, widths, _ = taken.asked
     if zone.pin is None:
         for width, cells in ground.shape.by_member(widths, taken.cells):
-            leaves = [(leaf, cell) for cell in cells for leaf in ground.shape.leaves(cell)]
-            ground.rests.update((Cell(0, leaf), cell) for leaf, cell in leaves[width:])
+            leaves = [leaf for cell in cells for leaf in ground.shape.leaves(cell)]
+            ground.rests.update((Cell(0, leaf), None) for leaf in leaves[width:])

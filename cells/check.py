@@ -37,7 +37,7 @@ def _free_leaves(ground: Ground) -> tuple[dict[int, set[int]], dict[int, set[int
     shape = ground.shape
     used = _leaves(ground, [Cell(k, n) for k in shape.levels for n in ground.given[k]])
     used |= _leaves(ground, [cell for cells in ground.out.values() for cell in cells])
-    lent = _leaves(ground, ground.lent)
+    lent = _leaves(ground, ground.loans.jobs)
     opened: dict[int, set[int]] = {}
     vacant: dict[int, set[int]] = {}
     for leaf in range(ground.tops * shape.size[shape.top]):
@@ -65,12 +65,11 @@ def _check_leaves(ground: Ground) -> None:
     kept = [cell for cells in ground.out.values() for cell in cells]
     assert given.isdisjoint(_leaves(ground, kept)), "a job's cell is kept from use"
     assert given <= _leaves(ground, [root.cell() for root in ground.roots.values()])
-    _leaves(ground, ground.lent)
-    spare = [[0] * len(row) for row in ground.spare]
-    for cell in ground.lent:
+    spare = [[0] * len(row) for row in ground.loans.gpus]
+    for cell in ground.loans.jobs:
         for level in range(cell.level, shape.top + 1):
             spare[level][shape.around(cell, level).number] += shape.size[cell.level]
-    assert spare == ground.spare
+    assert spare == ground.loans.gpus
 
 
 def _check_roots(ground: Ground) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 
+from cells.loans import Loans
 from cells.shape import Cell, Shape
 from cells.zones import Root, Zone
 
@@ -27,10 +28,8 @@ class Ground:
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
         roots: Bound cells.
         given: Numbers of the cells of dedicated jobs, by level.
-        lent: Cells of spare jobs, with their jobs.
-        spare: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
-        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent,
-            with the job's cell.
+        loans: Cells of spare jobs.
+        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
     """
 
@@ -46,19 +45,16 @@ class Ground:
         self.unbound = [0] * len(shape.levels)
         self.roots: dict[tuple[int, int], Root] = {}
         self.given: list[set[int]] = [set() for _ in shape.levels]
-        self.lent: dict[Cell, str] = {}
-        self.spare: list[list[int]] = [[] for _ in shape.levels]
-        self.rests: dict[Cell, Cell] = {}
+        self.loans = Loans(shape)
+        self.rests: dict[Cell, None] = {}
         self.out: dict[int, set[Cell]] = {}
         self.grow(tops)
 
     def grow(self, tops: int) -> None:
         """Add top cells behind those there are. O(cells added)."""
-        shape = self.shape
-        for level in shape.levels:
-            self.spare[level] += [0] * (tops * (shape.size[shape.top] // shape.size[level]))
-        for index in range(self.tops, self.tops + tops):
-            self._reopen(self.wild, Cell(shape.top, index))
+        self.loans.grow(tops)
+        for number in range(self.tops, self.tops + tops):
+            self._reopen(self.wild, Cell(self.shape.top, number))
         self.tops += tops
 
     def all_zones(self) -> list[Zone]:
@@ -91,26 +87,6 @@ class Ground:
         """Number of the node that a cell of at most its size lies on."""
         return self.shape.around(cell, self.shape.node).number
 
-    def lender(self, cell: Cell) -> Cell | None:
-        """The spare job's cell that holds it, or None. O(levels)."""
-        while cell not in self.lent:
-            if cell.level >= self.shape.node:
-                return None
-            cell = self.shape.parent(cell)
-        return cell
-
-    def lent_in(self, cell: Cell) -> list[Cell]:
-        """Spare jobs' cells in it or around it, in order. O(cells in it)."""
-        around = self.lender(cell)
-        return [around] if around is not None else list(self._lent_cells(cell))
-
-    def _lent_cells(self, cell: Cell) -> Iterator[Cell]:
-        if cell in self.lent:
-            yield cell
-        elif self.spare[cell.level][cell.number]:
-            for child in self.shape.children(cell):
-                yield from self._lent_cells(child)
-
     def open_in(self, cell: Cell) -> Iterator[tuple[Root, Cell]]:
         """Largest open cells in it (or it), with their roots. O(levels) if all of it is open."""
         root = self.root(cell)
@@ -119,21 +95,6 @@ class Ground:
         elif cell.level and cell.number not in self.given[cell.level]:
             for child in self.shape.children(cell):
                 yield from self.open_in(child)
-
-    def parts(self, cell: Cell) -> list[Cell]:
-        """Largest cells in it without a spare job. O(levels) where there is none."""
-        if not self._spare_near(cell):
-            return [cell]
-        if not self.spare[cell.level][cell.number]:
-            return [] if self.lender(cell) else [cell]
-        if cell in self.lent:
-            return []
-        return [part for child in self.shape.children(cell) for part in self.parts(child)]
-
-    def _spare_near(self, cell: Cell) -> bool:
-        """Spare jobs are in it or around it, or at least on its node."""
-        above = self.shape.around(cell, max(cell.level, self.shape.node))
-        return bool(self.spare[above.level][above.number])
 
     # Quota cells.
 
@@ -223,7 +184,7 @@ class Ground:
         """
         level, number = cell
         self.given[level].remove(number)
-        if self.lent or self.out or self.rests:
+        if self.loans.jobs or self.out or self.rests:
             self._free(cell, root)
         else:
             root.zone.open.put(level, number - root.shift // self.shape.size[level], root)
@@ -235,7 +196,8 @@ class Ground:
     def _free(self, cell: Cell, root: Root) -> None:
         """As `free`, where there are spare jobs or nodes that are out."""
         if self.rests:
-            self.rests = {leaf: of for leaf, of in self.rests.items() if of != cell}
+            for leaf in self.shape.leaves(cell):
+                self.rests.pop(Cell(0, leaf), None)
         kept = self.out.get(self.node(cell)) if self.out else None
         if kept is not None:
             kept.add(cell)
@@ -244,7 +206,7 @@ class Ground:
 
     def _reopen(self, root: Root, cell: Cell) -> None:
         """Make a cell open, and vacant as far as there are no spare jobs in it."""
-        zone, parts = root.zone, self.parts(cell)
+        zone, parts = root.zone, self.loans.parts(cell)
         if parts != [cell]:
             zone.part()
         if zone.vacant is not zone.open:
@@ -264,26 +226,16 @@ class Ground:
             root.zone.part()
             root.zone.vacant.take(cell.level, number)
             root.zone.changes += 1
-        self._add_spare(cell, 1)
-        self.lent[cell] = job
+        self.loans.add(cell, job)
 
     def end_loan(self, cell: Cell) -> None:
         """Take a cell from its spare job. O(levels · log n), more where it was claimed since."""
-        self._add_spare(cell, -1)
-        del self.lent[cell]
+        self.loans.remove(cell)
         for root, part in self.open_in(cell):
             zone = root.zone
             zone.vacant.put(part.level, self.number(root, part), root)
             zone.changes += 1
             zone.join()
-
-    def _add_spare(self, cell: Cell, by: int) -> None:
-        level, number = cell
-        gpus = by * self.shape.size[level]
-        for above in range(level, self.shape.top + 1):
-            self.spare[above][number] += gpus
-            if above < self.shape.top:
-                number //= self.shape.fan[above + 1]
 
     # Nodes.
 

@@ -18,8 +18,10 @@ for a spare start O(pools + levels²) besides the search for a place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cells.ground import Ground
+from cells.shape import Shape
 from cells.spec import CellsError
 from cells.zones import Zone
 
@@ -31,9 +33,10 @@ class _Held:
         quota: Unbound quota cells that are held whole, by level.
         left: Of each level, vacant cells of the bound ones that are not held. Less than 0 if what
             is held is not there.
+        reach: For a level, what `Holds.reach` says; filled when asked.
     """
 
-    __slots__ = ("changes", "gpus", "left", "quota", "zone")
+    __slots__ = ("changes", "gpus", "left", "quota", "reach", "zone")
 
     def __init__(self, zone: Zone) -> None:
         """Nothing is held."""
@@ -42,6 +45,30 @@ class _Held:
         self.changes = -1
         self.quota = [0] * len(zone.quota)
         self.left = [0] * len(zone.quota)
+        self.reach: dict[int, int] = {}
+
+
+class _Common(NamedTuple):
+    """Common cells of each level.
+
+    Attributes:
+        opened: Those without dedicated jobs.
+        vacant: Those without spare jobs either.
+        clean: Those that are both, as they are: neither part of a larger one.
+    """
+
+    opened: list[int]
+    vacant: list[int]
+    clean: list[int]
+
+    def without(self, shape: Shape, level: int, above: int, *, alone: bool) -> _Common:
+        """What it were, were a vacant cell lent, out of one of a level above. O(levels)."""
+        vacant, clean = self.vacant.copy(), self.clean.copy()
+        vacant[above] -= 1
+        clean[above] -= alone
+        for below in range(level, above):
+            vacant[below] += shape.fan[below + 1] - 1
+        return _Common(self.opened, vacant, clean)
 
 
 class Holds:
@@ -57,7 +84,9 @@ class Holds:
         self._pools: dict[str, _Held] = {}
         self._quota = [0] * len(ground.shape.levels)
         self._unmet = 0
-        self._common = (-1, False)  # changes of the common cells, and whether these sufficed then
+        self._changes = -1
+        self._common = _Common([], [], [])
+        self._enough = False
 
     def set(self, pool: str, gpus: int) -> None:
         """Hold back so many GPUs (widths rounded up to cells) of a pool. O(levels²).
@@ -80,42 +109,54 @@ class Holds:
                 self._renew(held)
         if self._unmet:
             return False
-        changes, enough = self._common
-        if changes != self._ground.common.changes:
-            enough = common_suffices(self._ground, self._quota)
-            self._common = (self._ground.common.changes, enough)
-        return enough
+        if self._changes != self._ground.common.changes:
+            self._changes = self._ground.common.changes
+            self._common = _counted(self._ground)
+            self._enough = common_suffices(self._ground, self._common, self._quota)
+        return self._enough
 
     def unmet(self) -> list[str]:
         """Pools whose bound cells no longer have what they hold back; in order. O(pools)."""
         self.kept()
         return [pool for pool, held in self._pools.items() if min(held.left) < 0]
 
-    def spares(self, zone: Zone, level: int, above: int) -> bool:
-        """A pool's bound cells have one of a level to spare out of a vacant one of a level above.
+    def common_spares(self, level: int, above: int, *, alone: bool) -> bool:
+        """A common cell of a level may be lent, where all is `kept` now. O(levels²).
 
-        Where all is `kept` now. O(levels). True for zones that hold nothing here.
+        Args:
+            level: Of the cell.
+            above: Of the vacant cell that it is taken from.
+            alone: That is open as it is, not a part of an open one.
+        """
+        lent = self._common.without(self._ground.shape, level, above, alone=alone)
+        return common_suffices(self._ground, lent, self._quota)
+
+    def reach(self, zone: Zone, level: int) -> int:
+        """Highest level of a pool's vacant bound cells that one of a level may be lent from.
+
+        Where all is `kept` now. -1 if there is none. O(1), O(levels) after a change.
         """
         held = self._pools.get(zone.name)
         if held is None or held.zone is not zone:
-            return True
-        size = zone.shape.size
-        return all(left > 0 for left in held.left[level : above + 1]) and all(
-            held.left[below] >= size[level] // size[below] for below in range(level)
-        )
+            return zone.shape.top
+        found = held.reach.get(level)
+        if found is None:
+            found = held.reach[level] = _reach(zone.shape, held.left, level)
+        return found
 
     def _renew(self, held: _Held) -> None:
         self._add(held, -1)
         held.changes = held.zone.changes
         held.quota, parts = demand(held.zone, held.gpus)
         held.left = left_of(held.zone, parts)
+        held.reach.clear()
         self._add(held, 1)
 
     def _add(self, held: _Held, sign: int) -> None:
         if any(held.quota):
             for level, count in enumerate(held.quota):
                 self._quota[level] += sign * count
-            self._common = (-1, False)
+            self._changes = -1
         self._unmet += sign * (min(held.left) < 0)
 
 
@@ -159,29 +200,43 @@ def left_of(zone: Zone, parts: Sequence[int]) -> list[int]:
     return found
 
 
-def common_suffices(ground: Ground, held: list[int]) -> bool:
+def _reach(shape: Shape, left: Sequence[int], level: int) -> int:
+    if any(left[k] * shape.size[k] < shape.size[level] for k in range(level + 1)):
+        return -1
+    above = level
+    while above < shape.top and left[above + 1] > 0:
+        above += 1
+    return above
+
+
+def _counted(ground: Ground) -> _Common:
+    """O(levels); O(common cells) where unbound quota is of several types and there are loans."""
+    common = ground.common
+    several = sum(map(bool, ground.unbound)) > 1
+    clean = common.clean() if several else [0] * len(ground.unbound)
+    return _Common(common.open.counts(), common.vacant.counts(), clean)
+
+
+def common_suffices(ground: Ground, common: _Common, held: Sequence[int]) -> bool:
     """Held quota cells find vacant common cells, and all others of unbound quota an open one.
 
     Open cells with spare jobs in them stand for the quota that is not held. What is missing even
-    without spare jobs (nodes are out) is no reason to say no. O(levels) where the unbound quota is
-    of one type.
+    without spare jobs (nodes are out) is no reason to say no. O(levels).
     """
-    shape, common = ground.shape, ground.common
-    first = max((level for level in shape.levels if ground.unbound[level]), default=None)
-    if first is None:
+    shape, (opened, all_vacant, clean) = ground.shape, common
+    wanted = [level for level in shape.levels if ground.unbound[level]]
+    if not wanted:
         return True
-    clean: list[int] | None = None
-    above = range(first, len(shape.levels))
-    ratio = [size // shape.size[first] for size in shape.size]
-    vacant = sum(len(common.vacant.free[level]) * ratio[level] for level in above)
-    lent = sum(len(common.open.free[level]) * ratio[level] for level in above) - vacant
-    for level in range(first, -1, -1):
+    first = wanted[-1]
+    vacant = lent = 0
+    for level in shape.levels[first:]:
+        ratio = shape.size[level] // shape.size[first]
+        vacant += all_vacant[level] * ratio
+        lent += (opened[level] - all_vacant[level]) * ratio
+    for level in range(first, wanted[0] - 1, -1):
         if level < first:
-            if not any(ground.unbound[: level + 1]):
-                break
-            clean = clean or common.clean()
             vacant = vacant * shape.fan[level + 1] + clean[level]
-            lent = lent * shape.fan[level + 1] + len(common.open.free[level]) - clean[level]
+            lent = lent * shape.fan[level + 1] + opened[level] - clean[level]
         vacant -= held[level]
         if vacant < 0:
             return False

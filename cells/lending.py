@@ -16,9 +16,9 @@ from cells.holds import Holds
 from cells.shape import Cell
 from cells.zones import Zone
 
-LOOKED_AT = 64
-"""Vacant cells of a level of a zone that are looked at for one that may be lent: where so many are
-buddies of dedicated cells, or none of them is beside spare jobs, the next larger cells do."""
+LOOKED_AT = 32
+"""Vacant cells of a level of a zone that are looked at for some that may be lent: where so many are
+buddies of dedicated cells, the next larger ones do."""
 
 
 class _Option(NamedTuple):
@@ -27,10 +27,12 @@ class _Option(NamedTuple):
     Attributes:
         busy: A dedicated job is on its node.
         cell: The cell.
+        alone: No spare job is in the open cell that it lies in.
     """
 
     busy: bool
     cell: Cell
+    alone: bool
 
 
 def lend_all(
@@ -63,20 +65,24 @@ def lend_all(
 def _lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell | None:
     if not all(each.kept() for each in holds):
         return None
-    for _, found in sorted(_options(ground, level, holds)):
-        cell = ground.shape.first(found, level)
-        ground.lend(cell, job)
-        if all(each.kept() for each in holds):
-            return cell
-        ground.end_loan(cell)
-    return None
+    best = min(_options(ground, level, holds), default=None)
+    if best is None:
+        return None
+    cell = ground.shape.first(best.cell, level)
+    ground.lend(cell, job)
+    return cell
 
 
 def _options(ground: Ground, level: int, holds: Sequence[Holds]) -> Iterator[_Option]:
-    """Vacant cells, a few of each zone and level, that hold one of a level."""
-    for zone in (ground.common, *ground.zones.values(), ground.leaving):
-        for above in ground.shape.levels[level:]:
-            if zone.vacant.free[above] and all(each.spares(zone, level, above) for each in holds):
+    """Vacant cells, a few of each zone and level, that one of a level may be lent from."""
+    for above in ground.shape.levels[level:]:
+        for option in _of_level(ground, ground.common, above):
+            if all(each.common_spares(level, above, alone=option.alone) for each in holds):
+                yield option
+    for zone in (*ground.zones.values(), ground.leaving):
+        reach = min([each.reach(zone, level) for each in holds], default=ground.shape.top)
+        for above in range(level, reach + 1):
+            if zone.vacant.free[above]:
                 yield from _of_level(ground, zone, above)
 
 
@@ -85,18 +91,23 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
 
     On nodes without dedicated jobs, and on others.
     """
-    node = ground.shape.node
+    node, opened = ground.shape.node, zone.open.free[level]
+    only = zone.vacant is zone.open or level == ground.shape.top  # all of them are alone
     seen: set[tuple[bool, bool]] = set()
+    if level == 0 < node:
+        if only:
+            return
+        seen.add((True, True))  # an open leaf that is not merged has a dedicated buddy
     for number, root in islice(zone.vacant.free[level].items(), LOOKED_AT):
-        over = level
-        if number not in zone.open.free[level]:
-            over = zone.open.over(level, number) or 0
-        busy = over < node
-        kind = (busy, over == level)
-        cell = ground.cell(root, level, number)
-        if kind not in seen and not (busy and _is_buddy(ground, cell, over)):
-            seen.add(kind)
-            yield _Option(busy, cell)
+        over = level if number in opened else zone.open.over(level, number) or 0
+        kind = (over < node, over == level)
+        if kind not in seen:
+            cell = ground.cell(root, level, number)
+            if over >= node or not _is_buddy(ground, cell, over):
+                seen.add(kind)
+                yield _Option(over < node, cell, over == level)
+                if only:
+                    return
 
 
 def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
@@ -120,4 +131,4 @@ def _lend_rest(ground: Ground, job: str) -> Cell | None:
 
 
 def _lendable(ground: Ground, rest: Cell) -> bool:
-    return ground.lender(rest) is None and ground.node(rest) not in ground.out
+    return ground.loans.around(rest) is None and ground.node(rest) not in ground.out

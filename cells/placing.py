@@ -143,12 +143,5 @@ def fits(zone: Zone, levels: list[int]) -> bool:
 def _least_spare(ground: Ground, cell: Cell, level: int) -> tuple[int, Cell]:
     """GPUs lent in the cell of a level in this one with fewest of them, and that cell."""
     while cell.level > level:
-        cell = min(ground.shape.children(cell), key=lambda child: _lent(ground, child))
-    return _lent(ground, cell), cell
-
-
-def _lent(ground: Ground, cell: Cell) -> int:
-    around = ground.lender(cell)
-    if around is not None:
-        return ground.shape.size[around.level]
-    return ground.spare[cell.level][cell.number]
+        cell = min(ground.shape.children(cell), key=ground.loans.within)
+    return ground.loans.within(cell), cell

@@ -16,7 +16,7 @@ class Naive:
         self.given = self._leaves(
             [Cell(level, n) for level, numbers in enumerate(ground.given) for n in numbers]
         )
-        self.lent = self._leaves(ground.lent)
+        self.lent = self._leaves(ground.loans.jobs)
         self.owner = {
             leaf: root.zone.name
             for root in ground.roots.values()

@@ -47,7 +47,11 @@ class History:
 
     def spare(self):
         request = self.asked([(1,), (1,), (2,), (4,), (8,)])._replace(pin="")
-        self.cells.lend(self.name(), request, [self.holds[request.chain]])
+        holds = self.holds[request.chain]
+        kept = holds.kept()
+        lent = self.cells.lend(self.name(), request, [holds])
+        assert kept or lent is None or self.cells._lend_rests
+        assert holds.kept() == kept
 
     def reservation(self):
         self.cells.reserve(self.name(), self.asked())

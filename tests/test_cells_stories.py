@@ -385,3 +385,29 @@ def test_a_spare_job_leaves_all_of_several_windows_held():
     later.set("a", 1)
     assert cells.lend("s", wants("b", 1), (soon, later)) is None
     assert cells.jobs() == {}
+
+
+def test_a_pool_that_owns_a_rack_uses_what_is_left_of_it():
+    cells = cluster(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"rack": 1}})
+    cells.take_out("n0")
+    assert gpus(cells.allocate("whole", wants("a", 1))) == {"n2": (0,)}
+    assert gpus(cells.allocate("left", wants("b", 8))) == {"n1": tuple(range(8))}
+    assert why_not(cells, wants("b", 1)) == Blocked(Reason.QUOTA)
+    cells.check()
+    cells.bring_back("n0")
+    assert gpus(cells.allocate("mended", wants("b", 8))) == {"n0": tuple(range(8))}
+    cells.check()
+
+
+def test_what_is_left_of_a_rack_stays_whose_quota_it_may_be():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"rack": 1}})
+    cells.take_out("n0")
+    cells.lend("spare", wants("a", 8))
+    assert why_not(cells, wants("a", 8)) == Blocked(Reason.SPARE, ("spare",))
+    cells.claim("next", wants("a", 8))
+    cells.free("spare")
+    assert cells.ready("next")
+    two = cluster(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"node": 2}})
+    two.take_out("n0")
+    two.take_out("n2")
+    assert why_not(two, wants("a", 1)) == Blocked(Reason.SHORT)  # both nodes left are b's
