@@ -64,6 +64,12 @@ class Buddy:
             number //= fan[level]
         return level
 
+    def root(self, level: int, number: int) -> Root:
+        """The root of a cell that is free, or lies in a free one. O(levels)."""
+        over = self.over(level, number)
+        assert over is not None, f"{Cell(level, number)} is not free"
+        return self.free[over][self._shape.around(Cell(level, number), over).number]
+
     def pop(self, above: int, level: int) -> tuple[int, Root]:
         """Take a cell of a level from the least free one of a level above, or of its own.
 
@@ -91,7 +97,7 @@ class Buddy:
         assert over is not None, f"{Cell(level, number)} is not free"
         shape = self._shape
         while over > level:
-            holder = number * shape.size[level] // shape.size[over]
+            holder = shape.around(Cell(level, number), over).number
             root = self.free[over].pop(holder)
             first = holder * shape.fan[over]
             for child in range(first, first + shape.fan[over]):

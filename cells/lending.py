@@ -112,10 +112,7 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
 
 def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
     """The open cell of a level around a vacant one has a dedicated job's cell as its sibling."""
-    shape = ground.shape
-    if not over:
-        return True  # an open leaf that is not merged has one
-    given = ground.given[over]
+    shape, given = ground.shape, ground.given[over]
     return any(sibling.number in given for sibling in shape.children(shape.around(cell, over + 1)))
 
 

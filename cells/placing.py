@@ -64,7 +64,7 @@ def _take(ground: Ground, zone: Zone, above: int, level: int, rack: int | None) 
     if beside is None:
         number, root = zone.vacant.pop(above, level)
     else:
-        number, root = beside, zone.vacant.free[above][_around(zone, level, beside, above)]
+        number, root = beside, zone.vacant.root(level, beside)
         zone.vacant.take(level, number)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
@@ -72,19 +72,21 @@ def _take(ground: Ground, zone: Zone, above: int, level: int, rack: int | None) 
 
 
 def _in_rack(zone: Zone, above: int, level: int, rack: int) -> int | None:
-    """Number of the first cell of a level in a vacant one of a level above, both in the rack."""
-    shape, free = zone.shape, zone.vacant.free[above]
-    if above > shape.node + 1:
-        holder = _around(zone, shape.node + 1, rack, above)
-        size = shape.size[shape.node + 1]
-        return rack * (size // shape.size[level]) if holder in free else None
-    ratio = shape.size[shape.node + 1] // shape.size[above]
-    found = next((n for n in range(rack * ratio, (rack + 1) * ratio) if n in free), None)
-    return None if found is None else found * (shape.size[above] // shape.size[level])
+    """Number of the first vacant cell of a level in a rack, or None.
 
-
-def _around(zone: Zone, level: int, number: int, above: int) -> int:
-    return number // (zone.shape.size[above] // zone.shape.size[level])
+    Of a node any will do, as nobody asks for a larger cell; others are taken from a level above.
+    O(cells of these levels in the rack · levels).
+    """
+    shape, vacant = zone.shape, zone.vacant
+    source = shape.node if level == shape.node else above
+    if source > shape.node:
+        return None
+    ratio = shape.size[shape.node + 1] // shape.size[source]
+    for number in range(rack * ratio, (rack + 1) * ratio):
+        over = vacant.over(source, number)
+        if over is not None and (over == source or level == shape.node):
+            return number * (shape.size[source] // shape.size[level])
+    return None
 
 
 def _place_in_parts(ground: Ground, zone: Zone, level: int) -> Spot | None:

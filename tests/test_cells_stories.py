@@ -100,6 +100,33 @@ def test_two_nodes_lie_in_one_rack_if_possible():
     assert set(gpus(cells.allocate("rest", wants("a", 16)))) == {"n6", "n7"}
 
 
+def test_two_nodes_lie_in_one_rack_of_those_that_the_pool_has():
+    types = (
+        CellType("gpu"),
+        CellType("node", "gpu", 2, node=True),
+        CellType("rack", "node", 2),
+        CellType("row", "rack", 2),
+    )
+    rows = [Top("row", tuple(Node(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
+    quotas = (Quota("a", "row", "row", 1), Quota("b", "row", "row", 1))
+    cells = Cells(Spec(types, tuple(rows), quotas))
+    cells.allocate("b", wants("b", 1))
+    cells.allocate("one", wants("a", 1))
+    assert set(gpus(cells.allocate("gang", wants("a", 4)))) == {"n6", "n7"}
+
+
+def test_free_lists_stay_as_long_as_there_are_free_cells():
+    cells = cluster(quotas={"a": {"node": 2}})
+    cells.allocate("stays", wants("a", 1))
+    for _ in range(500):
+        cells.allocate("comes", wants("a", 1))
+        cells.allocate("goes", wants("a", 1))
+        cells.free("comes")
+        cells.free("goes")
+    (ground,) = cells._ground.values()
+    assert max(map(len, ground.zones["a"].open._heaps)) < 100
+
+
 def test_a_pinned_cell_is_used_only_by_its_owner():
     pinned = [pinned_node("vip", "a", "n1")]
     cells = cluster(racks=1, nodes=2, quotas={"b": {"node": 1}}, pinned=pinned)
