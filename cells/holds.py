@@ -11,8 +11,8 @@ several types, quota cells of every type are held, as a request takes the smalle
 more than n may then be held. The same in the common cells: where unbound quota is of several types,
 vacant parts of larger cells that are in part lent are not counted on.
 
-A spare pass keeps one `Holds` for each window; setting one pool's number costs O(levels²), as does
-every pool that has changed since, and a spare start O(pools) and O(levels²) for each cell looked at.
+A spare pass keeps one `Holds` for each window. Setting a number costs O(levels²), as does any pool
+that has changed since; a spare start O(pools), and O(levels²) for each cell looked at.
 """
 
 from __future__ import annotations

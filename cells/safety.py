@@ -26,12 +26,17 @@ def missing(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list
     return [max(0, -left) for left in balance(shape, counts, unbound)]
 
 
-def splittable(ground: Ground, level: int) -> list[int]:
-    """Levels of open common cells that a cell of this level may be taken from. O(levels).
+def splittable(ground: Ground, level: int, counts: Sequence[int] = ()) -> list[int]:
+    """Levels of common cells that a cell of this level may be taken from. O(levels).
 
     Taking it from such a cell leaves no level with more quota cells missing than now.
+
+    Args:
+        ground: The chain.
+        level: Of the quota cell.
+        counts: Common cells that there are, by level; all open ones if not given.
     """
-    left = balance(ground.shape, ground.common.open.counts(), ground.unbound)
+    left = balance(ground.shape, counts or ground.common.open.counts(), ground.unbound)
     safe = [level]
     for above in ground.shape.levels[level + 1 :]:
         if left[above] <= 0:

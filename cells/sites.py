@@ -20,10 +20,10 @@ def clean(ground: Ground, quota: int, rack: int | None = None) -> Cell | None:
     common, shape = ground.common, ground.shape
     if rack is None and common.vacant is common.open and common.open.free[quota]:
         return Cell(quota, common.open.first(quota))
-    safe = splittable(ground, quota)
-    found = None if rack is None else _in_rack(ground, safe, quota, rack)
+    found = None if rack is None else _in_rack(ground, quota, rack)
     if found is not None:
         return found
+    safe = splittable(ground, quota)
     for level in safe:
         number = _least_clean(ground, level)
         if number is not None:
@@ -46,14 +46,19 @@ def _least_clean(ground: Ground, level: int) -> int | None:
     return next((number for number in few if number in more), None)
 
 
-def _in_rack(ground: Ground, safe: list[int], quota: int, rack: int) -> Cell | None:
-    """The first vacant cell of the level in a rack. O(cells of the level in it)."""
+def _in_rack(ground: Ground, quota: int, rack: int) -> Cell | None:
+    """The first cell of the level in a rack that is free of spare jobs with all around it.
+
+    It leaves so many cells without spare jobs that unused quota needs no others: what pools hold
+    back stays there. O(cells of the level in it), more with spare jobs (see `Zone.clean`).
+    """
     shape, common = ground.shape, ground.common
     if quota > shape.node + 1:
         return None
+    safe = splittable(ground, quota, common.clean())
     for cell in _inside(ground, Cell(shape.node + 1, rack), quota):
-        vacant = common.vacant.over(*cell) is not None
-        if vacant and common.open.over(*cell) in safe:
+        over = common.open.over(*cell)
+        if over in safe and over == common.vacant.over(*cell):
             return cell
     return None
 

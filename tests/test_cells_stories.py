@@ -243,6 +243,27 @@ def test_what_a_pool_holds_back_is_not_lent():
     assert not holds.kept()
 
 
+def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
+    quotas = {"a": {"rack": {"node": 2}}, "b": {"rack": {"rack": 1}}, "c": {"rack": {"node": 6}}}
+    cells = cluster(racks=4, nodes=3, quotas={pool: of["rack"] for pool, of in quotas.items()})
+    for k in range(6):
+        cells.allocate(f"c{k}", wants("c", 8))
+    cells.free("c2")
+    cells.free("c5")
+    cells.set_quotas(quotas | {"c": {"rack": {"node": 4}}})
+    spare = [gpus(cells.lend(f"s{k}", wants("c", 8))) for k in range(4)]
+    assert [name for nodes in spare for name in nodes] == ["n2", "n5", "n6", "n7"]
+    cells.free("s0")
+    cells.free("s1")
+    holds = cells.holds()
+    holds.set("a", 16)
+    holds.set("b", 24)
+    assert holds.kept()
+    assert set(gpus(cells.allocate("gang", wants("a", 16)))) == {"n2", "n5"}
+    assert len(gpus(cells.allocate("held", wants("b", 24)))) == 3
+    cells.check()
+
+
 def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("first", wants("a", 8))
