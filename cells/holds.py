@@ -33,10 +33,9 @@ class _Held:
         quota: Unbound quota cells that are held whole, by level.
         left: Of each level, vacant cells of the bound ones that are not held. Less than 0 if what
             is held is not there.
-        reach: For a level, what `Holds.reach` says; filled when asked.
     """
 
-    __slots__ = ("changes", "gpus", "left", "quota", "reach", "zone")
+    __slots__ = ("changes", "gpus", "left", "quota", "zone")
 
     def __init__(self, zone: Zone) -> None:
         """Nothing is held."""
@@ -45,7 +44,6 @@ class _Held:
         self.changes = -1
         self.quota = [0] * len(zone.quota)
         self.left = [0] * len(zone.quota)
-        self.reach: dict[int, int] = {}
 
 
 class _Common(NamedTuple):
@@ -131,25 +129,20 @@ class Holds:
         lent = self._common.without(self._ground.shape, level, above, alone=alone)
         return common_suffices(self._ground, lent, self._quota)
 
-    def reach(self, zone: Zone, level: int) -> int:
-        """Highest level of a pool's vacant bound cells that one of a level may be lent from.
+    def needs(self, zone: Zone) -> bool:
+        """The pool holds something back: no spare job gets into cells that are bound to it. O(1).
 
-        Where all is `kept` now. -1 if there is none. O(1), O(levels) after a change.
+        There it would decide where the pool's own jobs go, and keep a larger cell from becoming
+        whole when they end, for which the pool may wait already.
         """
         held = self._pools.get(zone.name)
-        if held is None or held.zone is not zone:
-            return zone.shape.top
-        found = held.reach.get(level)
-        if found is None:
-            found = held.reach[level] = _reach(zone.shape, held.left, level)
-        return found
+        return held is not None and held.zone is zone and held.gpus > 0
 
     def _renew(self, held: _Held) -> None:
         self._add(held, -1)
         held.changes = held.zone.changes
         held.quota, parts = demand(held.zone, held.gpus)
         held.left = left_of(held.zone, parts)
-        held.reach.clear()
         self._add(held, 1)
 
     def _add(self, held: _Held, sign: int) -> None:
@@ -198,15 +191,6 @@ def left_of(zone: Zone, parts: Sequence[int]) -> list[int]:
         found[level] = left
         left *= shape.fan[level]
     return found
-
-
-def _reach(shape: Shape, left: Sequence[int], level: int) -> int:
-    if any(left[k] * shape.size[k] < shape.size[level] for k in range(level + 1)):
-        return -1
-    above = level
-    while above < shape.top and left[above + 1] > 0:
-        above += 1
-    return above
 
 
 def _counted(ground: Ground) -> _Common:

@@ -80,10 +80,10 @@ def _options(ground: Ground, level: int, holds: Sequence[Holds]) -> Iterator[_Op
             if all(each.common_spares(level, above, alone=option.alone) for each in holds):
                 yield option
     for zone in (*ground.zones.values(), ground.leaving):
-        reach = min([each.reach(zone, level) for each in holds], default=ground.shape.top)
-        for above in range(level, reach + 1):
-            if zone.vacant.free[above]:
-                yield from _of_level(ground, zone, above)
+        if not any(each.needs(zone) for each in holds):
+            for above in ground.shape.levels[level:]:
+                if zone.vacant.free[above]:
+                    yield from _of_level(ground, zone, above)
 
 
 def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:

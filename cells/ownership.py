@@ -95,6 +95,10 @@ class Ownership:
         counts = [int(pin.level == level) for level in shape.levels] if pin else asked.zone.quota
         return shape.holds(counts, [k for width in request.widths for k in shape.members(width)])
 
+    def chains(self) -> list[str]:
+        """Names of the chains."""
+        return list(self._ground)
+
     def owns(self) -> dict[str, dict[str, int]]:
         """GPUs of each pool's quota and pinned cells, by chain."""
         owned: dict[str, dict[str, int]] = {pool: {} for pool in self._pools}

@@ -6,8 +6,7 @@ say whose GPUs it uses, its place where it runs: the two need not be the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 
 from cells.answers import Request
 from cells.cells import Cells
@@ -32,79 +31,52 @@ class Places:
         Raises ValueError where pools and cells contradict each other.
         """
         self._cells = cells
-        self._groups = groups
-        self._chains: dict[str, str] = {}  # of the pools that have cells
+        self._pools = {pool: group for group in groups for pool in group}
         self._requests: dict[tuple[str, int], Request] = {}
-        self._apart: dict[str, tuple[Holds, ...]] = {}
+        self._gpus: dict[tuple[str, int], int] = {}
         owned = cells.owns()
-        quotas = dict(chain.from_iterable(group.items() for group in groups))
         for pool in owned:
-            if pool not in quotas:
+            if pool not in self._pools:
                 raise ValueError(f"quota.{pool}: no pool has this name; name one that is there")
-        for pool, quota in quotas.items():
-            self._settle(pool, quota, owned.get(pool, {}))
-        self._keep_apart()
+        for pool, group in self._pools.items():
+            _refuse_other_size(pool, group[pool], owned)
+        only = next(iter(cells.chains())) if len(cells.chains()) == 1 else ""
+        self._chains: dict[str, str] = {}  # empty: of a group that owns nothing
+        for group in groups:
+            self._chains |= dict.fromkeys(group, _chain(group, owned) or only)
+        self._requota(cells.quotas())
+        self._apart: dict[str, Holds | None] = {}
+        for group in groups:
+            self._apart |= dict.fromkeys(group, self.holds(next(iter(group))))
 
-    def _settle(self, pool: str, quota: int, owned: Mapping[str, int]) -> None:
-        """Note the chain of a pool. Raises ValueError."""
-        gpus = sum(owned.values())
-        if gpus != quota:
-            raise ValueError(
-                f"quota.{pool}: cells of {gpus} GPUs, but the pool's quota is {quota}; make them "
-                "the same"
-            )
-        if len(owned) > 1:
-            raise ValueError(
-                f"quota.{pool}: cells of chains {', '.join(owned)}; a pool's are of one: split it"
-            )
-        for name in owned:
-            if self._chains.setdefault(pool, name) != name:
-                raise ValueError(f"quota.{pool}: a pool stays in its chain; keep it there")
-        group = next(group for group in self._groups if pool in group)
-        for other in group:
-            if self._chains.get(other, self._chains.get(pool)) != self._chains.get(pool, ""):
-                raise ValueError(
-                    f"quota.{pool}: cells of chain {self._chains[pool]}, but {other}'s, in its "
-                    f"sharing group, are of {self._chains[other]}; give them groups of their own"
-                )
+    def _requota(self, quotas: Mapping[str, CellQuota]) -> None:
+        """Give pools their cells; those without any are known to the cells too."""
+        self._cells.set_quotas({**{pool: {} for pool in self._pools}, **quotas})
 
-    def _keep_apart(self) -> None:
-        """For each pool's spare jobs: who of its chain is in another group and keeps all it has."""
-        for group in self._groups:
-            mine = [pool for pool in group if pool in self._chains]
-            strangers = [
-                pool
-                for pool, name in self._chains.items()
-                if pool not in group and mine and name == self._chains[mine[0]]
-            ]
-            holds: tuple[Holds, ...] = ()
-            if strangers:
-                holds = (self._cells.holds(self._chains[mine[0]]),)
-            for pool in strangers:
-                holds[0].set(pool, MAX_QUOTA)
-            self._apart |= dict.fromkeys(mine, holds)
-
-    def _request(self, pool: str, width: int) -> Request:
-        request = self._requests.get((pool, width))
-        if request is None:
-            request = Request(pool, (width,), self._chains[pool])
-            self._requests[pool, width] = request
+    def _request(self, pool: str, width: int) -> Request | None:
+        """What a job asks for; None if its group has no cells."""
+        if not self._chains[pool]:
+            return None
+        request = Request(pool, (width,), self._chains[pool])
+        self._requests[pool, width] = request
         return request
 
     def take(
-        self, job_id: str, pool: str, width: int, stream: Stream, holds: Sequence[Holds] = ()
+        self, job_id: str, pool: str, width: int, stream: Stream, holds: Holds | None = None
     ) -> Nodes | None:
-        """Give a job cells: of its pool's quota, or spare ones that leave all `holds` kept.
+        """Give a job cells: of its pool's quota, or spare ones that leave what is held back.
 
-        None, with nothing changed, if there are none for it now.
+        Without `holds` that is all that pools of other groups own. None, with nothing changed, if
+        there are none for it now.
         """
-        if pool not in self._chains:
+        request = self._requests.get((pool, width)) or self._request(pool, width)
+        if request is None:
             return None
-        request = self._request(pool, width)
         if stream is Stream.DEDICATED:
             placement = self._cells.allocate(job_id, request)
         else:
-            placement = self._cells.lend(job_id, request, (*self._apart[pool], *holds))
+            kept = holds or self._apart[pool]
+            placement = self._cells.lend(job_id, request, () if kept is None else (kept,))
         return None if placement is None else placement.nodes
 
     def free(self, job_id: str) -> None:
@@ -113,26 +85,40 @@ class Places:
 
     def in_the_way(self, pool: str, width: int) -> tuple[str, ...]:
         """Spare jobs that a dedicated start waits for; none where it waits for something else."""
-        if pool not in self._chains:
-            return ()
-        blocked = self._cells.blockers(self._request(pool, width))
+        request = self._request(pool, width)
+        blocked = None if request is None else self._cells.blockers(request)
         return () if blocked is None else blocked.spare_jobs
 
     def could(self, pool: str, width: int) -> bool:
         """Whether a pool's cells have room for such a job, when nothing else runs in them."""
-        return pool in self._chains and self._cells.could(self._request(pool, width))
+        request = self._request(pool, width)
+        return request is not None and self._cells.could(request)
 
     def gpus(self, pool: str, width: int) -> int:
-        """GPUs that a job takes: its width rounded up to cells."""
-        return self._cells.width(width, self._chains[pool]) if pool in self._chains else width
+        """GPUs that a job takes: its width rounded up to cells. O(1)."""
+        gpus = self._gpus.get((pool, width))
+        if gpus is None:
+            chain = self._chains[pool]
+            gpus = self._gpus[pool, width] = self._cells.width(width, chain) if chain else width
+        return gpus
 
     def narrower(self, pool: str, width: int) -> int:
         """The greatest width that takes fewer; 0 if none does."""
-        return self._cells.narrower(width, self._chains[pool])
+        return self._cells.narrower(width, self._chains[pool]) if self._chains[pool] else 0
 
-    def holds(self, pool: str) -> Holds:
-        """What a policy holds back in one window, in the chain of a pool that has cells."""
-        return self._cells.holds(self._chains[pool])
+    def holds(self, pool: str) -> Holds | None:
+        """What is held back from a pool's spare jobs in one window, with nothing set by a policy.
+
+        Pools of other groups hold all they have. None where a pool's group has no cells.
+        """
+        chain = self._chains[pool]
+        if not chain:
+            return None
+        holds = self._cells.holds(chain)
+        for other, group in self._pools.items():
+            if group is not self._pools[pool] and self._chains[other] == chain:
+                holds.set(other, MAX_QUOTA)  # however much it owns at the time
+        return holds
 
     def take_out(self, node: str, why: str) -> None:
         """A node is bad, or drained: jobs on it stay, no more come. Raises ValueError."""
@@ -143,16 +129,15 @@ class Places:
         self._cells.bring_back(node)
 
     def requota(self, pool: str, quota: int, cells: CellQuota) -> None:
-        """Give a pool other cells. Raises ValueError, with nothing changed."""
-        quotas: dict[str, CellQuota] = {**self._cells.quotas()}
-        quotas.pop(pool, None)
-        if cells:
-            quotas[pool] = cells
+        """Give a pool other cells, of its group's chain. Raises ValueError, with nothing changed."""
+        quotas = {**self._cells.quotas(), pool: cells}
         tried = self._cells.copy()
         tried.set_quotas(quotas)
-        self._settle(pool, quota, tried.owns().get(pool, {}))
-        self._cells.set_quotas(quotas)
-        self._keep_apart()
+        owned = tried.owns()
+        _refuse_other_size(pool, quota, owned)
+        if any(chain != self._chains[pool] for chain in owned.get(pool, {})):
+            raise ValueError(f"quota.{pool}: a pool stays in its group's chain; keep it there")
+        self._requota(quotas)
 
     def check(self, running: Mapping[str, tuple[Stream, int]]) -> None:
         """Assert that these jobs, of so many GPUs each, and no others have cells; O(cells)."""
@@ -163,3 +148,27 @@ class Places:
         for job_id, (_, width) in running.items():
             nodes = self._cells.placement(job_id).nodes
             assert sum(len(gpus) for _, gpus in nodes) == width, job_id
+
+
+def _refuse_other_size(pool: str, quota: int, owned: Mapping[str, Mapping[str, int]]) -> None:
+    gpus = sum(owned.get(pool, {}).values())
+    if gpus != quota:
+        raise ValueError(
+            f"quota.{pool}: cells of {gpus} GPUs, but the pool's quota is {quota}; make them the "
+            "same"
+        )
+
+
+def _chain(group: Iterable[str], owned: Mapping[str, Mapping[str, int]]) -> str:
+    """The chain that pools of a group own cells of. Raises ValueError if there are several."""
+    first: tuple[str, str] | None = None
+    for pool in group:
+        for chain in owned.get(pool, {}):
+            if first is None:
+                first = pool, chain
+            elif chain != first[1]:
+                raise ValueError(
+                    f"quota.{pool}: cells of chain {chain}, but {first[0]}'s, in the same sharing "
+                    f"group, are of {first[1]}; give each chain pools and a group of its own"
+                )
+    return first[1] if first else ""

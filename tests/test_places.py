@@ -14,7 +14,7 @@ from replay.cells_file import whole_spec
 from replay.trace import PoolTable
 from sia import Core, Pool
 from sia.decisions import PreemptJob, Refused, StartJob
-from sia.events import JobFinished, JobSubmitted, NodeBack, NodeOut, PoolChanged
+from sia.events import JobCancelled, JobFinished, JobSubmitted, NodeBack, NodeOut, PoolChanged
 from sia.playout import Arrival, play
 from sia.policies.easy import Easy
 from sia.policies.fcfs import Fcfs
@@ -92,12 +92,13 @@ def test_hived_fills_pieces_with_narrow_jobs_of_anybody():
     owned = pools(a=8, b=8)
     story = [
         job("a").gpus(5).runs(50),
-        job("b").gpus(4).pool("b").runs(50),
+        job("b").pool("b").runs(50),
         job("wide").gpus(8).at(1).runs(5),
         job("narrow").gpus(2).at(2).runs(5),
     ]
     played = in_cells(HiveD, owned, story)
     assert played["narrow"].start == 2
+    assert played["narrow"].nodes == (("node1", (2, 3)),), "not in the buddy of the job of b"
     assert played["wide"].start == 50
 
 
@@ -354,3 +355,50 @@ def test_recalling_in_cells_ends_every_random_story():
         assert {job_id for _, _, job_id in found} == {arrival.job.id for arrival in story}
         stops += sum(kind == "stop" for _, kind, _ in found)
     assert stops > 20
+
+
+def alone(pool, story, withdrawals=()):
+    """Starts in a pool alone, FCFS, with jobs that leave its queue at times (time, job)."""
+    jobs = {arrival.job.id: arrival for arrival in story if arrival.job.pool == pool.name}
+    core = Core([pool], Fcfs(), SMALL, nodes_of([pool]))
+    todo = [(a.job.submit, i, JobSubmitted(a.job.submit, a.job, 0)) for i, a in enumerate(story)]
+    todo = [each for each in todo if each[2].job.id in jobs]
+    todo += [(time, -1, JobCancelled(time, job_id)) for time, job_id in withdrawals]
+    found = {}
+    while todo:
+        now = min(todo, key=lambda each: each[:2])[0]
+        events = [event for time, _, event in sorted(todo, key=lambda e: e[:2]) if time == now]
+        todo = [each for each in todo if each[0] > now]
+        gone = [e for e in events if isinstance(e, JobCancelled) and e.job_id in found]
+        for decision in core.step(now, [event for event in events if event not in gone]):
+            found[decision.job_id] = now
+            end = now + jobs[decision.job_id].duration
+            todo.append((end, len(todo), JobFinished(end, decision.job_id)))
+    return found
+
+
+def test_fcfs_in_shared_cells_is_every_pool_alone():
+    for seed in range(100):
+        owned, story = random_story(Random(seed))
+        together = starts(in_cells(Fcfs, owned, story))
+        apart = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
+        assert together == apart, seed
+
+
+def test_who_is_slowed_by_perfect_sia_is_slowed_by_the_queue_of_its_own_pool():
+    """Cells of a pool fall into other pieces where jobs of it have run elsewhere."""
+    slowed = 0
+    for seed in range(300):
+        owned, story = random_story(Random(seed))
+        story = [
+            Arrival(msgspec.structs.replace(a.job, preemptible=None), a.duration) for a in story
+        ]
+        shared = in_cells(Sia, owned, story)
+        for pool in owned:
+            before = alone(pool, story)
+            left = [(shared[i].start, i) for i in before if shared[i].stream == "spare"]
+            without = alone(pool, story, left)
+            if any(shared[i].start > before[i] for i in before):
+                slowed += 1
+                assert any(without[i] > before[i] for i in without), (seed, pool.name)
+    assert slowed

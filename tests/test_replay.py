@@ -25,7 +25,7 @@ from sia.policies import names
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 RIVALS = ["sjf", "easy", "hived", "themis"]
-PREEMPTING = ["srtf", "srsf", "las", "emmfs"]
+PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall"]
 ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = 20
 DAY = 86400.0

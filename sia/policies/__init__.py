@@ -37,7 +37,7 @@ class Start(NamedTuple):
     stream: Stream
     reason: str
     width: int = 0
-    holds: tuple[Holds, ...] = ()
+    holds: Holds | None = None
     """In cells: what a spare start must leave free."""
 
 

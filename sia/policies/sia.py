@@ -18,7 +18,6 @@ from math import ceil
 
 from cells.holds import Holds
 from sia.model import Stream
-from sia.places import Places
 from sia.policies import Needs, Policy, Proposal, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
@@ -81,6 +80,10 @@ class Sia(Policy):
         self._windows = options.windows
         self._labels = [f"fits the {w:g} s for which nobody needs them" for w in options.windows]
         self._groups = {group: _Group(group, len(options.windows)) for group in state.groups}
+        if state.places is not None:
+            for group, own in self._groups.items():
+                made = (state.places.holds(group.pools[0].name) for _ in options.windows)
+                own.holds = [holds for holds in made if holds is not None]
         self._held: dict[PoolState, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()
         }
@@ -179,9 +182,10 @@ class Sia(Policy):
         """GPUs that are idle and nobody will need within a window."""
         return group.idle - self._groups[group].reserved[window]
 
-    def _window_holds(self, group: GroupState, window: int) -> tuple[Holds, ...]:
+    def _window_holds(self, group: GroupState, window: int) -> Holds | None:
         """What a spare start must leave, where there are cells."""
-        return tuple(self._groups[group].holds[window : window + 1])
+        holds = self._groups[group].holds
+        return holds[window] if holds else None
 
     def _reserve(self, pool: PoolState) -> None:
         """ReserveResourcesForFuture, for every window, and whether the head may start."""
@@ -204,15 +208,12 @@ class Sia(Policy):
             if need != held[window]:
                 reserved[window] += need - held[window]
                 held[window] = need
-                if self.state.places is not None:
-                    self._hold(self.state.places, pool, window)
+                if own.holds:
+                    self._hold(own.holds[window], pool, window)
 
-    def _hold(self, places: Places, pool: PoolState, window: int) -> None:
+    def _hold(self, holds: Holds, pool: PoolState, window: int) -> None:
         """Hold back as cells what is reserved for a pool."""
-        holds = self._groups[pool.group].holds
-        if not holds:
-            holds += [places.holds(pool.name) for _ in self._windows]
-        holds[window].set(pool.name, self._held[pool][window])
+        holds.set(pool.name, self._held[pool][window])
 
     def _next_spare(self, own: _Group, window: int, usable: int) -> JobState:
         """The next pool's first job in order of arrival that is short and narrow enough."""

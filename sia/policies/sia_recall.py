@@ -14,7 +14,6 @@ from math import ceil
 
 from cells.holds import Holds
 from sia.model import Stream
-from sia.places import Places
 from sia.policies import Needs, Preempt, Proposal, Start
 from sia.policies.sia import Sia
 from sia.state import GroupState, JobState, PoolState, State
@@ -122,26 +121,24 @@ class SiaRecall(Sia):
                 missing += job.width
         return chosen if missing <= 0 else []
 
-    def _window_holds(self, group: GroupState, window: int) -> tuple[Holds, ...]:
+    def _window_holds(self, group: GroupState, window: int) -> Holds | None:
         """As many fewer GPUs of each pool, in proportion, as spare jobs could give back."""
-        own, places = self._groups[group], self.state.places
-        if places is None or not own.holds:
-            return ()
+        own = self._groups[group]
+        if not own.holds:
+            return None
         reserved = own.reserved[window]
         kept = max(0.0, 1.0 - self._gone[group][window] / reserved) if reserved else 1.0
         if kept != self._kept[group][window]:
             self._kept[group][window] = kept
             for pool in group.pools:
                 if self._held[pool][window]:
-                    self._hold(places, pool, window)
-        return (own.holds[window],)
+                    self._hold(own.holds[window], pool, window)
+        return own.holds[window]
 
-    def _hold(self, places: Places, pool: PoolState, window: int) -> None:
-        super()._hold(places, pool, window)
+    def _hold(self, holds: Holds, pool: PoolState, window: int) -> None:
+        """As in SIA, or that part of it."""
         kept = self._kept[pool.group][window]
-        if kept < 1.0:
-            gpus = ceil(self._held[pool][window] * kept)
-            self._groups[pool.group].holds[window].set(pool.name, gpus)
+        holds.set(pool.name, ceil(self._held[pool][window] * kept))
 
     def check(self) -> None:
         """What may be stopped is counted."""
