@@ -1,13 +1,13 @@
 """Where a spare job's cells come from.
 
-Never in a buddy of a dedicated job's cell, nor in a pinned cell. In the smallest vacant cells,
-which are those beside other spare jobs: on nodes without dedicated jobs first, then beside them.
+Never in a buddy of a dedicated job's cell, nor in a pinned cell, nor in cells bound to a pool that
+holds anything back. In the smallest vacant cells, which are those beside other spare jobs: on nodes
+without dedicated jobs first, then beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from cells.gangs import in_turn
@@ -98,11 +98,12 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
         if only:
             return
         seen.add((True, True))  # an open leaf that is not merged has a dedicated buddy
-    for number, root in islice(zone.vacant.free[level].items(), LOOKED_AT):
+    looked_at = 1 if only and level >= node else LOOKED_AT
+    for number in zone.vacant.least(level, looked_at) if zone.vacant.free[level] else ():
         over = level if number in opened else zone.open.over(level, number) or 0
         kind = (over < node, over == level)
         if kind not in seen:
-            cell = ground.cell(root, level, number)
+            cell = ground.cell(zone.vacant.free[level][number], level, number)
             if over >= node or not _is_buddy(ground, cell, over):
                 seen.add(kind)
                 yield _Option(over < node, cell, over == level)

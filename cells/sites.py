@@ -37,13 +37,14 @@ def clean(ground: Ground, quota: int, rack: int | None = None) -> Cell | None:
 
 def _least_clean(ground: Ground, level: int) -> int | None:
     """An open cell of the level without any spare job, or None."""
-    common = ground.common
-    if not common.open.free[level]:
+    opened, vacant = ground.common.open, ground.common.vacant
+    few, more = sorted((opened, vacant), key=lambda buddy: len(buddy.free[level]))
+    if not few.free[level]:
         return None
-    if common.vacant is common.open:
-        return common.open.first(level)
-    few, more = sorted((common.open.free[level], common.vacant.free[level]), key=len)
-    return next((number for number in few if number in more), None)
+    first = few.first(level)
+    if first in more.free[level]:
+        return first
+    return min((number for number in few.free[level] if number in more.free[level]), default=None)
 
 
 def _in_rack(ground: Ground, quota: int, rack: int) -> Cell | None:
@@ -78,10 +79,8 @@ def beside_spare(ground: Ground, quota: int, level: int) -> Cell | None:
 def _from_safe(ground: Ground, safe: list[int], levels: range) -> Cell | None:
     """A vacant common cell, of the least level, that lies in an open one of a safe level."""
     common = ground.common
-    if common.vacant is common.open:
-        levels = range(levels.start, min(levels.stop, safe[-1] + 1))
     for level in levels:
-        for number in common.vacant.free[level]:
+        for number in sorted(common.vacant.free[level]):
             if common.open.over(level, number) in safe:
                 return Cell(level, number)
     return None

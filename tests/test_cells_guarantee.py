@@ -197,6 +197,24 @@ def test_once_all_jobs_are_gone_nothing_is_left_of_them(seed):
         assert cells.allocate(name, request) == fresh.allocate(name, request)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_questions_change_nothing(seed):
+    """Nor do requests that are refused: what comes after is the same without them."""
+    plain, asked = History(seed), History(seed)
+    other = History(seed + 1).rng
+    for _ in range(60):
+        for history in (plain, asked):
+            history.step(**CALM, **NODES_LOST, reservation=1, hold=0.5)
+        pool, chain = other.choice(POOLS), other.choice(asked.chains)
+        request = wants(pool, *other.choice(WIDTHS), chain=chain)
+        if asked.cells.blockers(request) is not None:
+            assert asked.cells.allocate("refused", request) is None
+    jobs = plain.cells._jobs
+    assert jobs.keys() == asked.cells._jobs.keys()
+    for job in jobs:
+        assert plain.cells.placement(job) == asked.cells.placement(job)
+
+
 def held_requests(history):
     """Requests within what pools hold back, each beside what it finds without spare jobs."""
     real, alone = history.cells.copy(), history.cells.copy()
