@@ -34,7 +34,7 @@ def checker():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def check(trace, pools, folder, policy, warmup=0.0):
+    def check(trace, pools, folder, policy, warmup=0.0, *, places=False):
         """(violations, measures) of one policy's results."""
         segments = folder / "segments.csv"
         return module.check(
@@ -46,7 +46,7 @@ def checker():
                 policy=policy,
                 warmup=warmup,
                 segments=str(segments) if segments.exists() else None,
-                require_nodes=False,
+                require_nodes=places,
             )
         )
 

@@ -402,3 +402,31 @@ def test_who_is_slowed_by_perfect_sia_is_slowed_by_the_queue_of_its_own_pool():
                 slowed += 1
                 assert any(without[i] > before[i] for i in without), (seed, pool.name)
     assert slowed
+
+
+SLOWED = [
+    job("first").gpus(8).runs(20),  # on one node, until 20
+    job("pair").gpus(2).runs(40),  # on the other one, until 40
+    job("quad").gpus(4).at(5).runs(80),  # beside it, until 85
+    job("guest").gpus(8).at(15).runs(40),
+    job("early").gpus(4).at(30).runs(80),
+    job("slowed").gpus(8).at(35).runs(LONG),
+]
+"""The smallest story in which perfect forecasts slow a job (docs/cells.md)."""
+
+
+def test_the_smallest_story_of_a_job_that_perfect_sia_slows():
+    owned = pools(a=16, b=8)
+    before = starts(in_cells(Fcfs, owned, SLOWED))
+    assert (before["guest"], before["early"], before["slowed"]) == (20, 40, 60)
+    shared = in_cells(Sia, owned, SLOWED)
+    assert shared["guest"][:3] == (15, 55, "spare")
+    assert shared["early"].start == 30, "sooner, on the node that the guest left to its pool"
+    assert shared["slowed"].start == 85
+    without = alone(owned[0], SLOWED, [(15, "guest")])
+    assert (without["early"], without["slowed"]) == (30, 85), "as if the guest had been withdrawn"
+    for left_out in range(len(SLOWED) - 1):
+        story = SLOWED[:left_out] + SLOWED[left_out + 1 :]
+        before = starts(in_cells(Fcfs, owned, story))
+        after = starts(in_cells(Sia, owned, story))
+        assert all(after[i] <= before[i] for i in before), SLOWED[left_out].job.id

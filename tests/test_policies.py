@@ -118,7 +118,7 @@ class FirstNameFirst(MaxMin):
     def attach(self, state):
         super().attach(state)
         for lineup in self._lineups.values():
-            lineup.first = lambda heads=lineup, besides=(): min(
+            lineup.first = lambda heads=lineup, **_: min(
                 (p for p, w in heads._heads.items() if w <= p.idle),
                 key=lambda pool: pool.name,
                 default=None,

@@ -1,0 +1,232 @@
+"""The commands with cells: what they write, whom they refuse, and that a strict checker agrees."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from replay.cells_file import read_spec
+from replay.read import read_pools, read_trace
+from tests.files import written
+from tests.shell import digests, sia
+
+TYPES = """
+types = [
+    { name = "gpu" },
+    { name = "pair", child = "gpu", count = 2 },
+    { name = "quad", child = "pair", count = 2 },
+    { name = "node", child = "quad", count = 2, node = true },
+]
+"""
+
+LOG = "job_id,pool,submit,width,duration\n" + "".join(
+    f"{pool}{i},{pool},{600 * i},{width},{duration}\n"
+    for pool, width, duration in (("a", 1, 3000), ("a", 8, 1900), ("b", 4, 900), ("b", 3, 700))
+    for i in range(0, 40, 2 if width == 8 else 1)
+    if not (pool == "a" and width == 8 and i % 2)
+).replace("a0,a,0,8", "wide,a,0,8")
+
+POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
+
+
+def numbered(text):
+    """The same log with ids of its own for each row."""
+    header, *rows = text.splitlines()
+    return "\n".join([header, *(f"j{i},{row.partition(',')[2]}" for i, row in enumerate(rows))])
+
+
+@pytest.fixture
+def files(tmp_path):
+    log = written(tmp_path, numbered(LOG), "log.csv")
+    pools = written(tmp_path, "pool,quota\na,16\nb,8\n", "pools.csv")
+    return log, pools, written(tmp_path, TYPES, "types.toml")
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_replay_in_cells_from_log_to_picture(files, tmp_path, checker):
+    log, pools, types = files
+    out = tmp_path / "out"
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    assert [p.name for p in sorted(out.iterdir()) if p.is_dir()] == sorted(POLICIES)
+    for policy in POLICIES:
+        violations, _ = checker(log, pools, out / policy, f"{policy} in cells", places=True)
+        assert not violations, (policy, violations[:3])
+        for row in rows_of(out / policy / "jobs.csv"):
+            assert row["nodes"].count(";") == 0, "none is wider than a node"
+    spec = read_spec(out / "cells.toml")
+    assert [node.name for top in spec.tops for node in top.nodes] == ["node0", "node1", "node2"]
+    assert "free cells" in (out / "report.html").read_text()
+    shown = sia("cells", "show", out / "cells.toml", "--jobs", out / "sia/jobs.csv", "--at", "1h")
+    assert shown.returncode == 0, shown.stderr
+    assert "node2" in shown.stdout
+    again = tmp_path / "again"
+    named = ("--cells", out / "cells.toml", "--out", again, "--no-report")
+    ran = sia("replay", "--trace", log, "--pools", pools, *named, hash_seed="7")
+    assert ran.returncode == 0, ran.stderr
+    same = digests(out)
+    del same["report.html"]
+    assert digests(again) == same
+
+
+def test_rests_are_lent_where_that_is_asked_for(files, tmp_path):
+    log, pools, types = files
+    nodes = {}
+    for rests in ((), ("--lend-rests",)):
+        out = tmp_path / f"out{len(rests)}"
+        ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, *rests,
+                  "--policy", "mmfs", "--no-report", "--out", out)  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        nodes[rests] = [row["nodes"] for row in rows_of(out / "mmfs" / "jobs.csv")]
+    assert nodes[()] != nodes["--lend-rests",]
+
+
+def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
+    log, _, types = files
+    pools = written(tmp_path, "pool,quota\na,12\nb,7\n", "odd.csv")
+    out = tmp_path / "out"
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--policy", "fcfs",
+              "--no-report", "--out", out)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    text = log.read_text() + "\nodd,a,9,12,5\nfit,b,9,7,5\n"
+    log.write_text(text)
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--policy", "fcfs",
+              "--no-report", "--json", "--out", out)  # fmt: skip
+    assert json.loads(ran.stdout)["trace"]["dropped"] == {"wider than its pool's cells": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--policy", "easy"), "--cells: easy knows no cells; fcfs, gssf, hived, mmfs, sia,"),
+        (("--preemptible", "120:5m"), "write a percentage of jobs and the time each loses"),
+        (("--preemptible", "30"), "write a percentage of jobs"),
+        (("--recall", "-1"), "--recall"),
+    ],
+)
+def test_what_cannot_be_asked_for(files, tmp_path, options, message):
+    log, pools, types = files
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, *options,
+              "--out", tmp_path / "out")  # fmt: skip
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert message in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_rests_without_cells(files, tmp_path):
+    log, pools, _ = files
+    ran = sia("replay", "--trace", log, "--pools", pools, "--lend-rests", "--out", tmp_path / "out")
+    assert ran.returncode == 2
+    assert "--lend-rests: without --cells" in ran.stderr
+
+
+CLUSTER = (
+    TYPES
+    + """
+cells = [{ type = "node", nodes = ["x"] }, { type = "node", nodes = ["y"] },
+         { type = "node", nodes = ["z"] }]
+[quota.a.node]
+node = 2
+[quota.b.node]
+node = 1
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[quota.b.node]\nnode = 1", "", "quota.b: cells of 0 GPUs, but the pool's quota is 8"),
+        ("node = 2", "node = 1", "quota.a: cells of 8 GPUs, but the pool's quota is 16"),
+        ("quota.b.", "quota.c.", "quota.c: no pool has this name"),
+        ('"z"', '"z:1"', "'z:1' is no name of a node"),
+        ('cells = [{ type = "node", nodes = ["x"] }', "pinned = []\ncells = [", "cells"),
+    ],
+)
+def test_a_cells_file_that_contradicts_the_pools(files, tmp_path, old, new, message):
+    log, pools, _ = files
+    assert old in CLUSTER
+    cells = written(tmp_path, CLUSTER.replace(old, new, 1), "cells.toml")
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", tmp_path / "o")
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert ran.stderr.startswith(f"sia: {cells}: ")
+    assert message in ran.stderr
+
+
+def test_a_quota_that_changes_contradicts_its_cells(files, tmp_path):
+    log, _, _ = files
+    pools = written(tmp_path, "pool,quota,from\na,16,0\na,8,900\nb,8,0\n", "varies.csv")
+    cells = written(tmp_path, CLUSTER, "cells.toml")
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", tmp_path / "o")
+    assert ran.returncode == 2
+    assert "quota.a: the pool's quota changes at second 900" in ran.stderr
+
+
+def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
+    types = written(tmp_path, TYPES, "types.toml")
+    asked = ("experiment", "--trace", traces / "philly.csv.gz", "--pools",
+             traces / "philly_pools.csv", "--queues", "3", "--weeks", "0.5", "--runs", "2",
+             "--warmup", "6h", "--cells", types, "--policy", "mmfs,sia", "--keep")  # fmt: skip
+    for jobs in (1, 2):
+        ran = sia(*asked, "--jobs", jobs, "--out", tmp_path / str(jobs))
+        assert ran.returncode == 0, ran.stderr
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    for run in sorted((tmp_path / "1" / "runs").iterdir()):
+        table = read_pools(run / "pools.csv")
+        assert all(pool.quota % 8 == 0 for pool in table.pools)
+        assert read_trace(run / "trace.csv").arrivals
+        assert read_spec(run / "cells.toml").quotas
+        for policy in ("fcfs", "mmfs", "sia"):
+            violations, _ = checker(
+                run / "trace.csv", run / "pools.csv", run / policy, "", 21600.0, places=True
+            )
+            assert not violations, (policy, violations[:3])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (CLUSTER, (), "give a file with types alone"),
+        (TYPES, ("--quota-step", "12"), "pools own nodes of 8 GPUs"),
+        (TYPES.replace("pair", "gpu", 1), (), "named twice"),
+        (TYPES.replace(', { name = "x" }', "") + "quota.a.node.node = 1", (), "but no cells"),
+        (
+            TYPES.replace("]\n", '{ name = "slice" }]\n'),
+            (),
+            "types: node, slice are each in no other",
+        ),
+    ],
+)
+def test_what_an_experiment_cannot_draw_from(files, tmp_path, text, options, message):
+    log, pools, _ = files
+    cells = written(tmp_path, text, "cells.toml")
+    ran = sia("experiment", "--trace", log, "--pools", pools, "--cells", cells, *options,
+              "--out", tmp_path / "o")  # fmt: skip
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert message in ran.stderr
+
+
+def test_philly_in_cells(traces, tmp_path, checker):
+    """A fortnight of a real log, jobs of 12 and 7 GPUs among it, under all policies."""
+    log, pools = traces / "philly.csv.gz", traces / "philly_pools.csv"
+    types = written(tmp_path, TYPES, "types.toml")
+    piece = tmp_path / "piece"
+    cut = ("--from", "40d", "--length", "14d", "--out", piece)
+    ran = sia("trace", "slice", "--trace", log, "--pools", pools, *cut)
+    assert ran.returncode == 0, ran.stderr
+    log, pools = piece / "trace.csv", piece / "pools.csv"
+    out = tmp_path / "out"
+    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--out", out,
+              "--policy", ",".join([*POLICIES, "sia-recall", "sia@peaks+survival"]),
+              "--preemptible", "30:1m", "--no-report")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    for folder in out.iterdir():
+        if folder.is_dir():
+            violations, _ = checker(log, pools, folder, "", places=True)
+            assert not violations, (folder.name, violations[:3])
