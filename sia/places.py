@@ -129,7 +129,7 @@ class Places:
         self._cells.bring_back(node)
 
     def requota(self, pool: str, quota: int, cells: CellQuota) -> None:
-        """Give a pool other cells, of its group's chain. Raises ValueError, with nothing changed."""
+        """Give a pool other cells, of its group's chain. Raises ValueError and changes nothing."""
         quotas = {**self._cells.quotas(), pool: cells}
         tried = self._cells.copy()
         tried.set_quotas(quotas)
