@@ -166,6 +166,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
+def _marked(value: Any) -> str:
+    return _shown(value) if value is None else f"{value[0]:g}:{as_typed(value[1])}"
+
+
 SHOWN = 60
 """Characters of a setting in an error."""
 
@@ -188,6 +192,10 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "since_s": ("--from", _time),
     "resume_cost_s": ("--resume-cost", as_typed),
     "warmup_s": ("--warmup", as_typed),
+    "quota_step": ("--quota-step", _shown),
+    "lend_rests": ("--lend-rests", _shown),
+    "preemptible": ("--preemptible", _marked),
+    "recall": ("--recall", _shown),
     "seed": ("--seed", _shown),
 }
 """Settings whose value is that of an option, and how it is typed."""

@@ -76,6 +76,11 @@ class Experiment:
         self.withdrawn = [run for run in self.runs if run["withdrawn"]]
 
     @property
+    def in_cells(self) -> bool:
+        """Whether jobs needed GPUs that lie together."""
+        return self.settings.get("cells_sha256") is not None
+
+    @property
     def whole(self) -> bool:
         """Whether the runs are one log at some sizes, and no pieces drawn from it."""
         return bool(self.settings.get("sizes") or self.withdrawn or len(self.sizes) > 1)

@@ -43,7 +43,7 @@ from replay.run import BASELINE
 from replay.words import around, inlined
 from sia.policies import load
 
-FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig18", "fig18-withdrawn", "frontier")
+FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig16", "fig18", "fig18-withdrawn", "frontier")
 """All pictures there may be: of an earlier report, those that are no longer drawn are removed."""
 
 FRONTIER = "frontier.json"

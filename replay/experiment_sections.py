@@ -120,7 +120,7 @@ def _slowing(experiment: Experiment, policy: str) -> str:
 
 
 def _queues(experiment: Experiment) -> Section:
-    """Fig. 14."""
+    """Fig. 14; Fig. 16 where jobs have places."""
     measures = (MEAN, P90, P95, SLOWED, TOTAL, LARGEST)
     groups, rivals = experiment.by_queues, experiment.rivals
     showing = []
@@ -135,7 +135,11 @@ def _queues(experiment: Experiment) -> Section:
             )
     return Section(
         "By the number of queues that share",
-        draw_boxes("fig14", _panels(groups, rivals, measures), experiment.looks),
+        draw_boxes(
+            "fig16" if experiment.in_cells else "fig14",
+            _panels(groups, rivals, measures),
+            experiment.looks,
+        ),
         f"{BOXES} {ZERO}",
         showing,
     )

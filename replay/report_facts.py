@@ -77,6 +77,8 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
     ]
     if settings.closed_loop:
         found.append(("Closed loop", CLOSED_LOOP))
+    if settings.cells is not None:
+        found.append(("Cells", _cells(settings)))
     found += _stopping(replayed)
     if options.spare_priority:
         ranks = sorted(options.spare_priority.items(), key=lambda item: (-item[1], item[0]))
@@ -85,6 +87,17 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         pairs = (f"{pool} ({around(window)})" for pool, window in sorted(options.no_lending))
         found.append(("Lending off", ", ".join(pairs)))
     return found
+
+
+def _cells(settings: Settings) -> str:
+    """How large nodes are, and what becomes of rests."""
+    assert settings.cells is not None, "there are cells"
+    nodes = sum(len(top.nodes) for top in settings.cells.tops)
+    rests = "lent" if settings.lend_rests else "nobody's"
+    return (
+        f"{counted(nodes, 'node')}; a job's GPUs lie together; what rounding its width up leaves "
+        f"over is {rests}"
+    )
 
 
 def quantiles(choice: Choice) -> tuple[float | None, float | None]:
@@ -142,6 +155,14 @@ def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
         return []
     cost = around(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
     lines = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
+    if replayed.settings.preemptible is not None:
+        percent, seconds = replayed.settings.preemptible
+        each = around(seconds) if seconds else "nothing"
+        words = f"; {percent:g} % of the jobs, drawn, may be stopped at a cost of {each} each"
+        lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
+    if any(name.partition("@")[0] == "sia-recall" for name in who):
+        part = f"up to {100 * options.recall:g} % of a window"
+        lines.append(("Recall", f"stopping spare jobs is counted on where it costs {part}"))
     if any(name.partition("@")[0] == "las" for name in who):
         queues = ", ".join(map(around, options.las_thresholds))
         promote = f"promoted after waiting {options.las_promote:g} times the run"
