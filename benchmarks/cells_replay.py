@@ -1,0 +1,84 @@
+"""What cells cost a replay: Philly with them and without, in the core and as a whole command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import ROOT, TRACES, in_turn, keep, philly, spread
+
+from cells.spec import CellType, Spec
+from replay.cells_file import places_of, whole_spec
+from replay.cells_write import write_cells
+from replay.run import Settings, replay_one
+from replay.trace import playable
+
+RUNS = 5
+TYPES = (
+    CellType("gpu"),
+    CellType("pair", "gpu", 2),
+    CellType("quad", "pair", 2),
+    CellType("node", "quad", 2, node=True),
+)
+
+
+def compared(without: list[float], with_cells: list[float]) -> dict[str, Any]:
+    """Seconds of each, and the speed with cells as a part of that without, run by run."""
+    ratios = [a / b for a, b in zip(without, with_cells, strict=True)]
+    return {
+        "without_s": spread(without),
+        "with_s": spread(with_cells),
+        "speed_with_over_without": spread(ratios),
+    }
+
+
+def main() -> None:
+    log, table = philly()
+    spec = whole_spec(Spec(TYPES, (), ()), table)
+    trace = playable(log, table, places_of(spec, table))
+    results: dict[str, Any] = {"input": f"Philly, {len(trace.arrivals)} jobs, nodes of 8 GPUs"}
+    for policy in ("fcfs", "mmfs", "hived", "sia"):
+
+        def core(cells: Spec | None, policy: str = policy) -> float:
+            return replay_one(trace, table, policy, Settings([policy], cells=cells), None).seconds
+
+        results[f"{policy}, core"] = compared(
+            *in_turn(RUNS, lambda: core(None), lambda: core(spec))
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        cells = Path(folder) / "cells.toml"
+        write_cells(cells, spec)
+
+        def command(*options: str) -> float:
+            began = time.perf_counter()
+            subprocess.run(
+                [
+                    sys.executable, "-m", "sia", "replay",
+                    "--trace", str(TRACES / "philly.csv.gz"),
+                    "--pools", str(TRACES / "philly_pools.csv"),
+                    *options, "--out", f"{folder}/out",
+                ],
+                cwd=ROOT, check=True, capture_output=True,
+            )  # fmt: skip
+            return time.perf_counter() - began
+
+        for policy in ("fcfs", "sia"):
+            for report in ((), ("--no-report",)):
+                options = ("--policy", policy, *report)
+                name = f"sia replay --policy {policy} {' '.join(report)}".strip()
+                results[name] = compared(
+                    *in_turn(
+                        RUNS,
+                        lambda o=options: command(*o),  # type: ignore[misc]
+                        lambda o=options: command(*o, "--cells", str(cells)),  # type: ignore[misc]
+                    )
+                )
+    keep("cells_replay", results)
+
+
+if __name__ == "__main__":
+    main()
