@@ -99,6 +99,11 @@ class Ownership:
         """Names of the chains."""
         return list(self._ground)
 
+    def pins(self, pool: str) -> list[str]:
+        """Names of a pool's pinned cells, in the file's order."""
+        chains = self._pinned.items()
+        return [name for name, chain in chains if self._ground[chain].pins[name].name == pool]
+
     def owns(self) -> dict[str, dict[str, int]]:
         """GPUs of each pool's quota and pinned cells, by chain."""
         owned: dict[str, dict[str, int]] = {pool: {} for pool in self._pools}

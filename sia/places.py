@@ -21,7 +21,8 @@ CellQuota = Mapping[str, Mapping[str, int]]
 class Places:
     """The cells of one cluster, in terms of pools and jobs.
 
-    A pool owns cells of one chain, as do all pools of a sharing group. Pools outside a spare job's
+    A pool owns cells of one chain, as do all pools of a sharing group. Its jobs get cells of its
+    quota; pinned ones if there are none, as nobody else can use these. Pools outside a spare job's
     group keep all that they own, besides what a policy has anybody hold back.
     """
 
@@ -44,6 +45,7 @@ class Places:
         self._chains: dict[str, str] = {}  # empty: of a group that owns nothing
         for group in groups:
             self._chains |= dict.fromkeys(group, _chain(group, owned) or only)
+        self._pins = {pool: cells.pins(pool) for pool in self._pools}
         self._requota(cells.quotas())
         self._apart: dict[str, Holds | None] = {}
         for group in groups:
@@ -74,6 +76,8 @@ class Places:
             return None
         if stream is Stream.DEDICATED:
             placement = self._cells.allocate(job_id, request)
+            for pin in self._pins[pool] if placement is None else ():
+                placement = placement or self._cells.allocate(job_id, request._replace(pin=pin))
         else:
             kept = holds or self._apart[pool]
             placement = self._cells.lend(job_id, request, () if kept is None else (kept,))
@@ -92,7 +96,10 @@ class Places:
     def could(self, pool: str, width: int) -> bool:
         """Whether a pool's cells have room for such a job, when nothing else runs in them."""
         request = self._request(pool, width)
-        return request is not None and self._cells.could(request)
+        if request is None:
+            return False
+        pinned = [request._replace(pin=pin) for pin in self._pins[pool]]
+        return any(self._cells.could(each) for each in (request, *pinned))
 
     def gpus(self, pool: str, width: int) -> int:
         """GPUs that a job takes: its width rounded up to cells. O(1)."""

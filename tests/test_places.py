@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cells.cells import Cells
-from cells.spec import Spec
+from cells.spec import Pinned, Spec
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.cells_file import whole_spec
 from replay.trace import PoolTable
@@ -25,7 +25,7 @@ from sia.policies.sia import Sia
 from sia.policies.sia_recall import SiaRecall
 from sia.policies.ssf import Ssf
 from tests.builders import SMALL, job, play_out, pools, random_workload, starts
-from tests.clusters import TYPES
+from tests.clusters import TYPES, cluster
 
 
 def nodes_of(owned):
@@ -139,6 +139,22 @@ def test_pools_of_another_group_keep_all_their_cells():
     played = in_cells(MaxMin, owned, [*story, job("own").gpus(8).pool("alone").at(5).runs(5)])
     assert sorted(starts(played).values()) == [0, 0, 0, 0, 5, 30, 30]
     assert played["own"].start == 5
+
+
+def test_pinned_cells_are_for_what_finds_no_others_of_its_pool():
+    pinned = Pinned("mine", "a", "quad", ("n2",), (4, 5, 6, 7))
+    cells = cluster(quotas={"a": {"node": 1}, "b": {"node": 1}}, pinned=[pinned])
+    story = [
+        job("first").gpus(8).runs(50),
+        job("second").gpus(4).runs(50),
+        job("third").gpus(4).runs(50),
+        job("other").gpus(8).pool("b").runs(90),
+        job("more").gpus(4).pool("b").runs(9),
+    ]
+    played = play_out(MaxMin, pools(a=12, b=8), story, cells=cells, checked=True)
+    assert played["second"].nodes == (("n2", (4, 5, 6, 7)),)
+    assert played["third"].start == 50, "the other half of that node is nobody's quota to lend"
+    assert played["more"].start == 50
 
 
 def running(core):
