@@ -78,7 +78,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Shift each job of a user by how much earlier or later the one before it ended.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="For random forecasts.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="For what is drawn: random forecasts, jobs that may be stopped.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")

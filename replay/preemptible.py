@@ -11,6 +11,7 @@ import msgspec
 from replay.text import parse_seconds
 from replay.trace import Trace
 from sia.limits import MAX_RESUME_COST
+from sia.model import Job
 from sia.playout import Arrival
 
 
@@ -48,14 +49,19 @@ class PercentAndCost(click.ParamType[Marked]):
 
 
 def mark(trace: Trace, marked: Marked | None, seed: int) -> Trace:
-    """The same jobs, of which some may be stopped: the same ones for a seed, whatever the log."""
+    """The same jobs, of which some may be stopped and no others, whatever the log says.
+
+    Which ones depends on the seed and their ids alone.
+    """
     if marked is None:
         return trace
     bound = marked.percent / 100 * 2**32
+
+    def cost(job: Job) -> float | None:
+        return marked.cost if crc32(f"{seed}/{job.id}".encode()) < bound else None
+
     arrivals = [
-        Arrival(msgspec.structs.replace(job, preemptible=marked.cost), duration)
-        if crc32(f"{seed}/{job.id}".encode()) < bound
-        else Arrival(job, duration)
+        Arrival(msgspec.structs.replace(job, preemptible=cost(job)), duration)
         for job, duration in trace.arrivals
     ]
     return Trace(arrivals, trace.columns, trace.extras, trace.dropped, trace.notes)

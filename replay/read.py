@@ -246,6 +246,7 @@ def take_rows(path: Path, table: Table, take: Callable[[Sequence[str]], object])
 
 
 SHIFT = "shift all times so that the first is 0 or later"
+NEVER_STOPPED = "write seconds from 0 on, or nothing where the job must not be stopped"
 
 
 def number(
@@ -438,7 +439,7 @@ def _elastic(job: Job, cells: dict[str, str]) -> Job:
 
 def _cost(text: str) -> float:
     """Seconds that stopping a job costs. Raises BadCellError."""
-    cost = number([text], "preemptible", 0, zero=True)
+    cost = number([text], "preemptible", 0, zero=True, negative=NEVER_STOPPED)
     if cost > MAX_RESUME_COST:
         raise BadCellError(
             "preemptible",

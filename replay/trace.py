@@ -69,7 +69,7 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
         elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
             dropped["wider than its pool will ever be again"] += 1
         elif places is not None and not places.could(job.pool, job.width):
-            dropped["wider than its pool's cells"] += 1
+            dropped["too wide for the pool's cells"] += 1
         else:
             kept.append(arrival)
     notes = [f"the pools file lacks {some([*lacking])}"] if lacking else []

@@ -8,8 +8,9 @@ import json
 import pytest
 
 from replay.cells_file import read_spec
+from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
-from tests.files import written
+from tests.files import refusal, written
 from tests.shell import digests, sia
 
 TYPES = """
@@ -98,7 +99,7 @@ def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
     log.write_text(text)
     ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--policy", "fcfs",
               "--no-report", "--json", "--out", out)  # fmt: skip
-    assert json.loads(ran.stdout)["trace"]["dropped"] == {"wider than its pool's cells": 2}
+    assert json.loads(ran.stdout)["trace"]["dropped"] == {"too wide for the pool's cells": 2}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,29 @@ def test_a_quota_that_changes_contradicts_its_cells(files, tmp_path):
     ran = sia("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", tmp_path / "o")
     assert ran.returncode == 2
     assert "quota.a: the pool's quota changes at second 900" in ran.stderr
+
+
+def test_jobs_drawn_to_be_stopped_are_the_only_ones_whatever_the_log_says(tmp_path):
+    rows = "".join(f"j{i},a,{i},1,5,{i % 2 * 60 or ''}\n" for i in range(2000))
+    log = written(tmp_path, f"job_id,pool,submit,width,duration,preemptible\n{rows}")
+    trace = read_trace(log)
+
+    def stoppable(marked, seed=0):
+        jobs = [job for job, _ in mark(trace, marked, seed).arrivals]
+        return {job.id: job.preemptible for job in jobs if job.preemptible is not None}
+
+    assert stoppable(None) == {f"j{i}": 60.0 for i in range(1, 2000, 2)}
+    drawn = stoppable(Marked(30.0, 300.0))
+    assert set(drawn.values()) == {300.0}
+    assert 540 < len(drawn) < 660
+    assert drawn == stoppable(Marked(30.0, 300.0)) != stoppable(Marked(30.0, 300.0), seed=1)
+    assert not stoppable(Marked(0.0, 300.0))
+
+
+def test_a_negative_cost_of_stopping_a_job_is_refused(tmp_path):
+    log = written(tmp_path, "job_id,pool,submit,width,duration,preemptible\nj,a,0,1,5,-3\n")
+    said = refusal(read_trace, log)
+    assert "row 2, column preemptible: '-3' is negative; write seconds from 0 on" in said
 
 
 def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):

@@ -24,6 +24,7 @@ from replay.words import around, hours, speed
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
+from tests.clusters import spec
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -126,6 +127,20 @@ def test_report_needs_nothing_else(tmp_path: Path):
     assert not [name for name, _ in page.attributes if name.startswith("on") or name == "src"]
     ids = Counter(value for name, value in page.attributes if name == "id")
     assert max(ids.values()) == 1
+
+
+def test_the_page_allows_its_pictures_of_nodes_and_nothing_from_elsewhere(tmp_path: Path):
+    story = Story(Pool("a", 16)).job(0, 4, 60, fcfs=0)
+    story.schedules["fcfs"].nodes = ["n0:0-3"]
+    page = Tags(story.report(tmp_path, cells=spec(racks=1, quotas={"a": {"node": 2}})))
+    sources = [value for name, value in page.attributes if name == "xlink:href"]
+    assert any(value.startswith("data:image/png;") for value in sources)
+    (rules,) = [value for _, value in page.attributes if value and "default-src" in value]
+    assert dict(rule.split(maxsplit=1) for rule in rules.split(";")) == {
+        "default-src": "'none'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+    }
 
 
 def test_same_input_gives_same_bytes(tmp_path: Path):
