@@ -111,6 +111,12 @@ class Cells(Ownership):
         rests = taken.asked.ground.rests
         return _lent_in(taken.asked.ground, taken.cells, rests)
 
+    def in_quota(self, request: Request) -> bool:
+        """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
+        asked = self._look_up(request)
+        members = [k for width in asked.widths for k in asked.ground.shape.members(width)]
+        return fits(asked.zone, members)
+
     def blockers(self, request: Request) -> Blocked | None:
         """Why a request would have to wait, with the spare jobs in its way; None if it need not."""
         ground, _, zone, widths, _ = self._look_up(request)

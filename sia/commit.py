@@ -27,7 +27,7 @@ from sia.events import (
 from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Job, Nodes, Stream
 from sia.places import Places
-from sia.policies import Policy, Preempt, Resize, Start
+from sia.policies import Keep, Policy, Preempt, Release, Resize, Start
 from sia.state import GroupState, JobState, PoolState, State
 
 
@@ -123,6 +123,20 @@ class Committer:
         else:
             job.attempt, job.start = 1, now
         self._policy.left(job)
+
+    def keep(self, proposal: Keep | Release) -> None:
+        """Keep cells for a job, or no longer, or raise `RefusedError` with nothing changed.
+
+        Costs what a place does. Nobody is told: no job starts or stops.
+        """
+        job, places = proposal.job, self._state.places
+        keeps = type(proposal) is Keep
+        if places is None or places.keeps(job.job.id) is keeps:
+            raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
+        if keeps:
+            places.keep(job.job.id, job.pool.name, job.job.width)
+        else:
+            places.release(job.job.id)
 
     def preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> None:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.

@@ -10,7 +10,7 @@ from sia.commit import Committer, RefusedError
 from sia.decisions import Decision, Refused, WakeAt
 from sia.events import RANK, Event
 from sia.model import Options, Pool
-from sia.policies import Policy, Preempt, Start
+from sia.policies import Keep, Policy, Preempt, Release, Start
 from sia.state import State
 
 
@@ -58,6 +58,8 @@ class Core:
                     self._ask(proposal, decisions)
                 elif type(proposal) is Start:
                     self._committer.start(proposal, now, decisions)
+                elif type(proposal) is Keep or type(proposal) is Release:
+                    self._committer.keep(proposal)
                 elif type(proposal) is Preempt:
                     self._committer.preempt(proposal, now, decisions)
                 else:

@@ -14,6 +14,9 @@ from cells.holds import Holds
 from sia.limits import MAX_QUOTA
 from sia.model import Nodes, Stream
 
+KEPT = "\0kept for "
+"""Begins the name under which cells are kept; no job's id has a NUL in it."""
+
 CellQuota = Mapping[str, Mapping[str, int]]
 """Cells that a pool owns, by chain and type."""
 
@@ -35,6 +38,7 @@ class Places:
         self._pools = {pool: group for group in groups for pool in group}
         self._requests: dict[tuple[str, int], Request] = {}
         self._gpus: dict[tuple[str, int], int] = {}
+        self._kept: dict[str, None] = {}
         owned = cells.owns()
         for pool in owned:
             if pool not in self._pools:
@@ -86,6 +90,36 @@ class Places:
     def free(self, job_id: str) -> None:
         """Take back a job's cells."""
         self._cells.free(job_id)
+
+    def keep(self, job_id: str, pool: str, width: int) -> None:
+        """Keep dedicated cells for a job that needs none now (§5.5, reservation).
+
+        Where there is no other place, spare jobs may still be in them. If there is none at all
+        nothing is kept: `keeps` says so.
+        """
+        request = self._request(pool, width)
+        if request is None:
+            return
+        if self._cells.claim(KEPT + job_id, request) is not None:
+            self._kept[job_id] = None
+
+    def keeps(self, job_id: str) -> bool:
+        """Cells are kept for a job. O(1)."""
+        return job_id in self._kept
+
+    def kept(self) -> list[str]:
+        """Jobs for which cells are kept."""
+        return list(self._kept)
+
+    def release(self, job_id: str) -> None:
+        """Keep cells for a job no longer."""
+        del self._kept[job_id]
+        self._cells.free(KEPT + job_id)
+
+    def within(self, pool: str, width: int) -> bool:
+        """A pool's unused cells would do for a job, were no spare job and lost node in the way."""
+        request = self._request(pool, width)
+        return request is not None and self._cells.in_quota(request)
 
     def in_the_way(self, pool: str, width: int) -> tuple[str, ...]:
         """Spare jobs that a dedicated start waits for; none where it waits for something else."""
@@ -149,9 +183,8 @@ class Places:
     def check(self, running: Mapping[str, tuple[Stream, int]]) -> None:
         """Assert that these jobs, of so many GPUs each, and no others have cells; O(cells)."""
         self._cells.check()
-        assert self._cells.jobs() == {
-            job_id: stream is Stream.SPARE for job_id, (stream, _) in running.items()
-        }
+        expected = {job_id: stream is Stream.SPARE for job_id, (stream, _) in running.items()}
+        assert self._cells.jobs() == expected | {KEPT + job_id: False for job_id in self._kept}
         for job_id, (_, width) in running.items():
             nodes = self._cells.placement(job_id).nodes
             assert sum(len(gpus) for _, gpus in nodes) == width, job_id

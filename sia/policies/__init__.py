@@ -41,6 +41,21 @@ class Start(NamedTuple):
     """In cells: what a spare start must leave free."""
 
 
+class Keep(NamedTuple):
+    """The proposal to keep cells of its pool for a job that has run elsewhere (§5.5, reservation).
+
+    In a cluster with cells they may not be there: nothing is kept then.
+    """
+
+    job: JobState
+
+
+class Release(NamedTuple):
+    """The proposal to keep cells for a job no longer."""
+
+    job: JobState
+
+
 class Preempt(NamedTuple):
     """The proposal to stop a running job, which then waits again with the work it has done."""
 
@@ -57,7 +72,7 @@ class Resize(NamedTuple):
     reason: str
 
 
-Proposal = Start | Preempt | Resize | float
+Proposal = Start | Keep | Release | Preempt | Resize | float
 """A change, or a time (seconds) at which to be asked again even if nothing happens."""
 
 

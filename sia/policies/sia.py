@@ -5,8 +5,8 @@ last as long as the window, so MaxReservation(now, window) is their sum: it is k
 each group and window, and only pools that changed are looked at again.
 
 Where there are cells, the same numbers, of widths rounded up to cells, are also held back as cells
-(`cells.holds`): allocating a dedicated cell to no job, as §5.5 has it. Spare starts fail while
-something that is held back is not there.
+(`cells.holds`): allocating dedicated cells to no job, as §5.5 has it. Spare starts fail while
+something that is held back is not there. In their own cells jobs start in turn (`sia.turns`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from math import ceil
+from math import ceil, inf
 
 from cells.holds import Holds
 from sia.model import Stream
-from sia.policies import Needs, Policy, Proposal, Start
+from sia.places import Places
+from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
+from sia.turns import Turns
 
 
 class _Queue:
@@ -94,6 +96,8 @@ class Sia(Policy):
         # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
         # this pass, the next one has to look.
         self._uncovered: dict[GroupState, None] = {}
+        self._turns = None if state.places is None else Turns()
+        self._held_up: dict[PoolState, None] = {}  # something but its own jobs is in their way
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
@@ -103,6 +107,8 @@ class Sia(Policy):
 
     def submitted(self, job: JobState) -> None:
         """O(1). Jobs of the last bin, longer than every window, only start in order."""
+        if self._turns is not None:
+            self._turns.submitted(job)
         window = self.bin(job)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
@@ -116,6 +122,8 @@ class Sia(Policy):
 
     def left(self, job: JobState) -> None:
         """O(1)."""
+        if self._turns is not None and job.stream is Stream.SPARE:
+            self._turns.started(job)
         window = self.bin(job)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
@@ -131,9 +139,17 @@ class Sia(Policy):
             if not group.widths[window][job.width]:
                 del group.widths[window][job.width]
 
+    def finished(self, job: JobState) -> None:
+        """O(log n) in cells."""
+        if self._turns is not None:
+            self._turns.finished(job, self.state.now)
+
     def propose(self, now: float) -> Iterator[Proposal]:
         """AllocateDedicatedResources and AllocateSpareResources, in the groups that changed."""
         state = self.state
+        while self._turns is not None and (over := self._turns.over(now)) is not None:
+            yield Release(over)
+            state.dirty[over.pool] = None
         for pool in state.dirty:
             self._reserve(pool)
         groups = dict.fromkeys([*self._uncovered, *state.dirty_groups()])
@@ -141,22 +157,45 @@ class Sia(Policy):
         for group in groups:
             yield from self._start_heads(group)
             yield from self._start_spare(group)
-        if state.waiting:
-            tick = state.options.tick
-            yield (now // tick + 1.0) * tick
+        tick = state.options.tick
+        next_tick = (now // tick + 1.0) * tick if state.waiting else inf
+        if (wake := min(next_tick, self._turns.next_end if self._turns else inf)) < inf:
+            yield wake
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
-        """AllocateDedicatedResources."""
+        """AllocateDedicatedResources; in cells, whose turn it is."""
+        if self._turns is not None:
+            for pool in group.pools:
+                if pool in self.state.dirty or pool in self._held_up:
+                    yield from self._take_turns(pool, self._turns, self.state.places)
+            return
         own = self._groups[group]
-        placeless: set[PoolState] = set()
-        while (first := own.lineup.first(besides=placeless)) is not None:
+        while (first := own.lineup.first()) is not None:
             head = first.head
             assert head is not None, "a pool without a head is not lined up"
             yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
-            if head.stream is None:
-                placeless.add(first)
-            else:
-                self._reserve(first)
+            self._reserve(first)
+
+    def _take_turns(
+        self, pool: PoolState, turns: Turns, places: Places | None
+    ) -> Iterator[Proposal]:
+        """Start the first of a pool, or keep cells for it where it started elsewhere; and so on."""
+        assert places is not None, "turns are of cells"
+        self._held_up.pop(pool, None)
+        while (job := turns.first(pool, self.state.jobs)) is not None:
+            width, done = job.job.width, False
+            if turns.is_away(job):
+                yield Keep(job)
+                done = places.keeps(job.job.id)
+            elif pool.dedicated + width <= pool.quota and width <= pool.idle:
+                yield Start(job, Stream.DEDICATED, "its turn in its pool")
+                done = job.stream is not None
+            if not done:
+                if places.within(pool.name, width):
+                    self._held_up[pool] = None
+                return
+            turns.taken(job, self.state.now)
+            self._reserve(pool)
 
     def _start_spare(self, group: GroupState) -> Iterator[Proposal]:
         """AllocateSpareResources."""
@@ -236,6 +275,9 @@ class Sia(Policy):
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""
+        if self._turns is not None and self.state.places is not None:
+            waiting = [job for pool in self.state.pools.values() for job in pool.waiting()]
+            self._turns.check(waiting, self.state.places.kept())
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 heads = {p: head.width for p in group.pools if (head := p.head)}

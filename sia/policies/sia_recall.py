@@ -17,6 +17,7 @@ from sia.model import Stream
 from sia.policies import Needs, Preempt, Proposal, Start
 from sia.policies.sia import Sia
 from sia.state import GroupState, JobState, PoolState, State
+from sia.turns import Turns
 
 
 class SiaRecall(Sia):
@@ -57,7 +58,8 @@ class SiaRecall(Sia):
         self._note(job)
 
     def finished(self, job: JobState) -> None:
-        """O(windows)."""
+        """O(windows), and O(log n) in cells."""
+        super().finished(job)
         self._forget(job)
 
     def _note(self, job: JobState) -> None:
@@ -82,6 +84,9 @@ class SiaRecall(Sia):
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
         """As in SIA; then heads for which others have to be stopped."""
         yield from super()._start_heads(group)
+        if self._turns is not None:
+            yield from self._recall_in_turn(group, self._turns)
+            return
         own, stoppable = self._groups[group], self._stoppable[group]
         unhelped: set[PoolState] = set()
         while stoppable:
@@ -102,12 +107,23 @@ class SiaRecall(Sia):
             else:
                 self._reserve(first)
 
+    def _recall_in_turn(self, group: GroupState, turns: Turns) -> Iterator[Proposal]:
+        """In cells: stop all that are in the way of one whose turn it is, if all may be."""
+        stoppable, places = self._stoppable[group], self.state.places
+        assert places is not None, "turns are of cells"
+        for pool in [pool for pool in group.pools if pool in self._held_up]:
+            job = turns.first(pool, self.state.jobs)
+            jobs = () if job is None else places.in_the_way(pool.name, job.job.width)
+            if jobs and all(job_id in stoppable for job_id in jobs):
+                for stopped in [stoppable[job_id] for job_id in jobs]:
+                    yield Preempt(stopped, f"its cells are needed in {pool.name}")
+                    self._reserve(stopped.pool)
+                    self._uncovered[group] = None
+                yield from self._take_turns(pool, turns, places)
+
     def _in_the_way(self, head: JobState) -> list[JobState]:
         """Spare jobs to stop for a head, all of which may be; none if that would not help."""
-        stoppable, places = self._stoppable[head.pool.group], self.state.places
-        if places is not None:
-            jobs = places.in_the_way(head.pool.name, head.width)
-            return [stoppable[i] for i in jobs] if all(i in stoppable for i in jobs) else []
+        stoppable = self._stoppable[head.pool.group]
         missing = head.width - head.pool.idle
         chosen: list[JobState] = []
         for job in sorted(stoppable.values(), key=_cheapest):

@@ -1,0 +1,110 @@
+"""Whose turn it is in each pool, as if the pool were alone (§5.1's virtual start, in cells).
+
+First come, first served in cells is not monotone: where a job is gone from a queue, the next ones
+start sooner and in other places, cells fall into other pieces, and a job further back may start
+later. So a job that started elsewhere keeps its turn. When that comes, cells of its pool are kept
+for it, empty, for as long as it ran: all else in the pool happens when and where it would alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from math import inf
+
+from sia.model import Stream
+from sia.state import JobState, PoolState
+
+
+class Turns:
+    """The queues of all pools; jobs that started elsewhere stay in them until their turn.
+
+    A job is away from its start in spare cells until its turn is over.
+    """
+
+    def __init__(self) -> None:
+        """Start with no job."""
+        self._queues: dict[PoolState, deque[str]] = {}
+        self._queued: set[str] = set()
+        self._away: dict[str, JobState] = {}
+        self._ran: dict[str, float] = {}  # seconds, of those away that ended
+        self._since: dict[str, tuple[float, JobState]] = {}  # when cells began to be kept for whom
+        self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
+
+    def submitted(self, job: JobState) -> None:
+        """A job joined its queue; one that was stopped elsewhere has its old place. O(log n)."""
+        job_id = job.job.id
+        self._away.pop(job_id, None)
+        if job_id in self._queued:
+            return
+        queue = self._queues.setdefault(job.pool, deque())
+        if job.attempt:  # its turn had come
+            queue.appendleft(job_id)
+        else:
+            queue.append(job_id)
+        self._queued.add(job_id)
+        if job_id in self._since:
+            heappush(self._ends, (-inf, job_id))
+
+    def started(self, job: JobState) -> None:
+        """A job runs in spare cells from now on. O(1)."""
+        self._away[job.job.id] = job
+
+    def finished(self, job: JobState, now: float) -> None:
+        """A job ended. O(log n)."""
+        if job.stream is Stream.SPARE and job.job.id in self._away:
+            self._ran[job.job.id] = job.work(now)
+            self._foresee(job.job.id)
+
+    def first(self, pool: PoolState, jobs: Mapping[str, JobState]) -> JobState | None:
+        """The job whose turn it is, away or among those that wait. O(1) amortised."""
+        queue = self._queues.get(pool)
+        while queue:
+            job = self._away.get(queue[0]) or jobs.get(queue[0])
+            if job is not None:
+                return job
+            self._queued.remove(queue.popleft())  # it was withdrawn
+        return None
+
+    def is_away(self, job: JobState) -> bool:
+        """It started elsewhere. O(1)."""
+        return job.job.id in self._away
+
+    def taken(self, job: JobState, now: float) -> None:
+        """The first of its pool has had its turn: it runs, or cells are kept for it. O(log n)."""
+        job_id = self._queues[job.pool].popleft()
+        self._queued.remove(job_id)
+        if job_id in self._away:
+            self._since[job_id] = now, job
+            self._foresee(job_id)
+
+    def over(self, now: float) -> JobState | None:
+        """One for which cells need no longer be kept; each is said once. O(log n)."""
+        if not self._ends or self._ends[0][0] > now:
+            return None
+        _, job_id = heappop(self._ends)
+        self._away.pop(job_id, None)
+        self._ran.pop(job_id, None)
+        return self._since.pop(job_id)[1]
+
+    @property
+    def next_end(self) -> float:
+        """When there will be one; infinite as long as nobody knows."""
+        return self._ends[0][0] if self._ends else inf
+
+    def _foresee(self, job_id: str) -> None:
+        if job_id in self._since and job_id in self._ran:
+            heappush(self._ends, (self._since[job_id][0] + self._ran[job_id], job_id))
+
+    def check(self, waiting: Iterable[JobState], kept: Iterable[str]) -> None:
+        """Assert that all that wait are queued once, and that cells are kept for whom they should.
+
+        O(jobs).
+        """
+        queued = [job_id for queue in self._queues.values() for job_id in queue]
+        assert len(queued) == len(self._queued)
+        assert set(queued) == self._queued
+        assert self._queued >= {job.job.id for job in waiting}
+        assert set(kept) == self._since.keys()
+        assert self._ran.keys() <= self._away.keys()
