@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cells.answers import Placement
 from cells.shape import Cell, Shape
-from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes
-
-NAMED = 8
-"""Names in one message: more make no line."""
+from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes, some
 
 
 class Nodes:
@@ -148,9 +145,3 @@ class Cluster:
                         raise CellsError(f"{key}: {count} cells; write 1 or more, or leave it out")
                     row[names.index(kind)] = count
         return rows
-
-
-def some(names: Mapping[str, object]) -> str:
-    """The first few of them, and how many more there are."""
-    shown = list(names)[:NAMED]
-    return ", ".join(shown) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

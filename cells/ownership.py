@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from cells.answers import Request, Short
 from cells.asked import Asked
-from cells.cluster import Cluster, some
+from cells.cluster import Cluster
 from cells.ground import Ground
 from cells.shape import Shape
 from cells.shortage import shortage, shrink
-from cells.spec import CellsError, Spec, Top, check_fit, check_top, largest
+from cells.spec import CellsError, Spec, Top, check_fit, check_top, largest, some
 from cells.zones import Zone
 
 MOST_ASKED = 2**14
@@ -169,11 +169,10 @@ class Ownership:
         """
         rows = self._cluster.rows(quotas)
         for chain, ground in self._ground.items():
-            mine = [row for (_, of), row in rows.items() if of == chain]
-            total = [sum(column) for column in zip(*mine, strict=True)] or [0] * len(ground.unbound)
+            asked = {pool: row for (pool, of), row in rows.items() if of == chain}
             pins = [zone.pin for zone in ground.pins.values() if zone.pin is not None]
             taken = largest(ground.shape, [*pins, *self._cluster.gone[chain]])
-            check_fit(chain, ground.shape, ground.tops, total, taken)
+            check_fit(chain, ground.shape, ground.tops, asked, taken)
         owners = [zone.name for ground in self._ground.values() for zone in ground.pins.values()]
         self._pools = dict.fromkeys([*quotas, *owners])
         self._asked.clear()

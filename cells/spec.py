@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cells.shape import Cell, Shape
@@ -70,6 +70,9 @@ class Spec:
     pinned: tuple[Pinned, ...] = ()
 
 
+NAMED = 8
+"""Names in one message: more make no line."""
+
 MAX_LEVELS = 16
 """Types in a chain: real ones have six; a longer one is more likely a slip."""
 
@@ -113,8 +116,14 @@ def _checked(kinds: Sequence[CellType]) -> dict[str, CellType]:
     return types
 
 
-def _known(names: dict[str, CellType]) -> str:
-    return f"there are {', '.join(list(names)[:8])}" if names else "there are none"
+def some(names: Collection[str]) -> str:
+    """The first few of them, and how many more there are."""
+    shown = list(names)[:NAMED]
+    return ", ".join(shown) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _known(names: Collection[str]) -> str:
+    return f"there are {some(names)}" if names else "there are none"
 
 
 def _line(types: dict[str, CellType], place: int, kind: CellType) -> list[CellType]:
@@ -168,19 +177,28 @@ def check_top(key: str, top: Top, shape: Shape, seen: set[str]) -> None:
 
 
 def check_fit(
-    chain: str, shape: Shape, tops: int, quota: Sequence[int], pinned: Sequence[Cell] = ()
+    chain: str,
+    shape: Shape,
+    tops: int,
+    asked: Mapping[str, Sequence[int]],
+    pinned: Sequence[Cell] = (),
 ) -> None:
-    """All quotas and pinned cells of a chain find cells in it together. Raises CellsError."""
+    """All quotas (by pool) and pinned cells of a chain find cells in it together.
+
+    Raises CellsError.
+    """
+    quota = [sum(row[level] for row in asked.values()) for level in shape.levels]
     free, cut = tops, _cut(shape, pinned)
     for level in reversed(shape.levels):
         if level < shape.top:
             free *= shape.fan[level + 1]
         whole = free - len(cut[level])
         if quota[level] > whole:
+            who = some([f"{pool} {row[level]}" for pool, row in asked.items() if row[level]])
             raise CellsError(
                 f"quota: {quota[level]} {shape.names[level]} asked of chain {chain}, "
                 f"{max(0, whole)} can be there beside pinned cells and quota of larger types; "
-                "lower a quota"
+                f"lower a quota ({who})"
             )
         free -= quota[level] + sum(cell.level == level for cell in pinned)
 

@@ -111,7 +111,7 @@ def replay(
     spec, places = None, None
     if cells_file is not None:
         spec = cells_for(cells_file, table)
-        places = checked_places(cells_file, spec, table)
+        places = checked_places(cells_file, spec, pools, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
     trace = mark(playable(whole, table, places), preemptible, seed)
     if not trace.arrivals:

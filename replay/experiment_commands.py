@@ -217,7 +217,10 @@ def _step(step: int | None, types: Spec | None) -> int:
         return step or 1
     node = node_size(types)
     if step is not None and step % node:
-        raise UserError(f"--quota-step {step}: pools own nodes of {node} GPUs; leave it out")
+        raise UserError(
+            f"--quota-step {step}: pools own whole nodes of {node} GPUs; give a multiple of "
+            f"{node}, or leave it out"
+        )
     return step or node
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from replay.cells_file import read_spec
+from replay.cells_file import cells_for, read_spec
 from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
 from tests.files import refusal, written
@@ -143,9 +143,20 @@ node = 1
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[quota.b.node]\nnode = 1", "", "quota.b: cells of 0 GPUs, but the pool's quota is 8"),
+        ("[quota.b.node]\nnode = 1", "", "quota: no cells of pool 'b', which has 8 GPUs in "),
+        (
+            "[quota.b.node]\nnode",
+            "[quota.b.node]\nquad",
+            "quota.b: cells of 4 GPUs, but the pool's",
+        ),
         ("node = 2", "node = 1", "quota.a: cells of 8 GPUs, but the pool's quota is 16"),
-        ("quota.b.", "quota.c.", "quota.c: no pool has this name"),
+        ("quota.b.", "quota.c.", "pools.csv has no pool 'c', only a, b; name one of them, or add"),
+        ("quota.b.", "quota.c.", "cells.toml: quota.c: "),
+        (
+            "[quota.a",
+            "pinned = [{name = '', pool = 'c', type = 'gpu', nodes = ['x'], gpus = [0]}]\n[quota.a",
+            "cells.toml: pinned[0].pool: ",
+        ),
         ('"z"', '"z:1"', "'z:1' is no name of a node"),
         ('cells = [{ type = "node", nodes = ["x"] }', "pinned = []\ncells = [", "cells"),
     ],
@@ -158,6 +169,58 @@ def test_a_cells_file_that_contradicts_the_pools(files, tmp_path, old, new, mess
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
     assert ran.stderr.startswith(f"sia: {cells}: ")
     assert message in ran.stderr
+
+
+NAMED = CLUSTER[: CLUSTER.index("[quota")]
+BOX = "    { name = 'box', child = 'gpu', count = 9, node = true },\n"
+TWO_CHAINS = NAMED.replace("]\n\ncells", f"{BOX}]\n\ncells").replace(
+    'node", nodes = ["z', 'box", nodes = ["z'
+)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cells"),
+    [
+        ("a,16\nb,8\n", {"a": {"node": 2}, "b": {"node": 1}}),
+        ("a,13\nb,8\n", {"a": {"node": 1, "quad": 1, "gpu": 1}, "b": {"node": 1}}),
+        ("a,0\nb,5\n", {"b": {"quad": 1, "gpu": 1}}),
+    ],
+)
+def test_nodes_without_quota_are_shared_out_as_the_pools_file_says(tmp_path, quotas, cells):
+    pools = written(tmp_path, f"pool,quota\n{quotas}", "pools.csv")
+    spec = cells_for(written(tmp_path, NAMED, "cells.toml"), read_pools(pools))
+    found = {}
+    for quota in spec.quotas:
+        found.setdefault(quota.pool, {})[quota.type] = quota.count
+    assert found == cells
+    assert [node.name for top in spec.tops for node in top.nodes] == ["x", "y", "z"]
+
+
+def test_pinned_cells_are_part_of_what_a_pool_has(tmp_path):
+    pools = written(tmp_path, "pool,quota\na,16\nb,8\n", "pools.csv")
+    pin = "pinned = [{name = 'p', pool = 'a', type = 'node', nodes = ['y']}]\n"
+    spec = cells_for(written(tmp_path, pin + NAMED, "cells.toml"), read_pools(pools))
+    assert [(quota.pool, quota.count) for quota in spec.quotas] == [("a", 1), ("b", 1)]
+    few = written(tmp_path, "pool,quota\na,4\nb,8\n", "few.csv")
+    said = refusal(cells_for, tmp_path / "cells.toml", read_pools(few))
+    assert "pinned[0]: pool 'a' has fewer GPUs in the pools file; pin less" in said
+
+
+@pytest.mark.parametrize(
+    ("quotas", "text", "message"),
+    [
+        ("a,16\nb,16\n", NAMED, "4 node asked of chain node, 3 can be there"),
+        ("a,12\nb,13\n", NAMED, "lower a quota (b 1) of the pools file, or give quota here"),
+        (
+            "a,8\nb,8\n",
+            TWO_CHAINS,
+            "several chains (node, box); say which cells each pool owns",
+        ),
+    ],
+)
+def test_nodes_without_quota_that_the_pools_do_not_fit(tmp_path, quotas, text, message):
+    pools = written(tmp_path, f"pool,quota\n{quotas}", "pools.csv")
+    assert message in refusal(cells_for, written(tmp_path, text, "c.toml"), read_pools(pools))
 
 
 def test_a_quota_that_changes_contradicts_its_cells(files, tmp_path):
@@ -217,7 +280,8 @@ def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
     ("text", "options", "message"),
     [
         (CLUSTER, (), "give a file with types alone"),
-        (TYPES, ("--quota-step", "12"), "pools own nodes of 8 GPUs"),
+        (CLUSTER, ("--size", "1"), "with --size too; give a file with types alone"),
+        (TYPES, ("--quota-step", "12"), "nodes of 8 GPUs; give a multiple of 8, or leave it out"),
         (TYPES.replace("pair", "gpu", 1), (), "named twice"),
         (TYPES.replace(', { name = "x" }', "") + "quota.a.node.node = 1", (), "but no cells"),
         (

@@ -374,7 +374,7 @@ def test_an_impossible_assignment_is_refused_with_the_reason():
         Cells(spec(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"node": 3}}))
     assert str(caught.value) == (
         "quota: 3 node asked of chain rack, 2 can be there beside pinned cells and quota of larger "
-        "types; lower a quota"
+        "types; lower a quota (b 3)"
     )
 
 
