@@ -41,6 +41,8 @@ def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> N
         _show_chain(view, chain)
     click.echo(f"\n{legend()}")
     _show_pools(view)
+    for words in view.shortages:
+        click.echo(f"\nnote: {words}")
     if second is not None:
         _show_jobs(second)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cells.shape import Shape
@@ -11,6 +12,7 @@ from cells.spec import Spec
 from replay.cells_at import Running, Second
 from replay.cells_gpus import Chain, Gpus
 from replay.cells_picture import BAD, DEDICATED, FREE, MARKS, PINNED, SPARE
+from replay.cells_short import shortages
 from replay.text import as_typed
 
 
@@ -46,6 +48,11 @@ class View:
             for place in job.places:
                 marks[place] = SPARE if job.spare else DEDICATED
         self.marks = "".join(marks)
+
+    @cached_property
+    def shortages(self) -> list[str]:
+        """What bad nodes leave pools short of, a line each."""
+        return shortages(self.spec)
 
     @property
     def running(self) -> Sequence[Running]:
@@ -126,6 +133,7 @@ def data(view: View) -> dict[str, Any]:
         ],
         "pools": {name: holding._asdict() for name, holding in view.holdings().items()},
     }
+    notes = [*view.shortages]
     if view.second is not None:
         answer["at"] = view.second.at
         answer["jobs"] = [
@@ -140,8 +148,8 @@ def data(view: View) -> dict[str, Any]:
             }
             for job in view.running
         ]
-        answer["notes"] = [] if view.running else [nobody(view.second)]
-    return answer
+        notes += [] if view.running else [nobody(view.second)]
+    return answer | {"notes": notes}
 
 
 def types(shape: Shape) -> list[dict[str, Any]]:

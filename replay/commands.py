@@ -11,13 +11,14 @@ import click
 import msgspec
 
 from replay.cells_file import cells_for, checked_places
+from replay.cells_short import shortages
 from replay.cells_write import CELLS, write_cells
 from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.foresight import taught_until
 from replay.options import QUEUES, Number, chosen, foreseen_by, policy_options
 from replay.output import whole_folder, write_json, write_schedule, write_trace
-from replay.preemptible import Marked, mark
+from replay.preemptible import Marked, mark, note_unstoppable, recalls, refuse_idle
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
 from replay.summary import summarize
@@ -108,6 +109,7 @@ def replay(
         raise UserError(f"{out}: holds the results of sia experiment; give another --out")
     table = read_pools(pools)
     policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    refuse_idle(policies, preemptible, recall)
     spec, places = None, None
     if cells_file is not None:
         spec = cells_for(cells_file, table)
@@ -144,6 +146,8 @@ def replay(
         _note_taught(model, whole, trace, warmup)
     _note_warmup(trace, warmup)
     _note_lonely(trace, table)
+    trace.notes.extend(shortages(spec) if spec else [])
+    note_unstoppable(trace, policies)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
     stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html", CELLS)]
     planned = ["summary.json", *(f"{label}/" for label in policies)]
@@ -190,20 +194,9 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         click.echo(f"note: {note}")
     show_foresight(settings)
     dropped = sum(trace.dropped.values())
+    _show_unmeasured(settings, summary)
     for name, measures in summary["policies"].items():
-        if measures["never_ended"]:
-            click.echo(f"note: under {name} {measures['never_ended']:,} jobs never ended")
-        if unheard := measures["skipped"] - dropped:
-            click.echo(f"note: under {name} {unheard:,} jobs were never submitted: they follow one "
-                       "that never ended")  # fmt: skip
-        if stops := measures["interruptions"]:
-            lost = measures["gpu_hours_thrown_away"]
-            click.echo(f"note: under {name} jobs were stopped or resized {counted(stops, 'time')}, "
-                       f"which threw {lost:,.1f} GPU-hours of work away")  # fmt: skip
-        if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
-            when = "sooner" if sooner >= 0 else "later"
-            click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
-                       f"than under {BASELINE} on the log as it is")  # fmt: skip
+        _show_notes(name, measures, dropped)
     if settings.closed_loop and not any(arrival.job.user for arrival in trace.arrivals):
         click.echo("note: no job has a user, so none follows another: this is the open loop")
     if settings.closed_loop:
@@ -213,6 +206,36 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         )
     show_policies(summary)
     show_pools(summary)
+
+
+def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
+    """What a policy's measures alone do not tell."""
+    if measures["never_ended"] and name != BASELINE:
+        lost = counted(measures["never_ended"], "job")
+        click.echo(f"note: under {name} {lost} never ended")
+    if unheard := measures["skipped"] - dropped:
+        click.echo(f"note: under {name} {unheard:,} jobs were never submitted: they follow one "
+                   "that never ended")  # fmt: skip
+    if recalls(name) and not measures["interruptions"]:
+        click.echo(f"note: under {name} no job had to be stopped")
+    if stops := measures["interruptions"]:
+        hours = measures["gpu_hours_thrown_away"]
+        click.echo(f"note: under {name} jobs were stopped or resized {counted(stops, 'time')}, "
+                   f"which threw {hours:,.1f} GPU-hours of work away")  # fmt: skip
+    if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
+        when = "sooner" if sooner >= 0 else "later"
+        click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
+                   f"than under {BASELINE} on the log as it is")  # fmt: skip
+
+
+def _show_unmeasured(settings: Settings, summary: dict[str, Any]) -> None:
+    """Say how many jobs have no baseline to be measured against."""
+    lost = {name: m["baseline_never_ended"] for name, m in summary["policies"].items()}
+    for name, count in lost.items() if settings.closed_loop else [*lost.items()][:1]:
+        where = f" on the log of {name}" if settings.closed_loop else ""
+        if count:
+            click.echo(f"note: {counted(count, 'job')} never ended under {BASELINE}{where} and "
+                       f"{'is' if count == 1 else 'are'} in no measure")  # fmt: skip
 
 
 def _refuse_foresight(settings: Settings) -> None:

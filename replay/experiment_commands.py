@@ -24,7 +24,7 @@ from replay.foresight import taught_until
 from replay.limits import MAX_RUNS
 from replay.options import Number, chosen, foreseen_by, policy_options
 from replay.output import write_rows
-from replay.preemptible import Marked
+from replay.preemptible import Marked, mark, note_unstoppable, refuse_idle
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
 from replay.tables import progress_bars, show_foresight
@@ -146,6 +146,7 @@ def experiment(
     interrupted goes on where it stopped when its command is repeated.
     """
     policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    refuse_idle(policies, preemptible, recall)
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
     asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
@@ -166,6 +167,7 @@ def experiment(
     facts = _facts(work, asked, None if pools is None else checksum(pools))
     facts["cells_sha256"] = None if cells_file is None else checksum(cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
+    note_unstoppable(mark(trace, preemptible, seed), policies)
     _refuse_warmup(trace, asked, warmup)
     if model is not None:
         _refuse_known(model, trace, asked, warmup)

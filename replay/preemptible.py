@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 import click
 import msgspec
 
-from replay.text import parse_seconds
+from replay.errors import UserError
+from replay.text import parse_seconds, some
 from replay.trace import Trace
-from sia.limits import MAX_RESUME_COST
+from sia.limits import MAX_RESUME_COST, RECALL
 from sia.model import Job
 from sia.playout import Arrival
 
@@ -46,6 +48,30 @@ class PercentAndCost(click.ParamType[Marked]):
                 ctx,
             )
         return marked
+
+
+def recalls(label: str) -> bool:
+    """Whether a policy stops jobs that may be stopped."""
+    return label.partition("@")[0] == "sia-recall"
+
+
+def refuse_idle(policies: Sequence[str], marked: Marked | None, recall: float) -> None:
+    """Raise UserError for an option that has no effect on any of these policies."""
+    given = {"--preemptible": marked is not None, "--recall": recall != RECALL}
+    for option in [option for option, said in given.items() if said]:
+        if not any(map(recalls, policies)):
+            raise UserError(f"{option}: only sia-recall heeds it; add that to --policy, or leave "
+                            f"{option} out")  # fmt: skip
+
+
+def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
+    """Note where a policy that may stop jobs finds none that it may."""
+    who = [label for label in policies if recalls(label)]
+    if who and all(job.preemptible is None for job, _ in trace.arrivals):
+        trace.notes.append(
+            f"no job may be stopped, so that {some(who)} does what sia does; mark some with "
+            "--preemptible or in column preemptible"
+        )
 
 
 def mark(trace: Trace, marked: Marked | None, seed: int) -> Trace:

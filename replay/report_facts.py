@@ -9,8 +9,9 @@ import numpy as np
 
 from predictors import history, peaks, survival
 from replay.foresight import Choice
+from replay.preemptible import recalls
 from replay.replayed import Replayed
-from replay.run import Settings, known_in_advance
+from replay.run import BASELINE, Settings, known_in_advance
 from replay.text import counted, duration
 from replay.words import around
 from sia.policies import load
@@ -75,6 +76,8 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         ("Seed", str(settings.seed)),
         ("Version", f"sia {replayed.version}"),
     ]
+    if lost := max(m["baseline_never_ended"] for m in replayed.measures.values()):
+        found.append(("In no measure", f"{counted(lost, 'job')} that never ended under {BASELINE}"))
     if settings.closed_loop:
         found.append(("Closed loop", CLOSED_LOOP))
     if settings.cells is not None:
@@ -148,19 +151,27 @@ def _at(quantile: float | None) -> str:
 
 
 def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
-    """What stopping jobs costs those policies that do."""
-    options = replayed.settings.options
+    """What stopping jobs costs those policies that do, and who did not have to."""
     who = [name for name, o in replayed.outcomes.items() if o.schedule.segments is not None]
+    spared = [n for n in who if recalls(n) and not replayed.measures[n]["interruptions"]]
+    return stopping(replayed.settings, who) + (
+        [("Stopped", f"no job had to be, under {', '.join(spared)}")] if spared else []
+    )
+
+
+def stopping(settings: Settings, who: Sequence[str]) -> list[tuple[str, str]]:
+    """What stopping jobs costs those policies that do: titles and words."""
     if not who:
         return []
+    options = settings.options
     cost = around(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
     lines = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
-    if replayed.settings.preemptible is not None:
-        percent, seconds = replayed.settings.preemptible
+    if settings.preemptible is not None:
+        percent, seconds = settings.preemptible
         each = around(seconds) if seconds else "nothing"
         words = f"; {percent:g} % of the jobs, drawn, may be stopped at a cost of {each} each"
         lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
-    if any(name.partition("@")[0] == "sia-recall" for name in who):
+    if any(map(recalls, who)):
         part = f"up to {100 * options.recall:g} % of a window"
         lines.append(("Recall", f"stopping spare jobs is counted on where it costs {part}"))
     if any(name.partition("@")[0] == "las" for name in who):

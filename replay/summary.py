@@ -80,6 +80,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "jobs": len(trace.arrivals) - unfinished,
         "skipped": sum(trace.dropped.values()),
         "never_ended": unfinished,
+        "baseline_never_ended": result.baseline.ends.count(None),
         **_measures(pairs),
         **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
         "peak_gpus": schedule.peak_gpus,

@@ -120,6 +120,48 @@ def test_what_cannot_be_asked_for(files, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", [("--preemptible", "30:5m"), ("--recall", "0.5")])
+@pytest.mark.parametrize("command", ["replay", "experiment"])
+def test_what_nobody_heeds_is_refused(files, tmp_path, command, option):
+    log, pools, _ = files
+    ran = sia(command, "--trace", log, "--pools", pools, *option, "--out", tmp_path / "out")
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert f"{option[0]}: only sia-recall heeds it; add that to --policy, or leave" in ran.stderr
+
+
+def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
+    log, pools, _ = files
+    asked = ("replay", "--trace", log, "--pools", pools, "--policy", "sia-recall", "--out",
+             tmp_path / "out")  # fmt: skip
+    ran = sia(*asked)
+    assert "note: no job may be stopped, so that sia-recall does what sia does; mark" in ran.stdout
+    assert "note: under sia-recall no job had to be stopped\n" in ran.stdout
+    assert "no job had to be, under sia-recall" in (tmp_path / "out" / "report.html").read_text()
+    ran = sia(*asked, "--preemptible", "50:1s")
+    assert "no job may be stopped" not in ran.stdout
+
+
+def test_a_cluster_too_broken_for_its_pools_is_told_of(files, tmp_path):
+    log, pools, _ = files
+    cells = written(tmp_path, CLUSTER.replace('"y"', "{ name = 'y', bad = true }"), "cells.toml")
+    out = tmp_path / "out"
+    asked = ("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", out)
+    ran = sia(*asked, "--policy", "sia")
+    assert ran.returncode == 0, ran.stderr
+    short = "pools a, b together own 3 node, 1 of that is not there: y is bad"
+    summary = json.loads((out / "summary.json").read_text())
+    assert short in summary["trace"]["notes"]
+    lost = summary["policies"]["sia"]["baseline_never_ended"]
+    assert lost
+    assert f"note: {short}\n" in ran.stdout
+    assert f"note: {lost} jobs never ended under fcfs and are in no measure\n" in ran.stdout
+    report = (out / "report.html").read_text()
+    assert short in report
+    assert f"{lost} jobs that never ended under fcfs" in report
+    one = sia(*asked, "--policy", "fcfs")
+    assert one.stdout.count("never ended") == 1
+
+
 def test_rests_without_cells(files, tmp_path):
     log, pools, _ = files
     ran = sia("replay", "--trace", log, "--pools", pools, "--lend-rests", "--out", tmp_path / "out")

@@ -19,9 +19,11 @@ from replay.cells_commands import cells
 from replay.cells_file import read_spec
 from replay.cells_gpus import Gpus
 from replay.cells_picture import BAD, DEDICATED, FEW, FREE, PINNED, SPARE, Picture, gaps
+from replay.cells_short import shortages
 from replay.cells_show import show
 from replay.cells_view import View
-from tests.clusters import TYPES, spec
+from replay.cells_write import write_cells
+from tests.clusters import TYPES, pinned_node, spec
 from tests.files import refusal, written
 from tests.shell import sia
 
@@ -46,6 +48,8 @@ pinned = [{ name = "vip", pool = "speech", type = "quad", nodes = ["n2"], gpus =
 quota.vision.rack = { rack = 1 }
 quota.speech.rack = { quad = 1, pair = 1 }
 """
+
+SHORT = "pool speech owns 1 pair, 1 of that is not there: n3 is bad"
 
 HEADER = "job_id,pool,submit,width,start,end,stream,nodes"
 
@@ -306,6 +310,20 @@ def test_pools_own_quota_and_pinned_cells_of_all_chains():
     assert (found["guest"].dedicated, found["guest"].spare) == (0, 1)
 
 
+def test_who_is_short_by_what_is_said(tmp_path, file):
+    assert f"\nnote: {SHORT}\n" in shown(file)
+    pins = [pinned_node("p", "c", "n0"), pinned_node("q", "c", "n2"), pinned_node("r", "d", "n1")]
+    quotas = {"a": {"node": 2}, "b": {"node": 3}}
+    here = spec(racks=4, quotas=quotas, pinned=pins, bad=["n0", "n2", "n3", "n4"])
+    assert shortages(here) == [
+        "pools a, b together own 5 node, 2 of that are not there: n0, n2, n3, n4 are bad",
+        "pool c has no whole p, q (pinned): n0, n2 are bad",
+    ]
+    assert not shortages(spec(racks=4, quotas=quotas, pinned=pins))
+    write_cells(tmp_path / "well.toml", spec(quotas=quotas | {"b": {"node": 2}}))
+    assert "note:" not in shown(tmp_path / "well.toml")
+
+
 def test_json_says_the_same(file, jobs):
     said = json.loads(shown(file, "--jobs", jobs, "--at", "15m", "--json"))
     nodes = {node["name"]: node for node in said["nodes"]}
@@ -326,9 +344,9 @@ def test_json_says_the_same(file, jobs):
         "gpus": 2, "nodes": "n1:0,2",
     }  # fmt: skip
     assert said["chains"]["rack"][1] == {"type": "node", "children": 2, "gpus": 8, "node": True}
-    assert said["notes"] == []
+    assert said["notes"] == [SHORT]
     idle = json.loads(shown(file, "--jobs", jobs, "--at", "5500", "--json"))
-    assert idle["notes"] == ["no job runs at 5500s; jobs run from 0 s to 900,001 s"]
+    assert idle["notes"] == [SHORT, "no job runs at 5500s; jobs run from 0 s to 900,001 s"]
     assert idle["jobs"] == []
 
 
