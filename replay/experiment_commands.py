@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from cells.spec import only_chain
 from replay.cells_file import node_size, types_of
+from replay.cells_picture import described
 from replay.errors import UserError
 from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
@@ -164,8 +166,7 @@ def experiment(
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = Work(out, log, checksum(log), settings, keep, skip_invalid, table)
-    facts = _facts(work, asked, None if pools is None else checksum(pools))
-    facts["cells_sha256"] = None if cells_file is None else checksum(cells_file)
+    facts = _facts(work, asked, pools, cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
     note_unstoppable(mark(trace, preemptible, seed), policies)
     _refuse_warmup(trace, asked, warmup)
@@ -226,7 +227,9 @@ def _step(step: int | None, types: Spec | None) -> int:
     return step or node
 
 
-def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dict[str, Any]:
+def _facts(
+    work: Work, asked: Pieces | Sizes, pools: Path | None, cells: Path | None
+) -> dict[str, Any]:
     """All that the results depend on, but for the number of runs: a later one may add to them."""
     if isinstance(asked, Pieces):
         kind = {
@@ -242,7 +245,9 @@ def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dic
         "command": COMMAND,
         "version": __version__,
         "trace_sha256": work.checksum,
-        "pools_sha256": pools_checksum,
+        "pools_sha256": None if pools is None else checksum(pools),
+        "cells_sha256": None if cells is None else checksum(cells),
+        "cells": None if settings.cells is None else _cells(settings.cells),
         **kind,
         "policies": settings.policies,
         "forecast": settings.forecast,
@@ -264,6 +269,11 @@ def _facts(work: Work, asked: Pieces | Sizes, pools_checksum: str | None) -> dic
         "keep": work.keep,
         "skip_invalid": work.skip_invalid,
     }
+
+
+def _cells(types: Spec) -> str:
+    """Like `rack of 2 node of 8 gpu, 8 GPUs a node`."""
+    return f"{described(only_chain(types.types))}, {counted(node_size(types), 'GPU')} a node"
 
 
 def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:

@@ -128,12 +128,12 @@ def _difference(key: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -
     was, now = found.get(key), wanted.get(key)
     if key == "trace_sha256":
         return "on another log than --trace"
-    if key == "pools_sha256":
+    if key in FILES:
         was, now = was is not None, now is not None
         if was and now:
-            return "on another pools file than --pools"
+            return f"on another {FILES[key]} file than --{FILES[key]}"
     if isinstance(was, bool) and isinstance(now, bool):
-        option = "--pools" if key == "pools_sha256" else "--" + key.replace("_", "-")
+        option = "--" + FILES.get(key, key).replace("_", "-")
         return f"{'with' if was else 'without'} {option}"
     if key == "version":
         return f"of sia {was}, not {now}"
@@ -169,6 +169,9 @@ def _shown(value: Any) -> str:
 def _marked(value: Any) -> str:
     return _shown(value) if value is None else f"{value[0]:g}:{as_typed(value[1])}"
 
+
+FILES = {"pools_sha256": "pools", "cells_sha256": "cells"}
+"""Checksums, and the options that name their files."""
 
 SHOWN = 60
 """Characters of a setting in an error."""

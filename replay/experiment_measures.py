@@ -10,10 +10,13 @@ import numpy as np
 
 from replay.figures import Floats, Look, looks
 from replay.foresight import Choice
+from replay.preemptible import Marked
 from replay.replayed import shares
 from replay.run import BASELINE, Settings, known_in_advance
 from replay.text import NONE, decimal, percent
 from replay.words import hours, speed
+from sia.limits import RECALL
+from sia.model import Options
 
 Run = Mapping[str, Any]
 """The contents of a run.json."""
@@ -106,12 +109,18 @@ class Experiment:
 
     @cached_property
     def asked(self) -> Settings:
-        """By what its policies foresee, as far as their labels do not say."""
+        """By what its policies foresee, as far as their labels do not say, and stop jobs."""
         keys = {"forecast", "durations", "load_quantile", "run_time_quantile", "max_slowed_pct"}
         known = {key: self.settings[key] for key in keys & self.settings.keys()}
         if "recent_windows" in self.settings:
             known["recent"] = self.settings["recent_windows"]
-        return Settings([], **known)
+        if self.settings.get("preemptible") is not None:
+            known["preemptible"] = Marked(*self.settings["preemptible"])
+        options = Options(
+            resume_cost=self.settings.get("resume_cost_s", 0.0),
+            recall=self.settings.get("recall", RECALL),
+        )
+        return Settings([], options=options, **known)
 
     def choice(self, label: str) -> Choice | None:
         """What a label stands for; None for one from elsewhere."""

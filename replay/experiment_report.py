@@ -38,7 +38,7 @@ from replay.experiment_measures import (
 from replay.experiment_sections import Section, sections
 from replay.output import write_json
 from replay.report import page, styles
-from replay.report_facts import senses
+from replay.report_facts import in_cells, senses, stopping
 from replay.run import BASELINE
 from replay.words import around, inlined
 from sia.policies import load
@@ -219,7 +219,13 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         ("Length of a run", _times(run["length_s"] for run in runs)),
         ("Warm-up, not measured", _times(run["warmup_s"] for run in runs)),
         *senses(experiment.asked, experiment.rivals),
+        *stopping(experiment.asked, [n for n in experiment.rivals if _stops(experiment, n)]),
     ]
+    if experiment.in_cells:
+        rests = in_cells(lend_rests=bool(experiment.settings.get("lend_rests")))
+        facts.append(
+            ("Cells", f"{experiment.settings.get('cells')}; pools own whole nodes; {rests}")
+        )
     if experiment.withdrawn:
         names = Counter(name for run in experiment.withdrawn for name in run["withdrawn"])
         facts.append((f"Pools withdrawn ({WITHDRAWN})", ", ".join(sorted(names))))
@@ -231,6 +237,12 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     if empty:
         facts.append(("Runs without a measured job, left out", ", ".join(map(str, empty))))
     return [*facts, ("Jobs left out, all runs", "; ".join(reasons) or "none")]
+
+
+def _stops(experiment: Experiment, label: str) -> bool:
+    """Whether a policy stops jobs, or changes their width."""
+    choice = experiment.choice(label)
+    return choice is not None and load(choice.policy).needs.preemption
 
 
 def _range(found: Sequence[float]) -> str:

@@ -96,11 +96,13 @@ def _cells(settings: Settings) -> str:
     """How large nodes are, and what becomes of rests."""
     assert settings.cells is not None, "there are cells"
     nodes = sum(len(top.nodes) for top in settings.cells.tops)
-    rests = "lent" if settings.lend_rests else "nobody's"
-    return (
-        f"{counted(nodes, 'node')}; a job's GPUs lie together; what rounding its width up leaves "
-        f"over is {rests}"
-    )
+    return f"{counted(nodes, 'node')}; {in_cells(lend_rests=settings.lend_rests)}"
+
+
+def in_cells(*, lend_rests: bool) -> str:
+    """What cells mean for jobs."""
+    rests = "lent" if lend_rests else "nobody's"
+    return f"a job's GPUs lie together; what rounding its width up leaves over is {rests}"
 
 
 def quantiles(choice: Choice) -> tuple[float | None, float | None]:

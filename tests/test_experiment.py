@@ -456,6 +456,12 @@ def test_another_log_or_other_pools_are_refused(log, reference, tmp_path):
     assert_refused(command(tmp_path, reference), "on another log than --trace")
     pools = ["--pools", log / "pools.csv"]
     assert_refused(command(log, reference, *pools), "without --pools")
+    cells = tmp_path / "types.toml"
+    cells.write_text(
+        'types = [{ name = "gpu" }, { name = "node", child = "gpu", count = 2, node = true }]'
+    )
+    asked = ["--cells", cells, "--policy", "mmfs"]
+    assert_refused(command(log, reference, *asked), "an experiment without --cells; repeat its")
     sizes = ["--trace", log / "trace.csv", "--size", 1, *pools, "--out", reference]
     assert_refused(["experiment", *sizes], "without --size, not with it")
 
