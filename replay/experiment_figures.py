@@ -108,7 +108,10 @@ class Scale(NamedTuple):
 
 
 def scale_of(unit: str, values: Iterable[Floats]) -> Scale:
-    """An axis on which all of these values have a place."""
+    """An axis on which all of these values have a place, 0 one of its own.
+
+    What is drawn must be among them: values between 0 and the least would stand in 0's place.
+    """
     everything = np.concatenate([NOTHING, *values])
     some = everything[everything > 0]
     least, most = {"speed": (0.9, 2.0), "percent": (0.1, 10.0), "minutes": (1.0, 60.0)}[unit]
@@ -169,7 +172,8 @@ def draw_boxes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
         cells = _Cells(figure, len(panels), down, left=left, shared=True)
         for axes, (measure, groups) in zip(cells, panels, strict=True):
             everything = [runs for values in groups.values() for runs in values.values()]
-            scale = scale_of(measure.unit, everything)
+            between = [x for runs in everything for x in (_median(runs), *_ends(runs))]
+            scale = scale_of(measure.unit, [*everything, *between])
             logarithmic(axes, "x", scale, cells.across)
             for y, (group, label) in enumerate(rows):
                 if label in groups[group]:
@@ -191,7 +195,7 @@ def draw_sizes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
         for axes, (measure, groups) in zip(cells, panels, strict=False):
             sizes = np.array([float(size) for size in groups])
             everything = [runs for values in groups.values() for runs in values.values()]
-            scale = scale_of(measure.unit, everything)
+            scale = scale_of(measure.unit, [*everything, *map(_median, everything)])
             logarithmic(axes, "y", scale, 2 * cells.down)
             margin = 0.05 * float(np.ptp(sizes))
             axes.set_xlim(sizes.min() - margin, sizes.max() + margin)
@@ -292,10 +296,20 @@ def _name_rows(axes: Axes, rows: Sequence[tuple[str, str]], *, named: bool) -> N
                       weight=weight, fontsize=8)  # fmt: skip
 
 
+def _ends(runs: Floats) -> list[Floats]:
+    """The ends of each box, the thickest first; they may fall between 0 and the least slowdown."""
+    tails = [tail for tail in TAILS if len(runs) >= FEW and len(runs) * tail >= BEYOND]
+    return [np.quantile(runs, [tail, 1 - tail]) for tail in tails]
+
+
+def _median(runs: Floats) -> Floats:
+    """The median, which may fall there too; nothing of no runs."""
+    return np.quantile(runs, [0.5]) if len(runs) else NOTHING
+
+
 def _box(axes: Axes, y: float, scale: Scale, runs: Floats, colour: str) -> None:
     """One policy's runs: ever wider boxes, the median, and single runs beyond the boxes."""
-    tails = [tail for tail in TAILS if len(runs) >= FEW and len(runs) * tail >= BEYOND]
-    ends = [np.quantile(runs, [tail, 1 - tail]) for tail in tails]
+    ends = _ends(runs)
     hair = (scale.most / scale.begin) ** 0.004  # so that boxes without width are seen
     for depth, (low, high) in reversed([*enumerate(ends)]):
         left, right = scale.place(np.array([low, high])) * [1 / hair, hair]
@@ -307,8 +321,8 @@ def _box(axes: Axes, y: float, scale: Scale, runs: Floats, colour: str) -> None:
     spots = scale.place(runs[beyond])
     axes.plot(spots, np.full(len(spots), y), "o", color=colour, markersize=2.2, linewidth=0)
     if len(runs):
-        middle = scale.place(np.quantile(runs, [0.5, 0.5]))
-        axes.plot(middle, [y - 0.43, y + 0.43], color="#111111", linewidth=1.3)
+        middle = scale.place(_median(runs))
+        axes.plot([*middle, *middle], [y - 0.43, y + 0.43], color="#111111", linewidth=1.3)
 
 
 def _tint(colour: str, depth: int) -> tuple[float, ...]:

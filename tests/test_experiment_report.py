@@ -554,6 +554,25 @@ def test_boxes_are_quartiles_and_eighths_and_the_rest_are_dots():
     assert list(median.get_xdata()) == [11, 11]
 
 
+@pytest.mark.parametrize("draw", [drawing.draw_boxes, drawing.draw_sizes])
+def test_what_falls_between_0_and_the_least_slowdown_is_not_in_the_place_of_0(draw, monkeypatch):
+    """Half of the runs slow nobody: the median lies between, and so does a quartile elsewhere."""
+    scales, place_ticks = [], drawing.logarithmic
+    monkeypatch.setattr(
+        drawing, "logarithmic", lambda *asked: (scales.append(asked[2]), place_ticks(*asked))
+    )
+    runs = np.array([0.0] * 4 + [84.0] * 4)
+    quarter = np.array([0.0] * 5 + [80.0] * 13)  # whose lower quartile is 20
+    values = {"sia": runs} if draw is drawing.draw_sizes else {"sia": runs, "mmfs": quarter}
+    looks = {"sia": Look("#000000"), "mmfs": Look("#aa0000")}
+    draw("x", [drawing.Panel(TOTAL, {"1": values, "2": values})], looks)
+    (scale,) = scales
+    between = np.array([20.0, 42.0][draw is drawing.draw_sizes :])
+    assert (scale.place(between) == between).all()
+    assert (between > scale.least).all()
+    assert scale.place(np.zeros(1)) < scale.least
+
+
 def test_few_runs_are_dots():
     values = np.array([0.0, 0.0, 5.0])
     scale, axes = drawing.scale_of("minutes", [values]), axes_of()
