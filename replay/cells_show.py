@@ -98,7 +98,8 @@ def _show_pools(view: View) -> None:
         if name in shown
     ]
     cut = f" ({ROWS_SHOWN} of {len(holdings)})" if len(holdings) > ROWS_SHOWN else ""
-    show_table(f"Pools{cut}", ["pool", "quota", "pinned", "GPUs", "dedicated", "spare"], rows)
+    header = ["pool", "quota", "pinned", "GPUs", "dedicated", "spare"]
+    show_table(f"Pools{cut}", header, rows, text=["quota", "pinned"])
 
 
 def _quota_words(quota: Mapping[str, Mapping[str, int]], *, several: bool) -> str:
@@ -118,7 +119,6 @@ def _show_jobs(second: Second) -> None:
         click.echo(f"\nnote: {nobody(second)}")
         return
     widest = sorted(second.running, key=lambda job: -len(job.places))[:ROWS_SHOWN]
-    kept = {job.job_id for job in widest}
     rows = [
         [
             job.job_id,
@@ -129,10 +129,10 @@ def _show_jobs(second: Second) -> None:
             duration(job.end - second.at),
             some(job.nodes.split(";")),
         ]
-        for job in second.running
-        if job.job_id in kept
+        for job in widest
     ]
     every = len(second.running)
     cut = f" (the widest {ROWS_SHOWN} of {every:,})" if every > ROWS_SHOWN else ""
     header = ["job", "pool", "stream", "GPUs", "for", "ends in", "where"]
-    show_table(f"Running at {as_typed(second.at)}{cut}", header, rows)
+    title = f"Running at {as_typed(second.at)}{cut}"
+    show_table(title, header, rows, text=["pool", "stream", "where"])

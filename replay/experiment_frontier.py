@@ -39,6 +39,12 @@ MEAN_SLOWED = Measure("slowed_pct_mean", "Jobs slowed, mean over the runs", "per
 HEIGHT, PITCH = 4.0, 0.19
 """Inches of the picture, and between two names beside it."""
 
+LEVELS = (0, 1)
+"""Captured gain that has a line: that of no sharing, and that of perfect forecasts."""
+
+LABEL = 7.5
+"""Points of a label's letters."""
+
 REACH = (0.0, 1.1)
 """Captured gain shown at least. What no SIA reaches stands at the edge, with its number."""
 
@@ -242,7 +248,7 @@ def _colours(found: Frontier, experiment: Experiment) -> dict[str, str]:
 
 def _mark_target(axes: Axes, scale: Scale) -> None:
     """Where forecasts are good enough to lend by."""
-    for level in (0, 1):
+    for level in LEVELS:
         axes.axhline(level, color=INK, linewidth=0.8)
     top = axes.get_ylim()[1]
     corners = [scale.begin, MAX_SLOWED_PCT]
@@ -263,11 +269,22 @@ def _draw_curve(
         f"{value:.1f}" if beyond else ""
         for value, beyond in zip(captured, y != captured, strict=True)
     ]
-    below = -11 if curve.guarded else -3  # what is the same but for a guard often falls together
     for i in sorted({0, len(said) - 1}):
         words = curve.quantiles[i] if curve.quantiles else said[i]
-        axes.annotate(words, (x[i], y[i]), (6, below), textcoords="offset points", fontsize=7.5,
-                      color=GREY)  # fmt: skip
+        below = _clear_of_levels(axes, float(y[i]), guarded=curve.guarded)
+        axes.annotate(words, (x[i], y[i]), (6, below), textcoords="offset points",
+                      fontsize=LABEL, color=GREY)  # fmt: skip
+
+
+def _clear_of_levels(axes: Axes, y: float, *, guarded: bool) -> float:
+    """Points from y up to a label's baseline, so that no line of a level strikes it through."""
+    below = -11.0 if guarded else -3.0  # what is the same but for a guard often falls together
+    for level in LEVELS:
+        pixels = axes.transData.transform([(1, y), (1, level)])[:, 1]
+        line = float(np.diff(pixels)[0]) * 72 / axes.figure.dpi
+        if below - 2 < line < below + LABEL:
+            return line - LABEL if guarded else line + 3
+    return below
 
 
 def _draw_name(axes: Axes, curve: Curve, colour: str, y: float) -> None:

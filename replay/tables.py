@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,14 +20,19 @@ WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 """Options that do without what nobody can know."""
 
 
-def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers. Rows never break."""
+def show_table(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text: Collection[str] = (),
+) -> None:
+    """Print a table; the first column is text, as are those named. Rows never break."""
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
-    ]
-    lines.insert(1, "─" * len(lines[0]))
+    sides = ["<" if name in {header[0], *text} else ">" for name in header]
+    shape = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    lines = [shape.format(*row).rstrip() for row in cells]
+    lines.insert(1, "─" * (sum(widths) + 2 * len(widths) - 2))
     click.echo("\n".join(["", printable(title), "", *lines]))
 
 

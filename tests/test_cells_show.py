@@ -137,6 +137,21 @@ def test_who_is_where_at_a_second(file, jobs):
     ]
 
 
+def test_words_stand_left_and_the_widest_jobs_first(file, tmp_path):
+    rows = [
+        f"j{i},vision,0,{w},0,99,spare,n0:{i * 2}-{i * 2 + w - 1}" for i, w in enumerate((1, 2))
+    ]
+    out = shown(file, "--jobs", written(tmp_path, "\n".join([HEADER, *rows]), "j.csv"), "--at", "9")
+    header, _, *lines = out[out.index("\nPools") :].splitlines()[3:7]
+    assert header == "pool    quota           pinned  GPUs  dedicated  spare"
+    assert lines == [
+        "vision  1 rack          –         16          0      3",
+        "speech  1 quad, 1 pair  vip       10          0      0",
+    ]
+    assert [row[0] for row in table(out, "Running at 9s")] == ["job", "j1", "j0"]
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
 def test_a_job_on_a_bad_node_runs_on(file, jobs):
     out = shown(file, "--jobs", jobs, "--at", "3d12h30m")
     assert "n1  [++ ++  ++ ++]\nrack 1  n2  [oo oo  .. ..]  n3! [xx xx  xx x+]\n" in out

@@ -411,6 +411,22 @@ def test_what_lies_beyond_the_frame_stands_at_its_edge_with_its_number():
     assert [text.get_text() for text in axes.texts] == ["4.2"]
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("y", [-0.02, 0.0, 0.03, 0.5, 0.97, 1.0, 1.03])
+def test_no_line_of_a_level_strikes_a_label_through(y, guarded):
+    axes = Figure(figsize=(10, 4)).add_axes((0.1, 0.1, 0.6, 0.85))
+    axes.set_ylim(-0.05, 1.15)
+    axes.set_xscale("log")
+    below = worth._clear_of_levels(axes, y, guarded=guarded)
+    points = 72 * 4 * 0.85 / 1.2  # of a captured gain of 1
+    for level in (0, 1):
+        line = (level - y) * points
+        assert not below - 1 < line < below + 6, (line, below)
+    assert abs(below) < 24
+    if y == 0.5:
+        assert below == (-11 if guarded else -3)
+
+
 def test_hostile_names_are_on_the_frontier_as_they_are(tmp_path: Path):
     strange = [HOSTILE, "_x", "$\\frac{1}{", "sia@peaks:9+survival", "sia@" + "池" * 90]
     runs = forecasts()
