@@ -40,6 +40,8 @@ def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> N
     for chain in gpus.chains:
         _show_chain(view, chain)
     click.echo(f"\n{legend()}")
+    if not spec.quotas:
+        click.echo("\nnote: no quota; a replay makes it from the pools file")
     _show_pools(view)
     for words in view.shortages:
         click.echo(f"\nnote: {words}")
@@ -86,6 +88,8 @@ def _show_chain(view: View, chain: Chain) -> None:
 
 def _show_pools(view: View) -> None:
     holdings = view.holdings()
+    if not holdings:
+        return
     shown = sorted(holdings, key=lambda name: (-holdings[name].owned, name))[:ROWS_SHOWN]
     rows = [
         [

@@ -178,7 +178,8 @@ def experiment(
         found = read_runs(out, [piece.run for piece in pieces])
         rows = [row for run in found for row in rows_of(run)]
         with writable(out):
-            replace_results(out, partial(_write_results, found, rows, facts))
+            told = facts if types is None else {**facts, "cells": _cells(types)}
+            replace_results(out, partial(_write_results, found, rows, told))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
         return
@@ -247,7 +248,6 @@ def _facts(
         "trace_sha256": work.checksum,
         "pools_sha256": None if pools is None else checksum(pools),
         "cells_sha256": None if cells is None else checksum(cells),
-        "cells": None if settings.cells is None else _cells(settings.cells),
         **kind,
         "policies": settings.policies,
         "forecast": settings.forecast,

@@ -71,8 +71,8 @@ def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any
     """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`.
 
     Where there is a frontier, its points are written into frontier.json: a list of objects. `runs`
-    are the contents of run.json, of one run or more; `settings` those of settings.json. Same input,
-    same bytes.
+    are the contents of run.json, of one run or more; `settings` those of settings.json and, in
+    cells, under `cells` what their types are. Same input, same bytes.
     """
     experiment = Experiment(runs, settings)
     compared = frontier(experiment)
@@ -223,9 +223,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     ]
     if experiment.in_cells:
         rests = in_cells(lend_rests=bool(experiment.settings.get("lend_rests")))
-        facts.append(
-            ("Cells", f"{experiment.settings.get('cells')}; pools own whole nodes; {rests}")
-        )
+        facts.append(("Cells", f"{experiment.settings['cells']}; pools own whole nodes; {rests}"))
     if experiment.withdrawn:
         names = Counter(name for run in experiment.withdrawn for name in run["withdrawn"])
         facts.append((f"Pools withdrawn ({WITHDRAWN})", ", ".join(sorted(names))))

@@ -337,6 +337,9 @@ def test_who_is_short_by_what_is_said(tmp_path, file):
     assert not shortages(spec(racks=4, quotas=quotas, pinned=pins))
     write_cells(tmp_path / "well.toml", spec(quotas=quotas | {"b": {"node": 2}}))
     assert "note:" not in shown(tmp_path / "well.toml")
+    write_cells(tmp_path / "free.toml", spec())
+    assert shown(tmp_path / "free.toml").endswith("note: no quota; a replay makes it from the "
+                                                  "pools file\n")  # fmt: skip
 
 
 def test_json_says_the_same(file, jobs):
