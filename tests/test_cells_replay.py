@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -142,22 +143,25 @@ def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
 
 
 def test_a_cluster_too_broken_for_its_pools_is_told_of(files, tmp_path):
-    log, pools, _ = files
-    cells = written(tmp_path, CLUSTER.replace('"y"', "{ name = 'y', bad = true }"), "cells.toml")
+    """One node of three is left: a job of two nodes, and all behind it, wait for ever."""
+    _, pools, _ = files
+    rows = "wide,a,0,16,60\nbehind,a,5,1,60\nother,b,9,4,60\n"
+    log = written(tmp_path, f"job_id,pool,submit,width,duration\n{rows}")
+    bad = re.sub('"([yz])"', r'{ name = "\1", bad = true }', CLUSTER)
+    cells = written(tmp_path, bad, "cells.toml")
     out = tmp_path / "out"
     asked = ("replay", "--trace", log, "--pools", pools, "--cells", cells, "--out", out)
     ran = sia(*asked, "--policy", "sia")
     assert ran.returncode == 0, ran.stderr
-    short = "pools a, b together own 3 node, 1 of that is not there: y is bad"
+    short = "pools a, b together own 3 node, 2 of that are not there: y, z are bad"
     summary = json.loads((out / "summary.json").read_text())
     assert short in summary["trace"]["notes"]
-    lost = summary["policies"]["sia"]["baseline_never_ended"]
-    assert lost
+    assert summary["policies"]["sia"]["baseline_never_ended"] == 2
     assert f"note: {short}\n" in ran.stdout
-    assert f"note: {lost} jobs never ended under fcfs and are in no measure\n" in ran.stdout
+    assert "note: 2 jobs never ended under fcfs and are in no measure\n" in ran.stdout
     report = (out / "report.html").read_text()
     assert short in report
-    assert f"{lost} jobs that never ended under fcfs" in report
+    assert "2 jobs that never ended under fcfs" in report
     one = sia(*asked, "--policy", "fcfs")
     assert one.stdout.count("never ended") == 1
 
