@@ -13,7 +13,7 @@ from cells.ground import Ground
 from cells.holds import Holds
 from cells.lending import lend_all
 from cells.ownership import Ownership
-from cells.placing import Spot, fits, place
+from cells.placing import Price, Spot, alike, fits, place
 from cells.shape import Cell
 from cells.spec import CellsError, Spec
 
@@ -84,15 +84,15 @@ class Cells(Ownership):
         asked = self._look_up(request)
         placement = self._place_gang(job, asked, reserved=reserved)
         if placement is None:
-            placement = self._place_gang(job, asked, over_spare=True, reserved=reserved)
+            placement = self._place_gang(job, asked, alike, reserved=reserved)
         if placement is not None and self.waits_for(job):
             self._claims[job] = None
         return placement
 
     def _place_gang(
-        self, job: str, asked: Asked, *, over_spare: bool = False, reserved: bool = False
+        self, job: str, asked: Asked, over: Price | None = None, *, reserved: bool = False
     ) -> Placement | None:
-        spots = place_all(asked.ground, asked.zone, asked.widths, over_spare=over_spare)
+        spots = place_all(asked.ground, asked.zone, asked.widths, over)
         if spots is None:
             return None
         cells, roots = zip(*spots, strict=True)
@@ -117,8 +117,11 @@ class Cells(Ownership):
         members = [k for width in asked.widths for k in asked.ground.shape.members(width)]
         return fits(asked.zone, members)
 
-    def blockers(self, request: Request) -> Blocked | None:
-        """Why a request would have to wait, with the spare jobs in its way; None if it need not."""
+    def blockers(self, request: Request, price: Price = alike) -> Blocked | None:
+        """Why a request would have to wait; None if it need not.
+
+        If spare jobs are in its way, those of the least `price`: by default the fewest GPUs.
+        """
         ground, _, zone, widths, _ = self._look_up(request)
         spots = place_all(ground, zone, widths)
         if spots is not None:
@@ -126,7 +129,7 @@ class Cells(Ownership):
             return None
         if not fits(zone, [k for width in widths for k in ground.shape.members(width)]):
             return Blocked(Reason.QUOTA)
-        spots = place_all(ground, zone, widths, over_spare=True)
+        spots = place_all(ground, zone, widths, price)
         if spots is None:
             return Blocked(Reason.SHORT)
         jobs = _lent_in(ground, [cell for cell, _ in spots], ())

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cells.ground import Ground
-from cells.placing import Near, Spot, claim, place
+from cells.placing import Near, Price, Spot, claim, place
 from cells.shape import Cell, Shape
 from cells.zones import Zone
 
@@ -18,7 +18,7 @@ def in_turn(shape: Shape, widths: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def place_all(
-    ground: Ground, zone: Zone, widths: Sequence[int], *, over_spare: bool = False
+    ground: Ground, zone: Zone, widths: Sequence[int], over: Price | None = None
 ) -> list[Spot] | None:
     """Give all members dedicated cells, near each other if possible.
 
@@ -26,7 +26,7 @@ def place_all(
         ground: The chain.
         zone: The pool's zone or that of its pinned cell.
         widths: GPUs of each member.
-        over_spare: Where none is vacant, cells are claimed that spare jobs are in.
+        over: Where none is vacant, cells are claimed that spare jobs are in, by their price.
 
     Returns:
         The cells in the order of the members, or None with nothing changed.
@@ -36,8 +36,8 @@ def place_all(
     found: list[tuple[int, Cell, Spot]] = []
     for member, level in in_turn(ground.shape, widths):
         spot = place(ground, zone, level, near)
-        if spot is None and over_spare:
-            spot = claim(ground, zone, level)
+        if spot is None and over is not None:
+            spot = claim(ground, zone, level, over)
         if spot is None:
             for _, _, (cell, root) in found:
                 ground.free(cell, root)

@@ -52,7 +52,7 @@ def lend_all(
     """
     found: list[tuple[int, Cell]] = []
     for member, level in in_turn(ground.shape, widths):
-        cell = _lend_rest(ground, job) if ground.rests and not level else None
+        cell = _lend_rest(ground, job, holds) if ground.rests and not level else None
         cell = cell or _lend(ground, level, job, holds)
         if cell is None:
             for _, lent in found:
@@ -117,16 +117,20 @@ def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
     return any(sibling.number in given for sibling in shape.children(shape.around(cell, over + 1)))
 
 
-def _lend_rest(ground: Ground, job: str) -> Cell | None:
+def _lend_rest(ground: Ground, job: str, holds: Sequence[Holds]) -> Cell | None:
     """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None.
 
-    O(rests · levels).
+    Not of a pool that holds anything back: when its job ends, the rest is a part of its cells.
+    O(rests · (levels + windows)).
     """
-    cell = next((leaf for leaf in ground.rests if _lendable(ground, leaf)), None)
+    cell = next((leaf for leaf in ground.rests if _lendable(ground, leaf, holds)), None)
     if cell is not None:
         ground.lend(cell, job)
     return cell
 
 
-def _lendable(ground: Ground, rest: Cell) -> bool:
-    return ground.loans.around(rest) is None and ground.node(rest) not in ground.out
+def _lendable(ground: Ground, rest: Cell, holds: Sequence[Holds]) -> bool:
+    if ground.loans.around(rest) is not None or ground.node(rest) in ground.out:
+        return False
+    zone = ground.root(rest).zone
+    return not any(each.needs(zone) for each in holds)

@@ -7,6 +7,7 @@ several, the first in the pool's own numbers: where its cells are bound plays no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cells.ground import Ground
@@ -16,6 +17,14 @@ from cells.zones import Root, Zone
 
 Spot = tuple[Cell, Root]
 """A dedicated job's cell and the bound one that it lies in."""
+
+Price = Callable[[str], float]
+"""What a GPU of a spare job costs that is in the way; infinite if it cannot be had."""
+
+
+def alike(job: str) -> float:  # noqa: ARG001
+    """All GPUs cost the same."""
+    return 1.0
 
 
 class Near(NamedTuple):
@@ -102,26 +111,26 @@ def _place_in_parts(ground: Ground, zone: Zone, level: int) -> Spot | None:
     return None
 
 
-def claim(ground: Ground, zone: Zone, level: int) -> Spot | None:
-    """As `place`, but spare jobs may still run in the cell: as few GPUs of them as can be.
+def claim(ground: Ground, zone: Zone, level: int, price: Price) -> Spot | None:
+    """As `place`, but spare jobs may still run in the cell: those of the least price.
 
-    It takes no spare job from now on. O(cells of a level).
+    It takes no spare job from now on. O(cells of a level · spare jobs in them).
     """
     for above in ground.shape.levels[level:]:
         held = [ground.cell(root, above, n) for n, root in zone.open.free[above].items()]
         if held:
-            return _claim(ground, held, level)
+            return _claim(ground, held, level, price)
         sites = open_cells(ground, above) if zone.unbound(above) else []
         if sites:
-            _, cell = min(_least_spare(ground, cell, level) for cell in sites)
+            _, cell = min(_cheapest(ground, cell, level, price) for cell in sites)
             ground.bind(zone, ground.shape.around(cell, above))
-            return _claim(ground, [cell], level)
+            return _claim(ground, [cell], level, price)
     for quota in zone.wanted(level):
         site = maimed(ground, quota, level, over_spare=True)
         if site is not None:
             root = ground.bind(zone, site)
             parts = [ground.cell(root, *part) for part in zone.open.inside(*_of(ground, root))]
-            return _claim(ground, [part for part in parts if part.level >= level], level)
+            return _claim(ground, [part for part in parts if part.level >= level], level, price)
     return None
 
 
@@ -129,8 +138,8 @@ def _of(ground: Ground, root: Root) -> tuple[int, int]:
     return root.level, ground.number(root, root.cell())
 
 
-def _claim(ground: Ground, cells: list[Cell], level: int) -> Spot:
-    _, cell = min(_least_spare(ground, cell, level) for cell in cells)
+def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> Spot:
+    _, cell = min(_cheapest(ground, cell, level, price) for cell in cells)
     root = ground.root(cell)
     ground.claim(root, cell)
     return cell, root
@@ -142,8 +151,13 @@ def fits(zone: Zone, levels: list[int]) -> bool:
     return zone.shape.holds(counts, levels)
 
 
-def _least_spare(ground: Ground, cell: Cell, level: int) -> tuple[int, Cell]:
-    """GPUs lent in the cell of a level in this one with fewest of them, and that cell."""
+def _cheapest(ground: Ground, cell: Cell, level: int, price: Price) -> tuple[float, Cell]:
+    """The price of what is lent in the cell of a level in this one with least, and that cell."""
+
+    def lent(cell: Cell) -> float:
+        loans, size = ground.loans, ground.shape.size
+        return sum(price(loans.jobs[each]) * size[each.level] for each in loans.at(cell))
+
     while cell.level > level:
-        cell = min(ground.shape.children(cell), key=ground.loans.within)
-    return ground.loans.within(cell), cell
+        cell = min(ground.shape.children(cell), key=lent)
+    return lent(cell), cell

@@ -63,6 +63,7 @@ class Committer:
         self._policy = policy
         self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
         self._donors: dict[GroupState, Donors] = {}
+        self._came_free = False  # cells did, since those that lacked some were looked at
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -88,6 +89,8 @@ class Committer:
             handlers[type(event)](event)
         if self._overdrawn:
             self._settle_loans(decisions)
+        if self._came_free:
+            self._look_again()
 
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
@@ -113,6 +116,7 @@ class Committer:
         if places is not None:
             place = places.take(job.job.id, pool.name, width, stream, holds)
             if place is None:
+                self._note_placeless(job, stream)
                 return
             nodes = place
         self._leave_queue(job)
@@ -124,6 +128,25 @@ class Committer:
             job.attempt, job.start = 1, now
         self._policy.left(job)
 
+    def _note_placeless(self, job: JobState, stream: Stream) -> None:
+        """Have a pool looked at when cells come free, unless it waits for its own jobs alone.
+
+        Cells of one chain are everybody's: those of another sharing group may be what is missing.
+        """
+        state = self._state
+        if stream is Stream.SPARE:
+            lacks = len(state.groups) > 1
+        else:
+            lacks = state.places is not None and state.places.within(job.pool.name, job.width)
+        if lacks:
+            state.placeless[job.pool] = None
+
+    def _look_again(self) -> None:
+        """Cells have come free: have those looked at that lacked some."""
+        self._came_free = False
+        self._state.dirty.update(self._state.placeless)
+        self._state.placeless.clear()
+
     def keep(self, proposal: Keep | Release) -> None:
         """Keep cells for a job, or no longer, or raise `RefusedError` with nothing changed.
 
@@ -133,10 +156,13 @@ class Committer:
         keeps = type(proposal) is Keep
         if places is None or places.keeps(job.job.id) is keeps:
             raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
-        if keeps:
-            places.keep(job.job.id, job.pool.name, job.job.width)
-        else:
+        if not keeps:
             places.release(job.job.id)
+            self._look_again()
+            return
+        places.keep(job.job.id, job.pool.name, job.job.width)
+        if not places.keeps(job.job.id):
+            self._note_placeless(job, Stream.DEDICATED)
 
     def preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> None:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
@@ -148,6 +174,9 @@ class Committer:
             raise RefusedError(job.job.id, "it does not run")
         job.done = job.work(now)
         self._give_back(job)
+        places = self._state.places
+        if places is not None and places.keeps(job.job.id):
+            places.release(job.job.id)  # it waits for them itself
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0
@@ -239,6 +268,7 @@ class Committer:
         pool = job.pool
         if self._state.places is not None:
             self._state.places.free(job.job.id)
+            self._came_free = True
         if job.stream is Stream.DEDICATED:
             pool.dedicated -= job.width
             self._recount(pool)
@@ -306,6 +336,7 @@ class Committer:
             raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
             self._state.places.requota(pool.name, event.quota, event.cells)
+            self._came_free = True
         pool.group.quota = owned
         pool.quota = event.quota
         self._recount(pool)

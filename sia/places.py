@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cells.answers import Request
 from cells.cells import Cells
 from cells.holds import Holds
+from cells.placing import Price
 from sia.limits import MAX_QUOTA
 from sia.model import Nodes, Stream
 
@@ -121,10 +122,13 @@ class Places:
         request = self._request(pool, width)
         return request is not None and self._cells.in_quota(request)
 
-    def in_the_way(self, pool: str, width: int) -> tuple[str, ...]:
-        """Spare jobs that a dedicated start waits for; none where it waits for something else."""
+    def in_the_way(self, pool: str, width: int, price: Price) -> tuple[str, ...]:
+        """Spare jobs, of the least price, that a dedicated start waits for.
+
+        None where it waits for something else.
+        """
         request = self._request(pool, width)
-        blocked = None if request is None else self._cells.blockers(request)
+        blocked = None if request is None else self._cells.blockers(request, price)
         return () if blocked is None else blocked.spare_jobs
 
     def could(self, pool: str, width: int) -> bool:

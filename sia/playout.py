@@ -82,7 +82,7 @@ def play(
         for job_id in moved:
             world.run(now, job_id)
         if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
-            idle_wakes += 1
+            idle_wakes += core.policy.due() == inf
             if idle_wakes > MAX_IDLE_WAKES:
                 return
         else:

@@ -198,6 +198,7 @@ class State:
         self.waiting = 0
         self.arrivals = 0
         self.dirty: dict[PoolState, None] = {}  # pools that changed since the last pass
+        self.placeless: dict[PoolState, None] = {}  # with jobs for which others' cells were missing
         shared: dict[str, GroupState] = {}
         for pool in sorted(pools, key=lambda p: p.name):  # ties between pools go by name
             if pool.name in self.pools:

@@ -33,9 +33,10 @@ class Turns:
         self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its queue; one that was stopped elsewhere has its old place. O(log n)."""
+        """A job joined its queue; one that was stopped elsewhere has its old place. O(1)."""
         job_id = job.job.id
         self._away.pop(job_id, None)
+        self._since.pop(job_id, None)
         if job_id in self._queued:
             return
         queue = self._queues.setdefault(job.pool, deque())
@@ -44,8 +45,6 @@ class Turns:
         else:
             queue.append(job_id)
         self._queued.add(job_id)
-        if job_id in self._since:
-            heappush(self._ends, (-inf, job_id))
 
     def started(self, job: JobState) -> None:
         """A job runs in spare cells from now on. O(1)."""
@@ -84,8 +83,7 @@ class Turns:
         if not self._ends or self._ends[0][0] > now:
             return None
         _, job_id = heappop(self._ends)
-        self._away.pop(job_id, None)
-        self._ran.pop(job_id, None)
+        del self._away[job_id], self._ran[job_id]
         return self._since.pop(job_id)[1]
 
     @property

@@ -7,6 +7,7 @@ queue, reads the state, and yields proposals; after each yield the state shows t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from cells.holds import Holds
@@ -110,6 +111,10 @@ class Policy:
     def propose(self, now: float) -> Iterator[Proposal]:
         """Yield what to start now, one by one; the state changes between two yields."""
         yield from ()
+
+    def due(self) -> float:
+        """When the policy will do something whatever else happens; infinite if it will not."""
+        return inf
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""

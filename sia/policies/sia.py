@@ -97,7 +97,6 @@ class Sia(Policy):
         # this pass, the next one has to look.
         self._uncovered: dict[GroupState, None] = {}
         self._turns = None if state.places is None else Turns()
-        self._held_up: dict[PoolState, None] = {}  # something but its own jobs is in their way
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
@@ -144,6 +143,10 @@ class Sia(Policy):
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
 
+    def due(self) -> float:
+        """When cells are next kept no longer."""
+        return inf if self._turns is None else self._turns.next_end
+
     def propose(self, now: float) -> Iterator[Proposal]:
         """AllocateDedicatedResources and AllocateSpareResources, in the groups that changed."""
         state = self.state
@@ -159,14 +162,14 @@ class Sia(Policy):
             yield from self._start_spare(group)
         tick = state.options.tick
         next_tick = (now // tick + 1.0) * tick if state.waiting else inf
-        if (wake := min(next_tick, self._turns.next_end if self._turns else inf)) < inf:
+        if (wake := min(next_tick, self.due())) < inf:
             yield wake
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
         """AllocateDedicatedResources; in cells, whose turn it is."""
         if self._turns is not None:
             for pool in group.pools:
-                if pool in self.state.dirty or pool in self._held_up:
+                if pool in self.state.dirty:
                     yield from self._take_turns(pool, self._turns, self.state.places)
             return
         own = self._groups[group]
@@ -181,7 +184,6 @@ class Sia(Policy):
     ) -> Iterator[Proposal]:
         """Start the first of a pool, or keep cells for it where it started elsewhere; and so on."""
         assert places is not None, "turns are of cells"
-        self._held_up.pop(pool, None)
         while (job := turns.first(pool, self.state.jobs)) is not None:
             width, done = job.job.width, False
             if turns.is_away(job):
@@ -191,8 +193,6 @@ class Sia(Policy):
                 yield Start(job, Stream.DEDICATED, "its turn in its pool")
                 done = job.stream is not None
             if not done:
-                if places.within(pool.name, width):
-                    self._held_up[pool] = None
                 return
             turns.taken(job, self.state.now)
             self._reserve(pool)

@@ -2,22 +2,34 @@
 
 A job that loses c seconds when it is stopped is as good as gone within every window of which c is
 no greater part than `Options.recall`. So it may start as if it were that short, and while it runs
-as a spare job, that much less is held back for these windows. If a head finds its quota in use, as
-many such jobs are stopped as it needs, the cheapest first; their work is kept, but for c.
+as a spare job, that much less is held back for these windows. If heads find their quota in use, as
+many such jobs are stopped as they need, the cheapest first; their work is kept, but for c.
+
+In cells as much is held back as ever: GPUs that could be had back do not lie together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from math import ceil
+from collections.abc import Iterable, Iterator
+from math import inf
 
-from cells.holds import Holds
 from sia.model import Stream
+from sia.places import Places
 from sia.policies import Needs, Preempt, Proposal, Start
 from sia.policies.sia import Sia
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns
+
+
+class _Stoppable:
+    """Spare jobs of a group that may be stopped, and their GPUs."""
+
+    def __init__(self, windows: int) -> None:
+        self.jobs: dict[str, JobState] = {}
+        self.gpus = 0
+        self.within = [0] * windows  # GPUs that could be had back within each window
+        self.locked = [0] * windows  # reserved for pools that lend nothing
 
 
 class SiaRecall(Sia):
@@ -26,13 +38,10 @@ class SiaRecall(Sia):
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
 
     def attach(self, state: State) -> None:
-        """Expect no spare job to run yet."""
-        windows = range(len(state.options.windows))
-        self._stoppable: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
-        # GPUs of these that could be had back within each window.
-        self._gone: dict[GroupState, list[int]] = {g: [0 for _ in windows] for g in state.groups}
-        # In cells: the part of what is reserved that is held back for all that.
-        self._kept = {group: [1.0 for _ in windows] for group in state.groups}
+        """Take in what runs and waits."""
+        windows = len(state.options.windows)
+        self._stoppable = {group: _Stoppable(windows) for group in state.groups}
+        self._locked = {pool: [0] * windows for pool in state.pools.values()}
         super().attach(state)
         for job in state.jobs.values():
             self._note(job)
@@ -48,7 +57,7 @@ class SiaRecall(Sia):
         return bisect_left(self.state.options.windows, cost / recall)
 
     def submitted(self, job: JobState) -> None:
-        """O(1). It may have been stopped."""
+        """O(windows). It may have been stopped."""
         self._forget(job)
         super().submitted(job)
 
@@ -63,70 +72,77 @@ class SiaRecall(Sia):
         self._forget(job)
 
     def _note(self, job: JobState) -> None:
-        group = job.pool.group
         if job.stream is Stream.SPARE and job.job.preemptible is not None:
-            self._stoppable[group][job.job.id] = job
-            self._count(job, job.width)
+            self._stoppable[job.pool.group].jobs[job.job.id] = job
+            self._count(job, job.job.width)
 
     def _forget(self, job: JobState) -> None:
-        if self._stoppable[job.pool.group].pop(job.job.id, None) is not None:
+        if self._stoppable[job.pool.group].jobs.pop(job.job.id, None) is not None:
             self._count(job, -job.job.width)
 
     def _count(self, job: JobState, gpus: int) -> None:
-        gone = self._gone[job.pool.group]
-        for window in range(self._stops_within(job), len(gone)):
-            gone[window] += gpus
+        own = self._stoppable[job.pool.group]
+        own.gpus += gpus
+        for window in range(self._stops_within(job), len(own.within)):
+            own.within[window] += gpus
+
+    def _reserve(self, pool: PoolState) -> None:
+        """As in SIA; what pools hold back that must not lend is not to be made up for."""
+        super()._reserve(pool)
+        locked, sums = self._locked[pool], self._stoppable[pool.group].locked
+        for window, held in enumerate(self._held[pool]):
+            shut = window in self._keeps[pool] or pool.load[window] > pool.group.quota
+            gpus = held if shut else 0
+            sums[window] += gpus - locked[window]
+            locked[window] = gpus
 
     def _usable(self, group: GroupState, window: int) -> int:
         """What is idle, but for what is reserved and could not be had back in time."""
-        return min(group.idle, super()._usable(group, window) + self._gone[group][window])
+        usable = super()._usable(group, window)
+        if self._turns is not None:
+            return usable
+        own = self._stoppable[group]
+        return min(group.idle - own.locked[window], usable + own.within[window])
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
-        """As in SIA; then heads for which others have to be stopped."""
+        """As in SIA; then those for which others have to be stopped."""
         yield from super()._start_heads(group)
         if self._turns is not None:
-            yield from self._recall_in_turn(group, self._turns)
+            yield from self._recall_in_turn(group, self._turns, self.state.places)
             return
-        own, stoppable = self._groups[group], self._stoppable[group]
-        unhelped: set[PoolState] = set()
-        while stoppable:
-            most = sum(job.width for job in stoppable.values())
-            first = own.lineup.first(besides=unhelped, more=most)
-            if first is None:
-                return
-            head = first.head
-            assert head is not None, "a pool without a head is not lined up"
-            for job in self._in_the_way(head):
-                yield Preempt(job, f"its GPUs are needed in {first.name}")
-                self._reserve(job.pool)
-                self._uncovered[group] = None
-            if head.width <= group.idle:
+        while heads := self._heads_to_help(group):
+            missing = sum(head.width for head in heads) - group.idle
+            yield from self._stop(self._cheapest(group, missing), heads)
+            for head in heads:
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
-            if head.stream is None:
-                unhelped.add(first)
-            else:
-                self._reserve(first)
+                self._reserve(head.pool)
 
-    def _recall_in_turn(self, group: GroupState, turns: Turns) -> Iterator[Proposal]:
-        """In cells: stop all that are in the way of one whose turn it is, if all may be."""
-        stoppable, places = self._stoppable[group], self.state.places
-        assert places is not None, "turns are of cells"
-        for pool in [pool for pool in group.pools if pool in self._held_up]:
-            job = turns.first(pool, self.state.jobs)
-            jobs = () if job is None else places.in_the_way(pool.name, job.job.width)
-            if jobs and all(job_id in stoppable for job_id in jobs):
-                for stopped in [stoppable[job_id] for job_id in jobs]:
-                    yield Preempt(stopped, f"its cells are needed in {pool.name}")
-                    self._reserve(stopped.pool)
-                    self._uncovered[group] = None
-                yield from self._take_turns(pool, turns, places)
+    def _heads_to_help(self, group: GroupState) -> list[JobState]:
+        """Heads in order of allocation that stopping others makes room for, all together."""
+        lineup, most = self._groups[group].lineup, self._stoppable[group].gpus
+        heads: list[JobState] = []
+        chosen: set[PoolState] = set()
+        room = group.idle + most
+        while (pool := lineup.first(besides=chosen, more=most)) is not None:
+            head = pool.head
+            assert head is not None, "a pool without a head is not lined up"
+            chosen.add(pool)
+            if head.width <= room:
+                heads.append(head)
+                room -= head.width
+        return heads
 
-    def _in_the_way(self, head: JobState) -> list[JobState]:
-        """Spare jobs to stop for a head, all of which may be; none if that would not help."""
-        stoppable = self._stoppable[head.pool.group]
-        missing = head.width - head.pool.idle
+    def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
+        names = ", ".join(head.pool.name for head in heads)
+        for job in jobs:
+            yield Preempt(job, f"its GPUs are needed in {names}")
+            self._reserve(job.pool)
+            self._uncovered[job.pool.group] = None
+
+    def _cheapest(self, group: GroupState, missing: int) -> list[JobState]:
+        """Jobs whose GPUs are as many as are missing, by what stopping them costs in all."""
         chosen: list[JobState] = []
-        for job in sorted(stoppable.values(), key=_cheapest):
+        for job in sorted(self._stoppable[group].jobs.values(), key=_price_of):
             if missing <= 0:
                 break
             chosen.append(job)
@@ -135,39 +151,59 @@ class SiaRecall(Sia):
             if missing + job.width <= 0:
                 chosen.remove(job)
                 missing += job.width
-        return chosen if missing <= 0 else []
+        return chosen
 
-    def _window_holds(self, group: GroupState, window: int) -> Holds | None:
-        """As many fewer GPUs of each pool, in proportion, as spare jobs could give back."""
-        own = self._groups[group]
-        if not own.holds:
-            return None
-        reserved = own.reserved[window]
-        kept = max(0.0, 1.0 - self._gone[group][window] / reserved) if reserved else 1.0
-        if kept != self._kept[group][window]:
-            self._kept[group][window] = kept
-            for pool in group.pools:
-                if self._held[pool][window]:
-                    self._hold(own.holds[window], pool, window)
-        return own.holds[window]
+    def _recall_in_turn(
+        self, group: GroupState, turns: Turns, places: Places | None
+    ) -> Iterator[Proposal]:
+        """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be."""
+        assert places is not None, "turns are of cells"
+        stoppable = self._stoppable[group].jobs
 
-    def _hold(self, holds: Holds, pool: PoolState, window: int) -> None:
-        """As in SIA, or that part of it."""
-        kept = self._kept[pool.group][window]
-        holds.set(pool.name, ceil(self._held[pool][window] * kept))
+        def price(job_id: str) -> float:
+            cost = stoppable[job_id].job.preemptible if job_id in stoppable else None
+            return inf if cost is None else 1.0 + cost  # the fewest GPUs of those that lose nothing
+
+        for pool in group.pools if stoppable else ():
+            job = turns.first(pool, self.state.jobs) if self._waits_in_vain(pool) else None
+            if job is None or turns.is_away(job):
+                continue
+            jobs = places.in_the_way(pool.name, job.width, price)
+            stops: list[JobState] = []
+            if jobs and all(job_id in stoppable for job_id in jobs):
+                stops = [stoppable[job_id] for job_id in jobs]
+            elif not jobs and job.width > group.idle:  # they are in cells that nobody owns
+                stops = self._cheapest(group, job.width - group.idle)
+            yield from self._stop(stops, [job])
+            for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
+                yield from self._take_turns(changed, turns, places)
+
+    def _waits_in_vain(self, pool: PoolState) -> bool:
+        """Its quota has room for its head, and something else is in the way."""
+        head = pool.head
+        return head is not None and pool.dedicated + head.width <= pool.quota
 
     def check(self) -> None:
-        """What may be stopped is counted."""
+        """What may be stopped is counted, and what is reserved for good."""
         super().check()
-        for group, stoppable in self._stoppable.items():
-            running = [j for j in self.state.jobs.values() if j.stream is Stream.SPARE]
-            mine = [j for j in running if j.pool.group is group and j.job.preemptible is not None]
-            assert stoppable == {j.job.id: j for j in mine}, group.name
-            for window, gpus in enumerate(self._gone[group]):
-                counted = sum(j.width for j in mine if self._stops_within(j) <= window)
+        for group, own in self._stoppable.items():
+            spare = [j for j in self.state.jobs.values() if j.stream is Stream.SPARE]
+            mine = [j for j in spare if j.pool.group is group and j.job.preemptible is not None]
+            assert own.jobs == {job.job.id: job for job in mine}, group.name
+            assert own.gpus == sum(job.width for job in mine), group.name
+            for window, gpus in enumerate(own.within):
+                counted = sum(job.width for job in mine if self._stops_within(job) <= window)
                 assert gpus == counted, (group.name, window)
+                locked = sum(self._locked[pool][window] for pool in group.pools)
+                assert own.locked[window] == locked, (group.name, window)
 
 
-def _cheapest(job: JobState) -> tuple[float, float, int]:
-    """What stopping it costs, then who has run least."""
-    return job.job.preemptible or 0.0, -job.start, job.sequence
+def _price_of(job: JobState) -> tuple[bool, float, float, int]:
+    """Last those that their own pools would start again at once, then what stopping them costs.
+
+    Then who is wider, and who has run least.
+    """
+    pool, head = job.pool, job.pool.head
+    returns = pool.dedicated + job.width <= pool.quota
+    returns = returns and (head is None or head.sequence > job.sequence)
+    return returns, (job.job.preemptible or 0.0) * job.width, job.width, -job.sequence
