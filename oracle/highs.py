@@ -1,0 +1,96 @@
+"""HiGHS through PuLP, with a first solution and with word of how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import highspy
+import numpy as np
+import pulp
+
+from oracle.errors import SolverError
+from oracle.milp import Milp
+
+if TYPE_CHECKING:
+    from oracle.solver import Solved, Tell
+
+STATUS = highspy.HighsModelStatus
+STOPPED = {
+    STATUS.kOptimal: "optimal",
+    STATUS.kInfeasible: "infeasible",
+    STATUS.kUnboundedOrInfeasible: "infeasible",
+    STATUS.kTimeLimit: "time",
+    STATUS.kInterrupt: "interrupted",
+    STATUS.kMemoryLimit: "memory",
+    STATUS.kSolutionLimit: "optimal",
+}
+"""What stopped it; anything else it died of."""
+
+
+class _Highs(pulp.HiGHS):  # type: ignore[misc]
+    """PuLP builds the model; here it is run. PuLP's own warm start is of 4 only."""
+
+    start: Sequence[float] | None = None
+    tell: Tell | None = None
+    offset = 0.0
+
+    def callSolver(self, lp: Any) -> None:  # noqa: N802  PuLP's name
+        """Give it the first solution, listen, and run."""
+        model = lp.solverModel
+        if self.start is not None:
+            known = np.arange(len(self.start), dtype=np.int32)
+            model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
+        if self.tell is not None:
+            model.setCallback(self._hear, None)
+            for kind in ("kCallbackMipLogging", "kCallbackMipInterrupt"):
+                model.startCallback(getattr(highspy.cb.HighsCallbackType, kind))
+        model.run()
+
+    def _hear(self, kind: Any, message: str, said: Any, answer: Any, data: Any) -> None:
+        assert self.tell is not None
+        best = said.mip_primal_bound + self.offset
+        if self.tell(best, said.mip_dual_bound + self.offset, int(said.mip_node_count)):
+            answer.user_interrupt = True
+
+
+def solve_with_highs(
+    problem: Any,
+    milp: Milp,
+    *,
+    relaxed: bool,
+    seconds: float,
+    threads: int,
+    start: Sequence[float] | None,
+    gap: float,
+    tell: Tell | None,
+) -> Solved:
+    """As `solver.solve`; the variables of the program are HiGHS's columns, in their order."""
+    from oracle.solver import Solved  # noqa: PLC0415  which imports this module
+
+    solver = _Highs(
+        mip=not relaxed, msg=False, gapRel=gap, threads=threads,
+        timeLimit=None if seconds == inf else max(0.01, seconds),
+    )  # fmt: skip
+    solver.start, solver.offset = (None if relaxed else start), milp.offset
+    solver.tell = None if relaxed else tell
+    solver.createAndConfigureSolver(problem)
+    solver.buildSolverModel(problem)
+    solver.callSolver(problem)
+    model = problem.solverModel
+    status = STOPPED.get(model.getModelStatus())
+    if status is None:
+        raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")
+    if status == "infeasible":
+        return Solved(status, None, inf, inf)
+    info = model.getInfo()
+    if relaxed:
+        if status != "optimal":
+            return Solved(status, None, inf, -inf)
+        cost = info.objective_function_value + milp.offset
+        return Solved(status, list(model.getSolution().col_value), cost, cost)
+    found = info.objective_function_value < highspy.kHighsInf
+    values = list(model.getSolution().col_value) if found else None
+    cost = info.objective_function_value + milp.offset if found else inf
+    return Solved(status, values, cost, info.mip_dual_bound + milp.offset)

@@ -1,0 +1,61 @@
+"""A mixed-integer program as plain numbers, whatever solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """`low` ≤ Σ coefficient · variable ≤ `high`."""
+
+    variables: Sequence[int]
+    coefficients: Sequence[float]
+    low: float
+    high: float
+
+
+@dataclass
+class Milp:
+    """Minimise Σ cost · variable + `offset`. Variables are at least 0."""
+
+    costs: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+    binary: list[bool] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    offset: float = 0.0
+    impossible: bool = False
+    """That a row without variables does not hold: solvers would not be shown it."""
+
+    def binaries(self, costs: Sequence[float]) -> int:
+        """Add a variable of 0 or 1 for each cost; the number of the first."""
+        first = len(self.costs)
+        self.costs += costs
+        self.highs += [1.0] * len(costs)
+        self.binary += [True] * len(costs)
+        return first
+
+    def number(self, cost: float) -> int:
+        """Add a variable that may be any number from 0; its own number."""
+        self.costs.append(cost)
+        self.highs.append(inf)
+        self.binary.append(False)
+        return len(self.costs) - 1
+
+    def at_most(self, terms: dict[int, float], high: float) -> None:
+        """Add a row, unless it binds nothing."""
+        if any(terms.values()):
+            self.rows.append(Row([*terms], [*terms.values()], -inf, high))
+        else:
+            self.impossible |= high < 0.0
+
+    def exactly(self, variables: Sequence[int], value: float) -> None:
+        """Add the row that so many of these are 1."""
+        self.rows.append(Row(variables, [1.0] * len(variables), value, value))
+
+    @property
+    def nonzeros(self) -> int:
+        """Entries of all rows."""
+        return sum(len(row.variables) for row in self.rows)

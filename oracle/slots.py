@@ -1,0 +1,38 @@
+"""Jobs on a grid of time slots: what every figure of the oracle refers to."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+from msgspec.structs import replace
+
+from oracle.limits import MAX_SLOTS
+from replay.errors import UserError
+from replay.text import as_typed
+from replay.trace import Trace
+from sia.playout import Arrival
+
+
+def slotted(trace: Trace, slot: float) -> Trace:
+    """The jobs with submissions rounded up to slots, and durations to whole slots, at least one.
+
+    `slot` is in whole seconds, so that no time is rounded twice. Raises UserError where it is not,
+    or where there would be more slots than the models can number.
+    """
+    if slot < 1 or slot != floor(slot):
+        raise UserError(f"--slot {slot:g}: a slot is a whole number of seconds; give one, like 5m")
+    arrivals = [
+        Arrival(
+            replace(job, submit=ceil(job.submit / slot) * slot),
+            max(1, ceil(duration / slot)) * slot,
+        )
+        for job, duration in trace.arrivals
+    ]
+    if arrivals:
+        span = arrivals[-1].job.submit - arrivals[0].job.submit
+        longest = max(arrival.duration for arrival in arrivals)
+        if (span + longest) / slot > MAX_SLOTS:
+            raise UserError(
+                f"--slot {as_typed(slot)}: more than {MAX_SLOTS:,} slots; give a longer one"
+            )
+    return Trace(arrivals, trace.columns, trace.extras, trace.dropped, [*trace.notes])

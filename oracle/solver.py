@@ -1,0 +1,127 @@
+"""A program through PuLP: HiGHS where it is installed, else CBC. Written for PuLP 3.3 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import pulp
+
+from oracle.errors import SolverError
+from oracle.milp import Milp
+
+TOLERANCE = 1e-6
+"""Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
+
+Tell = Callable[[float, float, int], bool]
+"""Called now and then with the best cost, the bound and the nodes; True ends the search."""
+
+
+class Solved(NamedTuple):
+    """What a solver found; `values` are None without a schedule, and none costs below `bound`."""
+
+    status: str
+    values: list[float] | None
+    cost: float
+    bound: float
+
+
+def solvers() -> list[str]:
+    """What is installed and can be used, best first."""
+    there = pulp.listSolvers(onlyAvailable=True)
+    return [name for name in ("HiGHS", "PULP_CBC_CMD", "COIN_CMD") if name in there]
+
+
+def solve(
+    milp: Milp,
+    *,
+    relaxed: bool = False,
+    seconds: float = inf,
+    threads: int = 1,
+    start: Sequence[float] | None = None,
+    gap: float = 0.0,
+    tell: Tell | None = None,
+    solver: str | None = None,
+) -> Solved:
+    """Solve a program, or with `relaxed` its LP; from a first solution `start` if there is one.
+
+    Raises SolverError where no solver is installed, or it dies.
+    """
+    names = solvers()
+    if solver is None and not names:
+        raise SolverError("no solver is installed: pip install highspy")
+    if milp.impossible:
+        return Solved("infeasible", None, inf, inf)
+    if not milp.costs:
+        return Solved("optimal", [], milp.offset, milp.offset)
+    chosen = solver or names[0]
+    if chosen not in names:
+        raise SolverError(f"solver {chosen}: is not installed; there are {', '.join(names)}")
+    relaxed = relaxed or not any(milp.binary)  # solvers tell no bound of those
+    problem, variables = in_pulp(milp, relaxed=relaxed)
+    if chosen == "HiGHS":
+        from oracle.highs import solve_with_highs  # noqa: PLC0415  where highspy is installed
+
+        return solve_with_highs(
+            problem, milp, relaxed=relaxed, seconds=seconds, threads=threads, start=start, gap=gap,
+            tell=tell,
+        )  # fmt: skip
+    return _solve_with_cbc(
+        chosen, problem, variables, milp, relaxed=relaxed, seconds=seconds, start=start, gap=gap
+    )
+
+
+def in_pulp(milp: Milp, *, relaxed: bool = False) -> tuple[Any, list[Any]]:
+    """The program in PuLP, and its variables in their order. The offset is left out."""
+    problem = pulp.LpProblem("oracle", pulp.LpMinimize)
+    digits = len(str(len(milp.costs)))  # PuLP 3 sorts by name
+    variables = [
+        problem.add_variable(
+            f"x{i:0{digits}}", 0, None if high == inf else high,
+            pulp.LpInteger if binary and not relaxed else pulp.LpContinuous,
+        )
+        for i, (high, binary) in enumerate(zip(milp.highs, milp.binary, strict=True))
+    ]  # fmt: skip
+    expression = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
+    problem.setObjective(expression(list(zip(variables, milp.costs, strict=True))))
+    for row in milp.rows:
+        left = expression(
+            [(variables[i], c) for i, c in zip(row.variables, row.coefficients, strict=True)]
+        )
+        problem.addConstraint(left == row.high if row.low == row.high else left <= row.high)
+    return problem, variables
+
+
+def _solve_with_cbc(
+    name: str,
+    problem: Any,
+    variables: Sequence[Any],
+    milp: Milp,
+    *,
+    relaxed: bool,
+    seconds: float,
+    start: Sequence[float] | None,
+    gap: float,
+) -> Solved:
+    """CBC tells no bound through PuLP: there is one only where it found the optimum."""
+    if start is not None:
+        for variable, value in zip(variables, start, strict=True):
+            variable.setInitialValue(value)
+    cbc = pulp.getSolver(
+        name, mip=not relaxed, msg=False, warmStart=start is not None, gapRel=gap or None,
+        timeLimit=None if seconds == inf else seconds,
+    )  # fmt: skip
+    try:
+        problem.solve(cbc)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"{name}: died ({error}); install highspy, or give --slot more") from None
+    said = str(getattr(problem.sol_status, "name", problem.sol_status)).lower()
+    if problem.sol_status == pulp.LpSolutionInfeasible or "infeasible" in said:
+        return Solved("infeasible", None, inf, inf)
+    values = [variable.varValue for variable in variables]
+    if any(value is None for value in values):
+        return Solved("time", None, inf, -inf)
+    cost = milp.offset + sum(c * v for c, v in zip(milp.costs, values, strict=True))
+    optimal = problem.sol_status == pulp.LpSolutionOptimal
+    return Solved("optimal" if optimal else "time", values, cost, cost if optimal else -inf)
