@@ -138,9 +138,9 @@ class Cells(Ownership):
 
     # Spare jobs.
 
-    def holds(self, chain: str = "") -> Holds:
+    def holds(self, chain: str = "", *, apart: bool = False) -> Holds:
         """Numbers to hold back in one window, for `lend`: see `cells.holds`."""
-        return Holds(self._ground[self._cluster.chain(chain)])
+        return Holds(self._ground[self._cluster.chain(chain)], apart=apart)
 
     def lend(self, job: str, request: Request, holds: Sequence[Holds] = ()) -> Placement | None:
         """Give a spare job cells that leave all `holds` kept, or None.

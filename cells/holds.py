@@ -74,11 +74,13 @@ class Holds:
 
     Args:
         ground: The chain.
+        apart: No spare job gets into bound cells at all, as if all pools needed something.
     """
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, *, apart: bool = False) -> None:
         """Nothing is held back."""
         self._ground = ground
+        self._apart = apart
         self._pools: dict[str, _Held] = {}
         self._quota = [0] * len(ground.shape.levels)
         self._unmet = 0
@@ -136,7 +138,7 @@ class Holds:
         whole when they end, for which the pool may wait already.
         """
         held = self._pools.get(zone.name)
-        return held is not None and held.zone is zone and held.gpus > 0
+        return self._apart or (held is not None and held.zone is zone and held.gpus > 0)
 
     def _renew(self, held: _Held) -> None:
         self._add(held, -1)

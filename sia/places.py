@@ -151,15 +151,16 @@ class Places:
         """The greatest width that takes fewer; 0 if none does."""
         return self._cells.narrower(width, self._chains[pool]) if self._chains[pool] else 0
 
-    def holds(self, pool: str) -> Holds | None:
+    def holds(self, pool: str, *, apart: bool = False) -> Holds | None:
         """What is held back from a pool's spare jobs in one window, with nothing set by a policy.
 
-        Pools of other groups hold all they have. None where a pool's group has no cells.
+        Pools of other groups hold all they have; `apart` is as in `Holds`. None where a pool's
+        group has no cells.
         """
         chain = self._chains[pool]
         if not chain:
             return None
-        holds = self._cells.holds(chain)
+        holds = self._cells.holds(chain, apart=apart)
         for other, group in self._pools.items():
             if group is not self._pools[pool] and self._chains[other] == chain:
                 holds.set(other, MAX_QUOTA)  # however much it owns at the time

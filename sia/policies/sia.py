@@ -75,6 +75,8 @@ class Sia(Policy):
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
     places = True
+    apart = False
+    """In cells, that spare jobs keep out of all cells with jobs of a pool's own."""
 
     def attach(self, state: State) -> None:
         """Index waiting jobs by group, pool, duration bin and width."""
@@ -84,7 +86,8 @@ class Sia(Policy):
         self._groups = {group: _Group(group, len(options.windows)) for group in state.groups}
         if state.places is not None:
             for group, own in self._groups.items():
-                made = (state.places.holds(group.pools[0].name) for _ in options.windows)
+                first = group.pools[0].name
+                made = (state.places.holds(first, apart=self.apart) for _ in options.windows)
                 own.holds = [holds for holds in made if holds is not None]
         self._held: dict[PoolState, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()

@@ -11,6 +11,7 @@ In cells as much is held back as ever: GPUs that could be had back do not lie to
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from math import inf
 
@@ -36,6 +37,7 @@ class SiaRecall(Sia):
     """Needs jobs of which it is known what stopping them costs; with none it is SIA."""
 
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
+    apart = True  # they may stay beyond the window for which nobody needed anything there
 
     def attach(self, state: State) -> None:
         """Take in what runs and waits."""
@@ -156,9 +158,12 @@ class SiaRecall(Sia):
     def _recall_in_turn(
         self, group: GroupState, turns: Turns, places: Places | None
     ) -> Iterator[Proposal]:
-        """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be."""
+        """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be.
+
+        Of other sharing groups, too: theirs may be cells that its pool would have had.
+        """
         assert places is not None, "turns are of cells"
-        stoppable = self._stoppable[group].jobs
+        stoppable = ChainMap(*(own.jobs for own in self._stoppable.values()))
 
         def price(job_id: str) -> float:
             cost = stoppable[job_id].job.preemptible if job_id in stoppable else None
