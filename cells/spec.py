@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from cells.shape import Cell, Shape
 
@@ -72,6 +73,13 @@ class Spec:
 
 NAMED = 8
 """Names in one message: more make no line."""
+
+MAX_GPUS = 2**22
+"""GPUs of the largest cell, and of all together: far beyond any cluster known. Every level keeps a
+number for each cell, and a count with a few digits too many must not fill the memory."""
+
+MAX_NUMBER = 10**9 - 1
+"""Of a GPU on its node: nine digits, which places in results are read with."""
 
 MAX_LEVELS = 16
 """Types in a chain: real ones have six; a longer one is more likely a slip."""
@@ -144,6 +152,11 @@ def _line(types: dict[str, CellType], place: int, kind: CellType) -> list[CellTy
 
 def _shape(types: dict[str, CellType], top: str) -> Shape:
     line = _line(types, 0, types[top])[::-1]
+    gpus = prod(kind.count for kind in line if kind.child)
+    if gpus > MAX_GPUS:
+        raise CellsError(
+            f"types: a {top} has {gpus:,} GPUs; at most {MAX_GPUS:,} can be: see count"
+        )
     nodes = [level for level, kind in enumerate(line) if kind.node]
     if len(nodes) != 1:
         found = f"{len(nodes)} types with node = true" if nodes else "no type with node = true"
@@ -154,6 +167,9 @@ def _shape(types: dict[str, CellType], top: str) -> Shape:
 def check_nodes(spec: Spec, chains: dict[str, Shape]) -> None:
     """Nodes are named once, and have the GPUs of their type. Raises CellsError."""
     seen: set[str] = set()
+    gpus = sum(chains[top.type].size[-1] for top in spec.tops)
+    if gpus > MAX_GPUS:
+        raise CellsError(f"cells: {gpus:,} GPUs in all; at most {MAX_GPUS:,} can be")
     for i, top in enumerate(spec.tops):
         check_top(f"cells[{i}]", top, chains[top.type], seen)
 
@@ -174,6 +190,10 @@ def check_top(key: str, top: Top, shape: Shape, seen: set[str]) -> None:
             raise CellsError(f"{key}.nodes: {node.name}: GPU {twice} twice; number it once")
         if node.gpus and (len(node.gpus) != gpus or min(node.gpus) < 0):
             raise CellsError(f"{key}.nodes: {node.name}: gpus must be {gpus} numbers from 0 on")
+        if node.gpus and max(node.gpus) > MAX_NUMBER:
+            raise CellsError(
+                f"{key}.nodes: {node.name}: GPU {max(node.gpus)}; number them below 10⁹"
+            )
 
 
 def check_fit(

@@ -172,7 +172,7 @@ def experiment(
     _refuse_warmup(trace, asked, warmup)
     if model is not None:
         _refuse_known(model, trace, asked, warmup)
-    pieces = _plan(trace, table, asked)
+    pieces = _plan(trace, table, asked, in_cells=types is not None)
     with _resumable(out, pieces), opened(out, facts):
         _run(pieces, work, trace, jobs or len(os.sched_getaffinity(0)))
         found = read_runs(out, [piece.run for piece in pieces])
@@ -307,10 +307,17 @@ def _refuse_known(model: Model, trace: Trace, asked: Pieces | Sizes, warmup: flo
         )
 
 
-def _plan(trace: Trace, table: PoolTable | None, asked: Pieces | Sizes) -> list[Piece]:
+def _plan(
+    trace: Trace, table: PoolTable | None, asked: Pieces | Sizes, *, in_cells: bool
+) -> list[Piece]:
     if isinstance(asked, Pieces):
         return plan_pieces(trace, table, asked)
     assert table is not None, "--size without --pools is refused"
+    if in_cells and table.changes:
+        raise UserError(
+            f"--cells: pool {table.changes[0].pool}'s quota changes over time, its cells do not; "
+            "give a pools file with one row for each pool"
+        )
     return plan_sizes(trace, table, asked)
 
 

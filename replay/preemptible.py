@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
-from zlib import crc32
 
 import click
 import msgspec
@@ -15,6 +15,7 @@ from replay.trace import Trace
 from sia.limits import MAX_RESUME_COST, RECALL
 from sia.model import Job
 from sia.playout import Arrival
+from sia.policies import load
 
 
 class Marked(NamedTuple):
@@ -55,13 +56,22 @@ def recalls(label: str) -> bool:
     return label.partition("@")[0] == "sia-recall"
 
 
+def stops(label: str) -> bool:
+    """Whether a policy stops any jobs: what that costs those marked counts for all that do."""
+    return load(label.partition("@")[0]).needs.preemption
+
+
 def refuse_idle(policies: Sequence[str], marked: Marked | None, recall: float) -> None:
     """Raise UserError for an option that has no effect on any of these policies."""
-    given = {"--preemptible": marked is not None, "--recall": recall != RECALL}
-    for option in [option for option, said in given.items() if said]:
-        if not any(map(recalls, policies)):
-            raise UserError(f"{option}: only sia-recall heeds it; add that to --policy, or leave "
-                            f"{option} out")  # fmt: skip
+    if marked is not None and not any(map(stops, policies)):
+        raise UserError(
+            "--preemptible: none of these policies stops jobs; add sia-recall to --policy, or "
+            "leave --preemptible out"
+        )
+    if recall != RECALL and not any(map(recalls, policies)):
+        raise UserError(
+            "--recall: only sia-recall heeds it; add that to --policy, or leave --recall out"
+        )
 
 
 def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
@@ -81,10 +91,11 @@ def mark(trace: Trace, marked: Marked | None, seed: int) -> Trace:
     """
     if marked is None:
         return trace
-    bound = marked.percent / 100 * 2**32
+    bound = marked.percent / 100 * 2**64
 
     def cost(job: Job) -> float | None:
-        return marked.cost if crc32(f"{seed}/{job.id}".encode()) < bound else None
+        drawn = blake2b(f"{seed}/{job.id}".encode(), digest_size=8).digest()
+        return marked.cost if int.from_bytes(drawn) < bound else None
 
     arrivals = [
         Arrival(msgspec.structs.replace(job, preemptible=cost(job)), duration)

@@ -34,7 +34,8 @@ class PoolChanged(Struct, frozen=True, gc=False, tag=True):
     pool: str
     quota: int
     cells: Mapping[str, Mapping[str, int]] = {}
-    """With cells: how many of each type it owns from now on, by chain; together `quota` GPUs."""
+    """With cells: how many of each type it owns from now on, by chain; `quota` GPUs together with
+    its pinned ones."""
 
 
 class NodeOut(Struct, frozen=True, gc=False, tag=True):

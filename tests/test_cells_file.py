@@ -54,6 +54,12 @@ def test_the_example_of_the_docs(file):
         ('name = "node"', 'name = "gpu"', "types[1].name: 'gpu' is named twice; name it once"),
         ("node = true", "node = false", "types: no type with node = true in the chain of 'node'"),
         ('["n1"]', '["n0"]', "cells[1].nodes: 'n0' is named twice; name it once"),
+        ("count = 2", "count = 9223372036854775807", "GPUs; at most 4,194,304 can be"),
+        (
+            '"n1"',
+            '{ name = "n1", gpus = [0, 99999999999] }',
+            "n1: GPU 99999999999; number",
+        ),
         ('["n1"]', '["n1", "n2"]', "cells[1].nodes: 2, but a node has 1"),
         ('"n1"', '{ name = "n1", gpus = [3, 3] }', "cells[1].nodes: n1: GPU 3 twice"),
         ('"n1"', '{ name = "n1", gpus = [3] }', "n1: gpus must be 2 numbers from 0 on"),

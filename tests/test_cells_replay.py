@@ -11,6 +11,9 @@ import pytest
 from replay.cells_file import cells_for, read_spec
 from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
+from replay.trace import Trace
+from sia.model import Job
+from sia.playout import Arrival
 from tests.files import refusal, written
 from tests.shell import digests, sia
 
@@ -121,13 +124,28 @@ def test_what_cannot_be_asked_for(files, tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("option", [("--preemptible", "30:5m"), ("--recall", "0.5")])
+@pytest.mark.parametrize(
+    ("option", "policies", "said"),
+    [
+        (("--preemptible", "30:5m"), "fcfs,sia", "none of these policies stops jobs; add"),
+        (("--recall", "0.5"), "sia,srtf", "only sia-recall heeds it; add that to --policy"),
+    ],
+)
 @pytest.mark.parametrize("command", ["replay", "experiment"])
-def test_what_nobody_heeds_is_refused(files, tmp_path, command, option):
+def test_what_nobody_heeds_is_refused(files, tmp_path, command, option, policies, said):
     log, pools, _ = files
-    ran = sia(command, "--trace", log, "--pools", pools, *option, "--out", tmp_path / "out")
+    asked = (command, "--trace", log, "--pools", pools, *option, "--out", tmp_path / "out")
+    ran = sia(*asked, "--policy", policies)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
-    assert f"{option[0]}: only sia-recall heeds it; add that to --policy, or leave" in ran.stderr
+    assert f"{option[0]}: {said}" in ran.stderr
+
+
+def test_marks_count_for_all_that_stop_jobs(files, tmp_path):
+    log, pools, _ = files
+    ran = sia("replay", "--trace", log, "--pools", pools, "--policy", "srtf", "--preemptible",
+              "100:5m", "--no-report", "--json", "--out", tmp_path / "out")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["policies"]["srtf"]["gpu_hours_thrown_away"]
 
 
 def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
@@ -364,3 +382,22 @@ def test_philly_in_cells(traces, tmp_path, checker):
         if folder.is_dir():
             violations, _ = checker(log, pools, folder, "", places=True)
             assert not violations, (folder.name, violations[:3])
+
+
+def test_sizes_of_quotas_that_change_are_refused(files, tmp_path):
+    log, _, types = files
+    pools = written(tmp_path, "pool,quota,from\na,16,0\na,8,900\nb,8,0\n", "varies.csv")
+    ran = sia("experiment", "--trace", log, "--pools", pools, "--size", "1", "--cells", types,
+              "--out", tmp_path / "o")  # fmt: skip
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert "pool a's quota changes over time" in ran.stderr
+
+
+def test_whom_two_seeds_mark_is_not_the_same_half():
+    trace = Trace([Arrival(Job(f"j{i}", "a", 0.0, 1), 1.0) for i in range(2000)])
+    first, second = (
+        {job.id for job, _ in mark(trace, Marked(50.0, 60.0), seed).arrivals if job.preemptible}
+        for seed in (0, 1)
+    )
+    assert 900 < len(first) < 1100
+    assert 400 < len(first & second) < 600
