@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-from sia.decisions import Decision, MoveLoan, PreemptJob, ResizeJob, StartJob
-from sia.donors import Donors
+from sia.accounts import Accounts
+from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -28,7 +28,7 @@ from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Job, Nodes, Stream
 from sia.places import Places
 from sia.policies import Keep, Policy, Preempt, Release, Resize, Start
-from sia.state import GroupState, JobState, PoolState, State
+from sia.state import JobState, State
 
 
 class RefusedError(Exception):
@@ -61,8 +61,7 @@ class Committer:
         """Write `state` on behalf of `policy`."""
         self._state = state
         self._policy = policy
-        self._overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
-        self._donors: dict[GroupState, Donors] = {}
+        self._accounts = Accounts()
         self._came_free = False  # cells did, since those that lacked some were looked at
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
@@ -87,8 +86,8 @@ class Committer:
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
-        if self._overdrawn:
-            self._settle_loans(decisions)
+        if self._accounts.overdrawn:
+            self._accounts.settle(decisions)
         if self._came_free:
             self._look_again()
 
@@ -120,7 +119,7 @@ class Committer:
                 return
             nodes = place
         self._leave_queue(job)
-        loans = self._take(job, width, stream, decisions)
+        loans = self._accounts.take(job, width, stream, decisions)
         decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
         if job.attempt or wanted:
             self._begin(job, now)
@@ -173,7 +172,7 @@ class Committer:
         if job.stream is None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not run")
         job.done = job.work(now)
-        self._give_back(job)
+        self._take_back(job)
         places = self._state.places
         if places is not None and places.keeps(job.job.id):
             places.release(job.job.id)  # it waits for them itself
@@ -185,8 +184,7 @@ class Committer:
         self._state.waiting += 1
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
-        if self._overdrawn:
-            self._settle_loans(decisions)
+        self._accounts.settle(decisions)
 
     def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
@@ -202,7 +200,7 @@ class Committer:
         _check_width(job.job, width)
         if stream is job.stream and width <= job.width:
             job.done = job.work(now)
-            loans = self._shrink(job, width)
+            loans = self._accounts.shrink(job, width)
         else:
             there = pool.idle + job.frees
             if width > there:
@@ -211,12 +209,11 @@ class Committer:
             if stream is Stream.DEDICATED and pool.dedicated - own + width > pool.quota:
                 raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
             job.done = job.work(now)
-            self._give_back(job)
-            loans = self._take(job, width, stream, decisions)
+            self._accounts.give_back(job)
+            loans = self._accounts.take(job, width, stream, decisions)
         decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
         self._begin(job, now)
-        if self._overdrawn:
-            self._settle_loans(decisions)
+        self._accounts.settle(decisions)
 
     def _begin(self, job: JobState, now: float) -> None:
         """Open a segment on the GPUs that the job has been given."""
@@ -229,56 +226,6 @@ class Committer:
             job.speed = job.job.speed(job.width)
         elif job.speed != 1.0:
             job.speed = 1.0
-
-    def _take(
-        self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
-    ) -> tuple[tuple[str, int], ...]:
-        """Give a job GPUs that are there; the loans of a spare one."""
-        pool = job.pool
-        job.width = width
-        job.stream = stream
-        if stream is Stream.DEDICATED:
-            if width > pool.unused:
-                self._call_home(pool, width - pool.unused, decisions)
-            pool.dedicated += width
-            self._recount(pool)
-            return ()
-        self._borrow(job)
-        pool.spare += width
-        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
-
-    def _shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
-        """Have a job keep only so many of its GPUs: fits even where pools have lost some."""
-        pool, fewer = job.pool, job.width - width
-        job.width = width
-        if job.stream is Stream.DEDICATED:
-            pool.dedicated -= fewer
-            self._recount(pool)
-            return ()
-        pool.spare -= fewer
-        for donor, gpus in [*job.loans.items()][::-1]:
-            given = min(fewer, gpus)
-            fewer -= given
-            if given:
-                self._lend(donor, job, -given)
-        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
-
-    def _give_back(self, job: JobState) -> None:
-        """Take a job's GPUs from it."""
-        pool = job.pool
-        if self._state.places is not None:
-            self._state.places.free(job.job.id)
-            self._came_free = True
-        if job.stream is Stream.DEDICATED:
-            pool.dedicated -= job.width
-            self._recount(pool)
-            return
-        pool.spare -= job.width
-        for donor, gpus in job.loans.items():
-            donor.lent -= gpus
-            del donor.lent_to[job.job.id]
-            self._recount(donor)
-        job.loans.clear()
 
     def _submitted(self, event: JobSubmitted) -> None:
         state = self._state
@@ -312,7 +259,7 @@ class Committer:
         if job is None or job.stream is None:
             raise ValueError(f"job {event.job_id} ended without running")
         del self._state.jobs[event.job_id]
-        self._give_back(job)
+        self._take_back(job)
         self._state.dirty[job.pool] = None
         self._policy.finished(job)
 
@@ -337,11 +284,7 @@ class Committer:
         if self._state.places is not None:
             self._state.places.requota(pool.name, event.quota, event.cells)
             self._came_free = True
-        pool.group.quota = owned
-        pool.quota = event.quota
-        self._recount(pool)
-        if pool.unused < 0:
-            self._overdrawn[pool.group] = None
+        self._accounts.requota(pool, event.quota)
         self._state.dirty[pool] = None
 
     def _node_out(self, event: NodeOut) -> None:
@@ -389,82 +332,19 @@ class Committer:
     def _time_passed(self, event: TimePassed) -> None:
         """Only the decision pass that follows is wanted."""
 
+    def _take_back(self, job: JobState) -> None:
+        """Take a job's GPUs, and its place, from it."""
+        if self._state.places is not None:
+            self._state.places.free(job.job.id)
+            self._came_free = True
+        self._accounts.give_back(job)
+
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
         del (pool.stopped if job.attempt else pool.pending)[job.sequence]
         pool.pending_width -= job.gpus
         self._state.waiting -= 1
 
-    def _recount(self, pool: PoolState) -> None:
-        """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
-        unused = pool.quota - pool.dedicated
-        unused = (max(0, unused)) - pool.lent
-        pool.group.idle += unused - pool.unused
-        pool.unused = unused
-        if self._donors and pool.group in self._donors:
-            self._donors[pool.group].changed(pool)
-
-    def _borrow(self, job: JobState) -> None:
-        """Lend a job its width: its own pool's unused GPUs first, then those who have most."""
-        missing = job.width
-        own = min(missing, job.pool.unused)
-        if own > 0:
-            self._lend(job.pool, job, own)
-            missing -= own
-        while missing:
-            donor = self._donors_of(job.pool.group).most(besides=job.pool)
-            gpus = min(missing, donor.unused)
-            self._lend(donor, job, gpus)
-            missing -= gpus
-
-    def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
-        """Have others lend what `pool` lent, until `missing` more GPUs of it are unused.
-
-        The others must have as many. The newest loans move first: the oldest are the likeliest to
-        end by themselves.
-        """
-        donors = self._donors_of(pool.group)
-        while missing:
-            job = next(reversed(pool.lent_to.values()))
-            donor = donors.most(besides=pool)
-            gpus = min(missing, job.loans[pool], donor.unused)
-            self._lend(donor, job, gpus)
-            self._lend(pool, job, -gpus)
-            decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
-            missing -= gpus
-
-    def _donors_of(self, group: GroupState) -> Donors:
-        """Kept from the first loan on, so that who never lends does not pay for it."""
-        donors = self._donors.get(group)
-        if donors is None:
-            donors = self._donors[group] = Donors(group)
-        return donors
-
-    def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:
-        job_id = job.job.id
-        lent = job.loans.get(donor, 0) + gpus
-        donor.lent += gpus
-        if lent:
-            job.loans[donor] = lent
-            donor.lent_to[job_id] = job
-        else:
-            del job.loans[donor]
-            del donor.lent_to[job_id]
-        self._recount(donor)
-
-    def _settle_loans(self, decisions: list[Decision]) -> None:
-        """Where pools have lost GPUs that they lend: move those loans to whoever has some idle."""
-        for group in list(self._overdrawn):
-            others = sum(pool.unused for pool in group.pools if pool.unused > 0)
-            for pool in group.pools:
-                if pool.unused < 0 < others:
-                    missing = min(-pool.unused, others)
-                    self._call_home(pool, missing, decisions)
-                    others -= missing
-            if all(pool.unused >= 0 for pool in group.pools):
-                del self._overdrawn[group]
-
     def check(self) -> None:
-        """Assert that donors stand where they should; O(pools)."""
-        for donors in self._donors.values():
-            donors.check()
+        """Assert that loans stand where they should; O(pools)."""
+        self._accounts.check()

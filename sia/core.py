@@ -75,7 +75,7 @@ class Core:
 
     def _ask(self, time: float, decisions: list[Decision]) -> None:
         """Wish to be woken, unless that is what was wished last."""
-        assert time > self.state.now, f"{time} is no time to be woken at after {self.state.now}"
+        assert time >= self.state.now, f"{time} is no time to be woken at after {self.state.now}"
         if time != self._wake:
             self._wake = time
             decisions.append(WakeAt(time))
