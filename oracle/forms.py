@@ -11,8 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from oracle.milp import Milp
 from oracle.problem import Problem, Task
+
+Floats = NDArray[np.float64]
 
 
 class Cell(NamedTuple):
@@ -36,6 +41,9 @@ class Form(Protocol):
 
     def decode(self, values: Sequence[float]) -> int:
         """The cell that values choose."""
+
+    def parts(self, values: Sequence[float], cells: int) -> list[float]:
+        """How much of the job starts in each cell, by the values of an LP."""
 
 
 CONSTANT = -1
@@ -62,6 +70,10 @@ class Pulse:
     def decode(self, values: Sequence[float]) -> int:
         """Where the 1 is."""
         return max(range(len(values)), key=values.__getitem__)
+
+    def parts(self, values: Sequence[float], cells: int) -> list[float]:
+        """The values themselves."""
+        return [*values]
 
 
 class Step:
@@ -92,6 +104,10 @@ class Step:
         """Where the first 1 is."""
         return next((k for k, value in enumerate(values) if value > 0.5), len(values))
 
+    def parts(self, values: Sequence[float], cells: int) -> list[float]:
+        """By how much they rise."""
+        return [b - a for a, b in pairwise([0.0, *values, 1.0])]
+
 
 FORMS: dict[str, Form] = {"step": Step(), "pulse": Pulse()}
 
@@ -100,21 +116,33 @@ class Model:
     """A problem as a program: each task chooses one of its cells."""
 
     def __init__(
-        self, problem: Problem, form: Form, cells: Sequence[Sequence[Cell]] | None = None
+        self,
+        problem: Problem,
+        form: Form,
+        cells: Sequence[Sequence[Cell]] | None = None,
+        costs: Sequence[Sequence[float]] | None = None,
+        begin: int = 0,
+        end: int | None = None,
     ) -> None:
         """Build it. Without `cells` each slot is one, and the program is exact.
 
         In a cell of several slots a task costs what its first does, and holds its GPUs only while
-        it runs wherever in the cell it starts: such a program is a bound.
+        it runs wherever in the cell it starts: such a program is a bound. With `costs` cells cost
+        that; capacity is held in slots begin … end - 1.
         """
         self.problem = problem
         self.form = form
         self.cells = cells or [all_slots(task) for task in problem.tasks]
         self.milp = Milp()
-        self._first = [
-            form.add(self.milp, [task.cost(cell.first) for cell in of])
-            for task, of in zip(problem.tasks, self.cells, strict=True)
-        ]
+        self.slot_of: dict[int, int] = {}  # of rows that hold capacity
+        self._begin, self._end = begin, problem.slots if end is None else end
+        if costs is None:
+            costs = [
+                [task.cost(cell.first) for cell in of]
+                for task, of in zip(problem.tasks, self.cells, strict=True)
+            ]
+        self._first = [form.add(self.milp, of) for of in costs]
+        self._binaries = len(self.milp.costs)
         self._add_slots()
 
     def _add_slots(self) -> None:
@@ -129,27 +157,44 @@ class Model:
                     _add(rows[t], terms, task.width)
                 if problem.beta:
                     _add(shares.setdefault((t, task.pool), {}), terms, task.width)
-        for t in range(problem.slots):
+        for t in range(self._begin, self._end):
             fixed = rows[t].pop(CONSTANT, 0.0)
+            row = len(milp.rows)
             milp.at_most(rows[t], float(capacity[t]) - fixed)
+            if len(milp.rows) > row:
+                self.slot_of[row] = t
+        if problem.beta:
+            self._add_shares(shares)
+
+    def _add_shares(self, shares: dict[tuple[int, int], dict[int, float]]) -> None:
+        """Rows 8 and 13 of Fig. 19; `shares` are the terms of a pool's use, by slot and pool."""
+        milp = self.milp
         alphas: dict[int, int] = {}
         for (t, pool), terms in sorted(shares.items()):
             if t not in alphas:
-                alphas[t] = milp.number(problem.beta)
+                alphas[t] = milp.number(self.problem.beta)
             fixed = terms.pop(CONSTANT, 0.0)
-            milp.at_most({**terms, alphas[t]: -float(problem.quotas[pool])}, -fixed)
+            milp.at_most({**terms, alphas[t]: -float(self.problem.quotas[pool])}, -fixed)
 
     def _running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
         """For each slot in which a task may run: the terms of "it runs"."""
         cells, first = self.cells[place], self._first[place]
         low = high = 0  # cells low … high - 1 have it run in slot t
-        for t in range(cells[0].last, cells[-1].first + task.length):
+        begin = max(self._begin, cells[0].last)
+        for t in range(begin, min(self._end, cells[-1].first + task.length)):
             while high < len(cells) and cells[high].last <= t:
                 high += 1
             while low < len(cells) and cells[low].first + task.length <= t:
                 low += 1
             if low < high:
                 yield t, self.form.between(first, len(cells), low, high)
+
+    def prices(self, duals: Sequence[float]) -> Floats:
+        """What a GPU is worth in each slot, by the LP's duals; at least 0."""
+        found = np.zeros(self.problem.slots)
+        for row, slot in self.slot_of.items():
+            found[slot] = max(0.0, -duals[row])
+        return found
 
     def encode(self, starts: Sequence[int]) -> list[float]:
         """The values of all variables for a schedule, the shares left at 0 (solvers fill them)."""
@@ -162,12 +207,21 @@ class Model:
 
     def decode(self, values: Sequence[float]) -> list[int]:
         """The first slots of the cells that values choose."""
-        starts = []
-        bounds = [*self._first[1:], next((i for i, b in enumerate(self.milp.binary) if not b),
-                                         len(self.milp.binary))]  # fmt: skip
-        for cells, low, high in zip(self.cells, self._first, bounds, strict=True):
-            starts.append(cells[self.form.decode(values[low:high])].first)
-        return starts
+        return [
+            cells[self.form.decode(of)].first
+            for cells, of in zip(self.cells, self._split(values), strict=True)
+        ]
+
+    def parts(self, values: Sequence[float]) -> list[list[float]]:
+        """For each task the part of it that starts in each of its cells, in an LP."""
+        return [
+            self.form.parts(of, len(cells))
+            for cells, of in zip(self.cells, self._split(values), strict=True)
+        ]
+
+    def _split(self, values: Sequence[float]) -> Iterator[Sequence[float]]:
+        for low, high in pairwise([*self._first, self._binaries]):
+            yield values[low:high]
 
 
 def all_slots(task: Task) -> list[Cell]:

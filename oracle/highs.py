@@ -89,7 +89,8 @@ def solve_with_highs(
         if status != "optimal":
             return Solved(status, None, inf, -inf)
         cost = info.objective_function_value + milp.offset
-        return Solved(status, list(model.getSolution().col_value), cost, cost)
+        solution = model.getSolution()
+        return Solved(status, list(solution.col_value), cost, cost, list(solution.row_dual))
     found = info.objective_function_value < highspy.kHighsInf
     values = list(model.getSolution().col_value) if found else None
     cost = info.objective_function_value + milp.offset if found else inf

@@ -25,6 +25,8 @@ class Solved(NamedTuple):
     values: list[float] | None
     cost: float
     bound: float
+    duals: list[float] | None = None
+    """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
 
 
 def solvers() -> list[str]:
