@@ -117,21 +117,36 @@ def _start_head(cluster: Recalling, group: list[str]) -> bool:
 
 
 def _stop_for_heads(cluster: Recalling, group: list[str]) -> bool:
-    """Heads are chosen before anyone is stopped, who may then stand before them."""
+    """All heads that can be helped together; nobody is stopped for who came later to their pool."""
     idle = cluster.idle(group)
-    could_be = idle + _gpus(cluster.stoppable(group))
-    heads = _heads(cluster, group, could_be)
-    for job in _cheapest(cluster, group, _gpus(heads) - idle):
+    heads: list[Job] = []
+    for head in _heads(cluster, group, 10**9):
+        tried = [*heads, head]
+        if _gpus(tried) <= idle + _gpus(_stopped_for(cluster, group, tried)):
+            heads = tried
+    stopped = _cheapest(cluster, _stopped_for(cluster, group, heads), _gpus(heads) - idle)
+    for job in stopped:
         cluster.stop(job)
     for head in heads:
         cluster.start(head, dedicated=True)
     return bool(heads)
 
 
-def _cheapest(cluster: Recalling, group: list[str], missing: int) -> list[Job]:
+def _stopped_for(cluster: Recalling, group: list[str], heads: list[Job]) -> list[Job]:
+    return [
+        job
+        for job in cluster.stoppable(group)
+        if all(
+            job.pool != head.pool or cluster.arrived[head.id] < cluster.arrived[job.id]
+            for head in heads
+        )
+    ]
+
+
+def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
     """The cheapest until there are enough, without those that turn out needless."""
     chosen: list[Job] = []
-    for job in sorted(cluster.stoppable(group), key=lambda job: _price(cluster, job)):
+    for job in sorted(jobs, key=lambda job: _price(cluster, job)):
         if _gpus(chosen) < missing:
             chosen.append(job)
     for job in list(chosen):
@@ -152,7 +167,9 @@ def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
     priority = cluster.choices.priority
     for pool in sorted(cluster.by_ratio(group), key=lambda p: -priority.get(p, 0)):
         for job in cluster.queue(pool):
-            gone = job.duration <= window or cluster.stops_within(job, window)
+            done = cluster.done[job.id]
+            left = job.duration - done + (cluster.costs[job.id] if done else 0)
+            gone = left <= window or cluster.stops_within(job, window)
             if gone and job.width <= usable:
                 cluster.start(job)
                 return True
@@ -163,7 +180,7 @@ def _held_back(cluster: Recalling, group: list[str], window: int) -> int:
     """What will be needed, less what could be had back; never less than what must not be lent."""
     needed = sum(_reserved(cluster, pool, window) for pool in group)
     back = _gpus([job for job in cluster.stoppable(group) if cluster.stops_within(job, window)])
-    kept = [pool for pool in group if _lends_nothing(cluster, group, pool, window)]
+    kept = [pool for pool in group if _lends_nothing(cluster, pool, window)]
     return max(needed - back, sum(_reserved(cluster, pool, window) for pool in kept))
 
 
@@ -180,10 +197,9 @@ def _new_load(cluster: Recalling, pool: str, window: int) -> int:
     return _gpus(new) if cluster.choices.foreseen else 0
 
 
-def _lends_nothing(cluster: Recalling, group: list[str], pool: str, window: int) -> bool:
-    """Its operator says so, or its forecast does, by a load beyond all that the group owns."""
-    told = (pool, window) in cluster.choices.no_lending
-    return told or _new_load(cluster, pool, window) > cluster.capacity(group)
+def _lends_nothing(cluster: Recalling, pool: str, window: int) -> bool:
+    """Its operator says so."""
+    return (pool, window) in cluster.choices.no_lending
 
 
 def _gpus(jobs: list[Job]) -> int:

@@ -343,6 +343,32 @@ def test_who_is_stopped_for_one_head_would_not_have_done_for_both():
     assert at(recalled(owned, story), 40) == [("stop", "wide"), ("start", "b"), ("start", "c")]
 
 
+def test_nobody_is_stopped_for_who_came_later_to_the_same_pool():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(40),
+        preemptible(job("guest").at(1).runs(150), 0.5),
+        job("later").at(2).runs(300),
+        job("owner").pool("b").at(40).runs(300),
+    ]
+    assert all(kind == "start" for _, kind, _ in recalled(owned, story)[:3])
+    assert at(recalled(owned, story), 40) == [("start", "owner")]
+
+
+def test_what_is_left_of_a_stopped_job_is_what_has_to_fit():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(400),
+        preemptible(job("guest").at(1).runs(110), 5.0),
+        job("b1").pool("b").at(105).runs(5),
+        job("b2").pool("b").at(140).runs(50),
+    ]
+    generous = msgspec.structs.replace(SMALL, recall=1.0)
+    found = recalled(owned, story, options=generous)
+    assert (105, "stop", "guest") in found
+    assert (110, "start", "guest") in found, "eleven seconds are left, and nobody comes before 140"
+
+
 def test_what_the_last_one_stopped_leaves_over_is_used_at_once():
     owned = pools(a=8, b=4, c=4)
     story = [

@@ -149,20 +149,13 @@ class MakesUpForLocked(SiaRecall):
 class StopsTheNeedless(SiaRecall):
     """Stops narrow ones though a wide one after them would do alone."""
 
-    def _cheapest(self, group, missing):
+    def _cheapest(self, jobs, missing):
         chosen = []
-        for found in sorted(self._stoppable[group].jobs.values(), key=sia_recall._price_of):
+        for found in sorted(jobs, key=sia_recall._price_of):
             if missing > 0:
                 chosen.append(found)
                 missing -= found.width
         return chosen
-
-
-class HelpsOneAtATime(SiaRecall):
-    """Stops jobs for one head, then for the next, though one job may do for both."""
-
-    def _heads_to_help(self, group):
-        return super()._heads_to_help(group)[:1]
 
 
 class HelpsNobody(SiaRecall):
@@ -189,7 +182,6 @@ def is_caught(policy, options_of_story=lambda *_: SMALL):
         CountsOnDearOnesToo,
         TakesThemForLong,
         StopsTheNeedless,
-        HelpsOneAtATime,
         HelpsNobody,
     ],
 )

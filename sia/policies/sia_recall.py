@@ -15,10 +15,11 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from sia.limits import MAX_GROUP
 from sia.model import Stream
 from sia.places import Places
 from sia.policies import Needs, Preempt, Proposal, Start
-from sia.policies.sia import Sia
+from sia.policies.sia import ROUNDING, Sia
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns
 
@@ -49,14 +50,17 @@ class SiaRecall(Sia):
             self._note(job)
 
     def bin(self, job: JobState) -> int:
-        """As in SIA, or of the first window within which it could be stopped."""
-        return min(super().bin(job), self._stops_within(job))
+        """As in SIA, of what is left of it; or by when it could be stopped."""
+        left = job.run_time
+        if job.done:
+            left = max(0.0, left - job.done) + (job.job.preemptible or 0.0)
+        return min(bisect_left(self.state.options.windows, left), self._stops_within(job))
 
     def _stops_within(self, job: JobState) -> int:
         cost, recall = job.job.preemptible, self.state.options.recall
         if cost is None or not recall:
             return len(self.state.options.windows)
-        return bisect_left(self.state.options.windows, cost / recall)
+        return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
 
     def submitted(self, job: JobState) -> None:
         """O(windows). It may have been stopped."""
@@ -93,7 +97,7 @@ class SiaRecall(Sia):
         super()._reserve(pool)
         locked, sums = self._locked[pool], self._stoppable[pool.group].locked
         for window, held in enumerate(self._held[pool]):
-            shut = window in self._keeps[pool] or pool.load[window] > pool.group.quota
+            shut = window in self._keeps[pool] or pool.load[window] >= MAX_GROUP  # by the guard
             gpus = held if shut else 0
             sums[window] += gpus - locked[window]
             locked[window] = gpus
@@ -114,7 +118,8 @@ class SiaRecall(Sia):
             return
         while heads := self._heads_to_help(group):
             missing = sum(head.width for head in heads) - group.idle
-            yield from self._stop(self._cheapest(group, missing), heads)
+            jobs = self._stopped_for(group, heads)
+            yield from self._stop(self._cheapest(jobs, missing), heads)
             for head in heads:
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(head.pool)
@@ -123,16 +128,22 @@ class SiaRecall(Sia):
         """Heads in order of allocation that stopping others makes room for, all together."""
         lineup, most = self._groups[group].lineup, self._stoppable[group].gpus
         heads: list[JobState] = []
-        chosen: set[PoolState] = set()
-        room = group.idle + most
-        while (pool := lineup.first(besides=chosen, more=most)) is not None:
+        seen: set[PoolState] = set()
+        while (pool := lineup.first(besides=seen, more=most)) is not None:
             head = pool.head
             assert head is not None, "a pool without a head is not lined up"
-            chosen.add(pool)
-            if head.width <= room:
-                heads.append(head)
-                room -= head.width
+            seen.add(pool)
+            tried = [*heads, head]
+            there = group.idle + sum(job.width for job in self._stopped_for(group, tried))
+            if sum(job.width for job in tried) <= there:
+                heads = tried
         return heads
+
+    def _stopped_for(self, group: GroupState, heads: Iterable[JobState]) -> list[JobState]:
+        """Who may be stopped for some heads: nobody of their own pools who came before them."""
+        since = {head.pool: head.sequence for head in heads}
+        jobs = self._stoppable[group].jobs.values()
+        return [job for job in jobs if since.get(job.pool, 0) <= job.sequence]
 
     def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
         names = ", ".join(head.pool.name for head in heads)
@@ -141,10 +152,10 @@ class SiaRecall(Sia):
             self._reserve(job.pool)
             self._uncovered[job.pool.group] = None
 
-    def _cheapest(self, group: GroupState, missing: int) -> list[JobState]:
-        """Jobs whose GPUs are as many as are missing, by what stopping them costs in all."""
+    def _cheapest(self, jobs: Iterable[JobState], missing: int) -> list[JobState]:
+        """Of these, as many GPUs as are missing, by what stopping them costs in all."""
         chosen: list[JobState] = []
-        for job in sorted(self._stoppable[group].jobs.values(), key=_price_of):
+        for job in sorted(jobs, key=_price_of):
             if missing <= 0:
                 break
             chosen.append(job)
@@ -178,7 +189,7 @@ class SiaRecall(Sia):
             if jobs and all(job_id in stoppable for job_id in jobs):
                 stops = [stoppable[job_id] for job_id in jobs]
             elif not jobs and job.width > group.idle:  # they are in cells that nobody owns
-                stops = self._cheapest(group, job.width - group.idle)
+                stops = self._cheapest(self._stopped_for(group, [job]), job.width - group.idle)
             yield from self._stop(stops, [job])
             for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
                 yield from self._take_turns(changed, turns, places)
@@ -203,10 +214,10 @@ class SiaRecall(Sia):
                 assert own.locked[window] == locked, (group.name, window)
 
 
-def _price_of(job: JobState) -> tuple[bool, float, float, int]:
+def _price_of(job: JobState) -> tuple[bool, float, int, int]:
     """Last those that their own pools would start again at once, then what stopping them costs.
 
-    Then who is wider, and who has run least.
+    Of those alike the narrowest, then who came last.
     """
     pool, head = job.pool, job.pool.head
     returns = pool.dedicated + job.width <= pool.quota
