@@ -9,10 +9,11 @@ tail, its bound is that of all slots. A job that is started there gets a longer 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+from oracle.errors import NoScheduleError
 from oracle.forms import Cell, Form, Model
 from oracle.problem import Problem, Task
 from oracle.solver import TOLERANCE, Solved, solve
@@ -42,21 +43,31 @@ def cells_of(task: Task, horizon: int) -> list[Cell]:
 
 
 def fitted(
-    problem: Problem, form: Form, until: float, horizons: Sequence[int] | None = None
+    problem: Problem,
+    form: Form,
+    until: float,
+    horizons: Sequence[int],
+    rose: Callable[[float], None],
+    stop: Callable[[], bool],
 ) -> Fitted | None:
     """Lengthen horizons until the LP starts nobody in a tail, or the time is up.
 
     `until` is a reading of the clock (seconds); None if not even the first LP was solved by then.
-    Raises NoScheduleError where there is no schedule.
+    `rose` is told each LP's bound. Raises NoScheduleError where there is no schedule.
     """
-    grown = [*horizons] if horizons else [FIRST] * len(problem.tasks)
+    grown = [*horizons]
     best = None
-    while True:
+    while not stop():
         of = [cells_of(task, horizon) for task, horizon in zip(problem.tasks, grown, strict=True)]
         model = Model(problem, form, of)
-        found = solve(model.milp, relaxed=True, seconds=until - perf_counter())
+        found = solve(
+            model.milp, relaxed=True, seconds=until - perf_counter(), tell=lambda *_: stop()
+        )
+        if found.status == "infeasible":
+            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
         if found.values is None:
             return best
+        rose(found.bound)
         parts = model.parts(found.values)
         best = Fitted(model, found, parts, [*grown])
         late = [
@@ -68,3 +79,4 @@ def fitted(
             return best
         for place in late:
             grown[place] = int(grown[place] * LONGER) + 1
+    return best

@@ -212,6 +212,17 @@ class Model:
             for cells, of in zip(self.cells, self._split(values), strict=True)
         ]
 
+    def in_tails(self, values: Sequence[float]) -> list[int]:
+        """The places of tasks whose cell is of several slots: values say no start of theirs."""
+        chosen = zip(self.cells, self._split(values), strict=True)
+        picked = [cells[self.form.decode(of)] for cells, of in chosen]
+        return [place for place, cell in enumerate(picked) if cell.first < cell.last]
+
+    def says(self, starts: Sequence[int]) -> bool:
+        """Whether each of these starts has a cell of its own."""
+        pairs = zip(self.cells, starts, strict=True)
+        return all(start <= cells[-1].first for cells, start in pairs)
+
     def parts(self, values: Sequence[float]) -> list[list[float]]:
         """For each task the part of it that starts in each of its cells, in an LP."""
         return [

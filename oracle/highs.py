@@ -29,6 +29,14 @@ STOPPED = {
 """What stopped it; anything else it died of."""
 
 
+SIMPLEX = highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt
+INTERESTING = (
+    highspy.cb.HighsCallbackType.kCallbackMipLogging,
+    highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
+)
+"""When it asks whether to go on, in an LP and in branch and bound."""
+
+
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
     """PuLP builds the model; here it is run. PuLP's own warm start is of 4 only."""
 
@@ -44,12 +52,16 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
             model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
         if self.tell is not None:
             model.setCallback(self._hear, None)
-            for kind in ("kCallbackMipLogging", "kCallbackMipInterrupt"):
-                model.startCallback(getattr(highspy.cb.HighsCallbackType, kind))
+            for kind in INTERESTING if self.mip else (SIMPLEX,):
+                model.startCallback(kind)
         model.run()
 
     def _hear(self, kind: Any, message: str, said: Any, answer: Any, data: Any) -> None:
         assert self.tell is not None
+        if kind == SIMPLEX:
+            if self.tell(inf, -inf, 0):
+                answer.user_interrupt = True
+            return
         best = said.mip_primal_bound + self.offset
         if self.tell(best, said.mip_dual_bound + self.offset, int(said.mip_node_count)):
             answer.user_interrupt = True
@@ -74,7 +86,7 @@ def solve_with_highs(
         timeLimit=None if seconds == inf else max(0.01, seconds),
     )  # fmt: skip
     solver.start, solver.offset = (None if relaxed else start), milp.offset
-    solver.tell = None if relaxed else tell
+    solver.tell = tell
     solver.createAndConfigureSolver(problem)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)

@@ -53,9 +53,19 @@ class Problem:
     """GPUs that are not there, by slot: tasks that are fixed, and no longer among these."""
 
     @property
+    def whole(self) -> bool:
+        """Whether all costs are whole numbers."""
+        return not self.beta and all(t.weight == 1.0 and t.price % 1.0 == 0 for t in self.tasks)
+
+    @property
     def slots(self) -> int:
         """Slots until the last possible end."""
         return max((t.latest + t.length for t in self.tasks), default=0)
+
+    @property
+    def choices(self) -> int:
+        """Starts that there are, over all tasks."""
+        return sum(task.latest - task.release + 1 for task in self.tasks)
 
     def capacity(self) -> Counts:
         """GPUs by slot."""
@@ -91,6 +101,11 @@ class Problem:
         for task, start in zip(self.tasks, starts, strict=True):
             used[start : start + task.length] += task.width
         return used
+
+    def allows(self, starts: Sequence[int]) -> bool:
+        """Whether a schedule keeps everybody's window."""
+        pairs = zip(self.tasks, starts, strict=True)
+        return all(task.release <= start <= task.latest for task, start in pairs)
 
     def check(self, starts: Sequence[int]) -> None:
         """Assert that a schedule is one: nobody early or late, capacity never exceeded."""
@@ -162,7 +177,7 @@ def _problem(
         weight = 1.0 / jct if goal.weighted else 1.0
         tasks.append(
             Task(i, names.index(job.pool), release, cutoff, cutoff + int(goal.slack * jct), length,
-                 job.width, weight, goal.price * weight)
+                 job.width, weight, goal.price * weight if goal.slack else 0.0)
         )  # fmt: skip
     if goal.weighted:
         mean = sum(1.0 / task.weight for task in tasks) / len(tasks)
@@ -174,6 +189,7 @@ def _slots(seconds: float, slot: float) -> int:
     return round(seconds / slot)
 
 
-def without_fairness(problem: Problem) -> Problem:
+def plain(problem: Problem) -> Problem:
     """The same, of waiting alone."""
-    return replace(problem, beta=0.0)
+    tasks = [task._replace(weight=1.0, price=0.0) for task in problem.tasks]
+    return replace(problem, tasks=tasks, beta=0.0)

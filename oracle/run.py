@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 from time import perf_counter
@@ -11,15 +11,22 @@ from typing import NamedTuple
 from oracle.errors import NoScheduleError
 from oracle.forms import FORMS
 from oracle.planned import carried_out
-from oracle.problem import Goal, problems
+from oracle.problem import Goal, Problem, plain, problems
+from oracle.size import refuse_too_large
 from oracle.slots import slotted
-from oracle.solve import Answer, gap_of, solve_problem
+from oracle.solve import Answer, Solving, Tell, gap_of, prove
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Schedule
 from replay.trace import PoolTable, Trace
 
 START = "sia-vc"
 """The policy that the search begins with: it slows nobody, and knows the future too."""
+
+LEFT_OVER = 1.5
+"""Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
+
+ORDER = ("memory", "interrupted", "time", "bound only", "optimal")
+"""What stopped it, if several problems were stopped by different things: the first of these."""
 
 
 class Task(NamedTuple):
@@ -29,60 +36,146 @@ class Task(NamedTuple):
     seconds: float
     form: str = "step"
     goal: Goal = Goal()
+    seed: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
+class Instance:
+    """The slotted jobs, what FCFS makes of them, and the problems they come to."""
+
+    log: Trace
+    trace: Trace
+    table: PoolTable
+    slot: float
+    baseline: Schedule
+    problems: list[tuple[float, Problem]]
+
+    def starts(self, found: Sequence[Sequence[int]]) -> list[float]:
+        """Starts in seconds by position in the trace, of those in slots by problem."""
+        starts = [0.0] * len(self.trace.arrivals)
+        for (origin, problem), own in zip(self.problems, found, strict=True):
+            for task, start in zip(problem.tasks, own, strict=True):
+                starts[task.position] = origin + start * self.slot
+        return starts
+
+    def slots(self, schedule: Schedule) -> list[list[int]]:
+        """A schedule's starts in slots by problem, rounded up."""
+        return [
+            [-round((origin - _start(schedule, t.position)) // self.slot) for t in problem.tasks]
+            for origin, problem in self.problems
+        ]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What came of it. Waiting is in seconds, over all jobs."""
 
     task: Task
-    trace: Trace
-    """The slotted jobs: all figures are of these."""
-    baseline: Schedule
+    instance: Instance
+    answers: list[Answer]
     schedule: Schedule
     real: Schedule
     """The same starts with durations as they are in the log."""
-    log: Trace
-    answers: list[Answer]
+    real_baseline: Schedule
     status: str
     wait: float
     wait_bound: float
     alone: float
-    seconds: float = 0.0
+    cost: float
+    cost_bound: float
+    seconds: float
 
     @property
     def gap(self) -> float:
-        """(wait - bound) / wait."""
-        return gap_of(self.wait, self.wait_bound)
+        """(cost - bound) / cost."""
+        return gap_of(self.cost, self.cost_bound)
 
 
-def run(log: Trace, table: PoolTable, task: Task) -> Outcome:
-    """Solve it. Raises UserError and its kinds for what cannot be."""
-    began = perf_counter()
-    trace = slotted(log, task.slot)
-    settings = Settings([START])
-    baseline = replay_one(trace, table, BASELINE, settings, None)
-    known = replay_one(trace, table, START, settings, baseline)
-    cutoffs = [inf if start is None else start for start in baseline.starts]
-    starts = [0.0] * len(trace.arrivals)
-    answers = []
-    for origin, problem in problems(trace, table, cutoffs, task.slot, task.goal):
-        first = [round((_start(known, t.position) - origin) / task.slot) for t in problem.tasks]
-        left = task.seconds - (perf_counter() - began)
-        answer = solve_problem(problem, FORMS[task.form], left, 1, first)
+def instance_of(
+    log: Trace,
+    table: PoolTable,
+    slot: float,
+    goal: Goal,
+    cutoffs: Mapping[str, float] | None = None,
+) -> Instance:
+    """Put the jobs on the grid. Cutoffs are FCFS's starts, but where `cutoffs` say another (s)."""
+    trace = slotted(log, slot)
+    baseline = replay_one(trace, table, BASELINE, Settings([]), None)
+    given = cutoffs or {}
+    latest = [
+        given.get(arrival.job.id, inf if start is None else start)
+        for arrival, start in zip(trace.arrivals, baseline.starts, strict=True)
+    ]
+    found = problems(trace, table, latest, slot, goal)
+    return Instance(log, trace, table, slot, baseline, found)
+
+
+def run(
+    log: Trace,
+    table: PoolTable,
+    task: Task,
+    began: float,
+    cutoffs: Mapping[str, float] | None = None,
+    tell: Tell | None = None,
+) -> Outcome:
+    """Solve it; the clock read `began` at the beginning. Raises UserError for what cannot be."""
+    instance = instance_of(log, table, task.slot, task.goal, cutoffs)
+    refuse_too_large(instance.problems, task.form)
+    known = replay_one(instance.trace, table, START, Settings([START]), instance.baseline)
+    first = instance.slots(known)
+    until = began + task.seconds - LEFT_OVER
+    answers: list[Answer] = []
+    sizes = [problem.choices for _, problem in instance.problems]
+    for i, (_, problem) in enumerate(instance.problems):
+        now = perf_counter()
+        mine = now + (until - now) * sizes[i] / sum(sizes[i:])
+        stopped = any(answer.status == "interrupted" for answer in answers)
+        begin = first[i] if problem.allows(first[i]) else None
+        solving = Solving(
+            problem, FORMS[task.form], now if stopped else mine, begin, task.seed, tell
+        )
+        answers.append(solving.run())
+    return _outcome(instance, task, answers, began)
+
+
+def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float) -> Outcome:
+    found = []
+    for answer, (_, problem) in zip(answers, instance.problems, strict=True):
         if answer.starts is None:
-            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
+            raise NoScheduleError(
+                "no schedule was found in the time there was; give a longer --time-limit or --slot"
+            )
         problem.check(answer.starts)
-        for member, start in zip(problem.tasks, answer.starts, strict=True):
-            starts[member.position] = origin + start * task.slot
-        answers.append(answer)
-    bound = fsum(answer.bound for answer in answers) * task.slot
-    schedule = carried_out("oracle", trace, table, starts)
+        found.append(answer.starts)
+    starts = instance.starts(found)
+    schedule = carried_out("oracle", instance.trace, instance.table, starts)
+    statuses = {answer.status for answer in answers}
     return Outcome(
-        task, trace, baseline, schedule, carried_out("oracle", log, table, starts), log, answers,
-        next((a.status for a in answers if a.status != "optimal"), "optimal"),
-        _waiting(trace, schedule), bound, _waiting(trace, baseline), perf_counter() - began,
-    )  # fmt: skip
+        task=task,
+        instance=instance,
+        answers=answers,
+        schedule=schedule,
+        real=carried_out("oracle", instance.log, instance.table, starts),
+        real_baseline=replay_one(instance.log, instance.table, BASELINE, Settings([]), None),
+        status=next((status for status in ORDER if status in statuses), "optimal"),
+        wait=waiting(instance.trace, schedule),
+        wait_bound=_wait_bound(instance, task, answers),
+        alone=waiting(instance.trace, instance.baseline),
+        cost=fsum(answer.cost for answer in answers),
+        cost_bound=fsum(answer.bound for answer in answers),
+        seconds=perf_counter() - began,
+    )
+
+
+def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer]) -> float:
+    """No schedule of these jobs waits less (seconds): the cost's own bound, or an LP of waiting."""
+    bounds = []
+    for (_, problem), answer in zip(instance.problems, answers, strict=True):
+        if problem == plain(problem):
+            bounds.append(answer.bound)
+        else:
+            bounds.append(prove(plain(problem), FORMS[task.form], perf_counter() + task.seconds))
+    return fsum(bounds) * task.slot
 
 
 def _start(schedule: Schedule, position: int) -> float:
@@ -91,8 +184,6 @@ def _start(schedule: Schedule, position: int) -> float:
     return start
 
 
-def _waiting(trace: Trace, schedule: Schedule) -> float:
-    pairs: Sequence[tuple[float, float]] = [
-        (_start(schedule, i), arrival.job.submit) for i, arrival in enumerate(trace.arrivals)
-    ]
-    return fsum(start - submit for start, submit in pairs)
+def waiting(trace: Trace, schedule: Schedule) -> float:
+    """Seconds that the jobs wait, in all."""
+    return fsum(_start(schedule, i) - a.job.submit for i, a in enumerate(trace.arrivals))

@@ -1,6 +1,6 @@
-"""Good schedules soon: lists from the LP, then a local search that takes jobs out and puts them back.
+"""Good schedules soon: lists from the LP, then a local search.
 
-A schedule is a list: each job in turn starts as early as those before it in the list leave room for.
+A schedule is a list: each job in turn starts as early as those before it in the list leave room.
 The LP says in which order. Then jobs near one that waits are taken out and put back in another
 order, and what comes of it is kept if it is better, or by chance if it is little worse (annealing).
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil, floor
 
 from msgspec.structs import replace
@@ -36,3 +37,11 @@ def slotted(trace: Trace, slot: float) -> Trace:
                 f"--slot {as_typed(slot)}: more than {MAX_SLOTS:,} slots; give a longer one"
             )
     return Trace(arrivals, trace.columns, trace.extras, trace.dropped, [*trace.notes])
+
+
+def shortened(trace: Trace, window: float) -> Trace:
+    """The jobs submitted within so many seconds of the first; the others are counted as dropped."""
+    end = trace.arrivals[0].job.submit + window
+    kept = [arrival for arrival in trace.arrivals if arrival.job.submit < end]
+    dropped = trace.dropped + Counter({"after --window": len(trace.arrivals) - len(kept)})
+    return Trace(kept, trace.columns, trace.extras, dropped, [*trace.notes])

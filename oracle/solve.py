@@ -1,15 +1,46 @@
-"""The best schedule that can be found in the time there is, and what none can beat."""
+"""The best schedule that can be found in the time there is, and what none can beat.
+
+Two work at once: a thread in which the solver proves bounds, and the search for schedules beside
+it, which takes up what the LP says of the order as soon as it is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Callable, Sequence
+from math import ceil, inf, isfinite
+from threading import Event, Thread
 from time import perf_counter
 from typing import NamedTuple
 
-from oracle.forms import Form, Model
+from oracle.cells import FIRST, Fitted, fitted
+from oracle.errors import NoScheduleError
+from oracle.forms import Form
 from oracle.problem import Problem
-from oracle.solver import solve
+from oracle.search import Search, from_parts
+from oracle.solver import TOLERANCE, Solved, solve
+
+SLICE = 2.0
+"""Seconds of search between two looks at what the solver has found."""
+
+LISTS = 6.0
+"""Seconds for lists by the LP: the best of them comes early."""
+
+SPARE_SLOTS = 5
+"""Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
+can say it."""
+
+
+class Progress(NamedTuple):
+    """How far it is: costs, the solver's nodes, seconds left."""
+
+    cost: float
+    bound: float
+    nodes: int
+    left: float
+
+
+Tell = Callable[[Progress], None]
+Rose = Callable[[float], None]
 
 
 class Answer(NamedTuple):
@@ -22,38 +53,187 @@ class Answer(NamedTuple):
     variables: int = 0
     nonzeros: int = 0
 
-    @property
-    def gap(self) -> float:
-        """(cost - bound) / cost."""
-        return gap_of(self.cost, self.bound)
-
 
 def gap_of(cost: float, bound: float) -> float:
     """(cost - bound) / cost; 0 where both are the same, infinite without a schedule."""
     if cost == inf:
         return inf
-    return max(0.0, cost - bound) / cost if cost > bound else 0.0
+    return (cost - bound) / cost if cost > bound else 0.0
 
 
-def solve_problem(
-    problem: Problem,
-    form: Form,
-    seconds: float,
-    threads: int = 1,
-    start: Sequence[int] | None = None,
-) -> Answer:
-    """Solve one problem, from a schedule `start` if there is one."""
-    until = perf_counter() + seconds
-    model = Model(problem, form)
-    found = solve(
-        model.milp,
-        seconds=until - perf_counter(),
-        threads=threads,
-        start=None if start is None else model.encode(start),
-    )
-    starts = None if found.values is None else model.decode(found.values)
-    if starts is None and start is not None:
-        starts = list(start)
-    cost = inf if starts is None else problem.cost(starts)
-    size = len(model.milp.costs), model.milp.nonzeros
-    return Answer(found.status, starts, cost, min(cost, found.bound), *size)
+class Solving:
+    """One problem while it is solved."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        form: Form,
+        until: float,
+        start: Sequence[int] | None = None,
+        seed: int = 0,
+        tell: Tell | None = None,
+    ) -> None:
+        """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
+        self.problem = problem
+        self.best = None if start is None else [*start]
+        self.cost = inf if start is None else problem.cost(start)
+        self.bound = 0.0
+        self.status = "time"
+        self._form, self._until, self._seed, self._tell = form, until, seed, tell
+        self._stop = Event()
+        self._fit: Fitted | None = None
+        self._size = 0, 0
+        self._nodes = 0
+        self._died: Exception | None = None
+
+    def run(self) -> Answer:
+        """Solve it. Ctrl-C ends it with what is known by then.
+
+        Raises NoScheduleError where there is no schedule, SolverError where the solver died.
+        """
+        thread = Thread(target=self._guarded, daemon=True)
+        thread.start()
+        interrupted = False
+        try:
+            self._search(thread)
+        except KeyboardInterrupt:
+            interrupted = True
+        self._stop.set()
+        thread.join()
+        if self._died is not None and (
+            self.best is None or isinstance(self._died, NoScheduleError)
+        ):
+            raise self._died
+        if self.cost - self.bound <= TOLERANCE * max(1.0, self.cost):
+            self.status = "optimal"
+        elif interrupted:
+            self.status = "interrupted"
+        elif isinstance(self._died, MemoryError):
+            self.status = "memory"
+        return Answer(self.status, self.best, self.cost, min(self.bound, self.cost), *self._size)
+
+    def _search(self, thread: Thread) -> None:
+        """Look for schedules until the solver is done or the time is up."""
+        problem, seen = self.problem, False
+        search = None if self.best is None else Search(problem, self.best, self._seed)
+        while thread.is_alive() and not self._done():
+            fit = self._fit
+            if fit is not None and not seen:
+                seen = True
+                found = from_parts(problem, fit.parts, self._seed, self._share(LISTS), self._done)
+                if found is not None and self._offer(found):
+                    search = Search(problem, found, self._seed)
+            if search is None or problem.beta or self.best is None:
+                thread.join(min(SLICE, self._share(SLICE)))
+            else:
+                if problem.cost(self.best) < search.cost:
+                    search = Search(problem, self.best, self._seed)
+                search.run(self._share(SLICE), self._done)
+                self._offer(search.best)
+            self._say()
+
+    def _share(self, seconds: float) -> float:
+        return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
+
+    def _done(self) -> bool:
+        return (
+            self._stop.is_set()
+            or perf_counter() >= self._until - 0.05
+            or self.cost - self.bound <= TOLERANCE * max(1.0, self.cost)
+        )
+
+    def _say(self) -> None:
+        if self._tell is not None:
+            left = max(0.0, self._until - perf_counter())
+            self._tell(Progress(self.cost, self.bound, self._nodes, left))
+
+    def _offer(self, starts: Sequence[int]) -> bool:
+        """Take a schedule if it is the best so far."""
+        cost = self.problem.cost(starts)
+        if cost >= self.cost:
+            return False
+        self.problem.check(starts)
+        self.best, self.cost = [*starts], cost
+        return True
+
+    def _raise_bound(self, bound: float) -> None:
+        self.bound = max(self.bound, _safe(bound, whole=self.problem.whole))
+
+    def _guarded(self) -> None:
+        """In the thread: whatever goes wrong is kept for `run`."""
+        try:
+            self._prove()
+        except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
+            self._died = error
+
+    def _prove(self) -> None:
+        """The LP, then branch and bound, with longer horizons where its best uses a tail."""
+        horizons = [FIRST] * len(self.problem.tasks)
+        while not self._done():
+            for place, (task, start) in enumerate(
+                zip(self.problem.tasks, self.best or [t.release for t in self.problem.tasks],
+                    strict=True)
+            ):  # fmt: skip
+                horizons[place] = max(horizons[place], start - task.release + SPARE_SLOTS)
+            fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
+            if fit is None:
+                return
+            self._fit, horizons = fit, fit.horizons
+            milp = fit.model.milp
+            self._size = len(milp.costs), milp.nonzeros
+            found = self._branch(fit)
+            if found.status != "optimal" or found.values is None:
+                return
+            late = fit.model.in_tails(found.values)
+            if not late:
+                return
+            for place in late:
+                horizons[place] *= 2
+
+    def _rose(self, bound: float) -> None:
+        self._raise_bound(bound)
+        self._say()
+
+    def _branch(self, fit: Fitted) -> Solved:
+        """Branch and bound from the best schedule, if the cells can say it."""
+        model = fit.model
+        start = self.best if self.best is not None and model.says(self.best) else None
+        found = solve(
+            model.milp,
+            seconds=self._until - perf_counter(),
+            start=None if start is None else model.encode(start),
+            tell=self._hear,
+        )
+        if found.status == "infeasible":
+            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
+        self._raise_bound(found.bound)
+        if found.values is not None and not model.in_tails(found.values):
+            self._offer(model.decode(found.values))
+        return found
+
+    def _hear(self, best: float, bound: float, nodes: int) -> bool:
+        self._nodes = nodes
+        self._raise_bound(bound)
+        return self._done()
+
+
+def prove(problem: Problem, form: Form, until: float, rose: Rose | None = None) -> float:
+    """The LP's bound alone, as far as it gets until the clock reads `until`."""
+    best = 0.0
+
+    def higher(bound: float) -> None:
+        nonlocal best
+        best = max(best, _safe(bound, whole=problem.whole))
+        if rose is not None:
+            rose(best)
+
+    fitted(problem, form, until, [FIRST] * len(problem.tasks), higher, lambda: False)
+    return best
+
+
+def _safe(bound: float, *, whole: bool) -> float:
+    """What a solver's bound proves in spite of its tolerance; whole costs lie at whole numbers."""
+    if not isfinite(bound):
+        return 0.0
+    safe = bound - TOLERANCE * max(1.0, abs(bound))
+    return float(ceil(safe)) if whole else safe

@@ -1,11 +1,11 @@
 """A bound from pieces of time, each solved on its own.
 
-Whether a congestion on Monday was solved best says nothing of one on Wednesday, yet branch and bound
-on both together multiplies their trees. Here capacity is held in each piece of time by a program of
-its own, of all jobs that may run in it, with the cost of each choice dealt out among the pieces that
-it touches. Whatever the deal, the sum of the pieces' least costs is a bound; dealt out by what the
-LP's duals say that GPUs are worth, it is at least the LP's, and grows with every piece in which
-whole jobs cost more than parts of them.
+Whether a congestion on Monday was solved best says nothing of one on Wednesday, yet branch and
+bound on both together multiplies their trees. Here capacity is held in each piece of time by a
+program of its own, of all jobs that may run in it, with the cost of each choice dealt out among the
+pieces that it touches. Whatever the deal, the sum of the pieces' least costs is a bound; dealt out
+by what the LP's duals say that GPUs are worth, it is at least the LP's, and grows with every piece
+in which whole jobs cost more than parts of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ class Dealt(NamedTuple):
 
 
 def deal(
-    problem: Problem, form: Form, cells: Sequence[Sequence[Cell]], prices: Floats, cuts: Sequence[int]
+    problem: Problem,
+    form: Form,
+    cells: Sequence[Sequence[Cell]],
+    prices: Floats,
+    cuts: Sequence[int],
 ) -> Dealt:
     """Cut the problem at these slots, with what a GPU is worth in each slot."""
     capacity = problem.capacity()
