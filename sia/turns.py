@@ -31,13 +31,20 @@ class Turns:
         self._ran: dict[str, float] = {}  # seconds, of those away that ended
         self._since: dict[str, tuple[float, JobState]] = {}  # when cells began to be kept for whom
         self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
+        self._ahead: dict[PoolState, int] = {}
+
+    def ahead(self, pool: PoolState) -> int:
+        """GPUs of a pool's jobs that started elsewhere and whose turn is still to come. O(1)."""
+        return self._ahead.get(pool, 0)
 
     def submitted(self, job: JobState) -> None:
         """A job joined its queue; one that was stopped elsewhere has its old place. O(1)."""
         job_id = job.job.id
-        self._away.pop(job_id, None)
+        away = self._away.pop(job_id, None)
         self._since.pop(job_id, None)
         if job_id in self._queued:
+            if away is not None:
+                self._ahead[job.pool] -= job.gpus
             return
         queue = self._queues.setdefault(job.pool, deque())
         if job.attempt:  # its turn had come
@@ -49,6 +56,8 @@ class Turns:
     def started(self, job: JobState) -> None:
         """A job runs in spare cells from now on. O(1)."""
         self._away[job.job.id] = job
+        if job.job.id in self._queued:
+            self._ahead[job.pool] = self._ahead.get(job.pool, 0) + job.gpus
 
     def finished(self, job: JobState, now: float) -> None:
         """A job ended. O(log n)."""
@@ -75,6 +84,7 @@ class Turns:
         job_id = self._queues[job.pool].popleft()
         self._queued.remove(job_id)
         if job_id in self._away:
+            self._ahead[job.pool] -= job.gpus
             self._since[job_id] = now, job
             self._foresee(job_id)
 

@@ -11,8 +11,10 @@ import pytest
 from replay.cells_file import cells_for, read_spec
 from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
-from replay.trace import Trace
-from sia.model import Job
+from replay.run import Settings, replay_all
+from replay.text import DAY
+from replay.trace import Trace, playable
+from sia.model import Job, Options
 from sia.playout import Arrival
 from tests.files import refusal, written
 from tests.shell import digests, sia
@@ -401,3 +403,18 @@ def test_whom_two_seeds_mark_is_not_the_same_half():
     )
     assert 900 < len(first) < 1100
     assert 400 < len(first & second) < 600
+
+
+def test_long_windows_slow_nobody_on_a_real_log(traces, tmp_path):
+    """A piece in which cells kept for jobs that had started elsewhere were not reckoned with."""
+    trace, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
+    piece = plan_pieces(trace, table, Pieces([8], 20, 14 * DAY, (0.6, 1.1), 0, None, 8))[16]
+    spec = whole_spec(read_spec(written(tmp_path, TYPES, "types.toml")), piece.table)
+    jobs = playable(piece.cut(trace), piece.table, places_of(spec, piece.table))
+    minutes = (5, 10, 15, 30, 60, 120, 180, 240, 360, 480, 720, 1440, 2880, 4320, 8640)
+    options = Options(windows=tuple(60.0 * each for each in minutes))
+    settings = Settings(["sia"], options=options, cells=spec)
+    (result,) = replay_all(jobs, piece.table, settings)
+    ends = zip(result.schedule.ends, result.baseline.ends, strict=True)
+    assert all(shared <= alone + 1e-3 for shared, alone in ends)
+    assert sum(result.schedule.spare) > 1000

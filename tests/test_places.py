@@ -577,12 +577,14 @@ def test_fcfs_in_shared_cells_is_every_pool_alone():
         assert together == apart, seed
 
 
-def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns():
+@pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
+def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windows):
+    options = msgspec.structs.replace(SMALL, windows=windows)
     away = 0
     for seed in range(300):
         owned, story = random_story(Random(seed))
         story = [plain(arrival) for arrival in story]
-        shared = in_cells(Sia, owned, story)
+        shared = in_cells(Sia, owned, story, options=options)
         for pool in owned:
             for job_id, before in alone(pool, story).items():
                 started = shared[job_id]

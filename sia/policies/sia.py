@@ -240,9 +240,12 @@ class Sia(Policy):
             own.lineup.drop(pool)
         unused_quota = max(0, unused_quota)
         held, reserved = self._held[pool], own.reserved
+        waiting = pool.pending_width
+        if self._turns is not None:
+            waiting += self._turns.ahead(pool)  # for whom cells will be kept
         slack = self.state.options.slack
         for window, load in enumerate(pool.load):
-            need = pool.pending_width + load
+            need = waiting + load
             if slack != 1.0:
                 need = ceil(need * slack - ROUNDING)
             if need > unused_quota or window in self._keeps[pool]:
