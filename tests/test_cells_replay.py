@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from replay.cells_file import places_of, read_spec, whole_spec
+from replay.cells_file import cells_for, places_of, read_spec, whole_spec
 from replay.experiment import Pieces, plan_pieces
 from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
