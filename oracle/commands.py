@@ -8,7 +8,6 @@ BEGAN = perf_counter()  # before numpy and the solver are loaded: limits are for
 
 # ruff: noqa: E402
 from collections.abc import Callable
-from math import fsum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,10 +16,10 @@ import click
 from oracle.cutoffs import read_cutoffs
 from oracle.forms import FORMS
 from oracle.problem import Goal
-from oracle.run import Task, instance_of, run, waiting
+from oracle.run import Task, instance_of, lp_bound, run, waiting
 from oracle.size import refuse_too_large
 from oracle.slots import shortened
-from oracle.solve import Progress, gap_of, prove
+from oracle.solve import Progress, gap_of
 from oracle.write import PLANNED, write_outcome
 from replay.errors import UserError
 from replay.options import Number
@@ -118,8 +117,7 @@ def bound(
     size = refuse_too_large(instance.problems, form)
     with whole_folder(out, [log, pools], (), ("oracle.json",)) as folder:
         until = BEGAN + seconds
-        proven = [prove(problem, FORMS[form], until) for _, problem in instance.problems]
-        total = fsum(proven) * slot
+        total = lp_bound(instance, form, until)
         alone = waiting(instance.trace, instance.baseline)
         found = {
             "status": "bound only", "total_wait_s": None, "bound_wait_s": total, "gap": None,

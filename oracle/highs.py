@@ -29,7 +29,15 @@ STOPPED = {
 """What stopped it; anything else it died of."""
 
 
-SIMPLEX = highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt
+INTERIOR = {"solver": "ipm", "run_crossover": "off"}
+
+BRANCHING = {"mip_heuristic_effort": 0.0}
+"""Schedules come from the search beside it: the solver is to prove."""
+
+IN_LP = (
+    highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt,
+    highspy.cb.HighsCallbackType.kCallbackIpmInterrupt,
+)
 INTERESTING = (
     highspy.cb.HighsCallbackType.kCallbackMipLogging,
     highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
@@ -52,13 +60,13 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
             model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
         if self.tell is not None:
             model.setCallback(self._hear, None)
-            for kind in INTERESTING if self.mip else (SIMPLEX,):
+            for kind in INTERESTING if self.mip else IN_LP:
                 model.startCallback(kind)
         model.run()
 
     def _hear(self, kind: Any, message: str, said: Any, answer: Any, data: Any) -> None:
         assert self.tell is not None
-        if kind == SIMPLEX:
+        if kind in IN_LP:
             if self.tell(inf, -inf, 0):
                 answer.user_interrupt = True
             return
@@ -72,6 +80,7 @@ def solve_with_highs(
     milp: Milp,
     *,
     relaxed: bool,
+    interior: bool,
     seconds: float,
     threads: int,
     start: Sequence[float] | None,
@@ -84,6 +93,7 @@ def solve_with_highs(
     solver = _Highs(
         mip=not relaxed, msg=False, gapRel=gap, threads=threads,
         timeLimit=None if seconds == inf else max(0.01, seconds),
+        **(INTERIOR if relaxed and interior else {} if relaxed else BRANCHING),
     )  # fmt: skip
     solver.start, solver.offset = (None if relaxed else start), milp.offset
     solver.tell = tell
@@ -92,6 +102,10 @@ def solve_with_highs(
     solver.callSolver(problem)
     model = problem.solverModel
     status = STOPPED.get(model.getModelStatus())
+    if status is None and relaxed and interior:  # it did not converge; the simplex method does
+        model.setOptionValue("solver", "simplex")
+        solver.callSolver(problem)
+        status = STOPPED.get(model.getModelStatus())
     if status is None:
         raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")
     if status == "infeasible":

@@ -25,7 +25,7 @@ START = "sia-vc"
 LEFT_OVER = 1.5
 """Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
 
-ORDER = ("memory", "interrupted", "time", "bound only", "optimal")
+ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
 """What stopped it, if several problems were stopped by different things: the first of these."""
 
 
@@ -174,8 +174,19 @@ def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer]) -> fl
         if problem == plain(problem):
             bounds.append(answer.bound)
         else:
-            bounds.append(prove(plain(problem), FORMS[task.form], perf_counter() + task.seconds))
+            bounds.append(
+                prove(
+                    plain(problem), FORMS[task.form], perf_counter() + task.seconds, answer.starts
+                )
+            )
     return fsum(bounds) * task.slot
+
+
+def lp_bound(instance: Instance, form: str, until: float) -> float:
+    """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`."""
+    known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
+    pairs = zip(instance.problems, instance.slots(known), strict=True)
+    return fsum(prove(p, FORMS[form], until, own) for (_, p), own in pairs) * instance.slot
 
 
 def _start(schedule: Schedule, position: int) -> float:

@@ -19,6 +19,10 @@ from oracle.problem import Problem
 from oracle.search import Search, from_parts
 from oracle.solver import TOLERANCE, Solved, solve
 
+CLOSE = 2.5 * TOLERANCE
+"""What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
+tolerance, and the solver's own cost may be off by another."""
+
 SLICE = 2.0
 """Seconds of search between two looks at what the solver has found."""
 
@@ -40,7 +44,6 @@ class Progress(NamedTuple):
 
 
 Tell = Callable[[Progress], None]
-Rose = Callable[[float], None]
 
 
 class Answer(NamedTuple):
@@ -104,12 +107,12 @@ class Solving:
             self.best is None or isinstance(self._died, NoScheduleError)
         ):
             raise self._died
-        if self.cost - self.bound <= TOLERANCE * max(1.0, self.cost):
+        if self._closed():
             self.status = "optimal"
         elif interrupted:
             self.status = "interrupted"
-        elif isinstance(self._died, MemoryError):
-            self.status = "memory"
+        elif self._died is not None:
+            self.status = "memory" if isinstance(self._died, MemoryError) else "failed"
         return Answer(self.status, self.best, self.cost, min(self.bound, self.cost), *self._size)
 
     def _search(self, thread: Thread) -> None:
@@ -136,11 +139,11 @@ class Solving:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
 
     def _done(self) -> bool:
-        return (
-            self._stop.is_set()
-            or perf_counter() >= self._until - 0.05
-            or self.cost - self.bound <= TOLERANCE * max(1.0, self.cost)
-        )
+        return self._stop.is_set() or perf_counter() >= self._until - 0.05 or self._closed()
+
+    def _closed(self) -> bool:
+        """Whether the best schedule is proven to be so, as far as solvers can tell."""
+        return self.best is not None and self.cost - self.bound <= CLOSE * max(1.0, self.cost)
 
     def _say(self) -> None:
         if self._tell is not None:
@@ -170,11 +173,7 @@ class Solving:
         """The LP, then branch and bound, with longer horizons where its best uses a tail."""
         horizons = [FIRST] * len(self.problem.tasks)
         while not self._done():
-            for place, (task, start) in enumerate(
-                zip(self.problem.tasks, self.best or [t.release for t in self.problem.tasks],
-                    strict=True)
-            ):  # fmt: skip
-                horizons[place] = max(horizons[place], start - task.release + SPARE_SLOTS)
+            horizons = [*map(max, horizons, horizons_of(self.problem, self.best))]
             fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
             if fit is None:
                 return
@@ -217,18 +216,29 @@ class Solving:
         return self._done()
 
 
-def prove(problem: Problem, form: Form, until: float, rose: Rose | None = None) -> float:
-    """The LP's bound alone, as far as it gets until the clock reads `until`."""
+def prove(problem: Problem, form: Form, until: float, known: Sequence[int] | None = None) -> float:
+    """The LP's bound alone, as far as it gets until the clock reads `until`.
+
+    A schedule that is `known` says how far horizons may have to reach.
+    """
     best = 0.0
 
     def higher(bound: float) -> None:
         nonlocal best
         best = max(best, _safe(bound, whole=problem.whole))
-        if rose is not None:
-            rose(best)
 
-    fitted(problem, form, until, [FIRST] * len(problem.tasks), higher, lambda: False)
+    fitted(problem, form, until, horizons_of(problem, known), higher, lambda: False)
     return best
+
+
+def horizons_of(problem: Problem, known: Sequence[int] | None) -> list[int]:
+    """Horizons to begin with: those that a schedule asks for, if one is known."""
+    if known is None:
+        return [FIRST] * len(problem.tasks)
+    return [
+        max(FIRST, start - task.release + SPARE_SLOTS)
+        for task, start in zip(problem.tasks, known, strict=True)
+    ]
 
 
 def _safe(bound: float, *, whole: bool) -> float:

@@ -1,0 +1,281 @@
+"""The oracle as a whole: its bounds hold, its schedules are schedules, and it always answers."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from math import inf
+from random import Random
+from time import perf_counter
+
+import numpy as np
+import oracle_naive
+import pytest
+from files import written
+from shell import sia
+from test_oracle_forms import CLOSE, as_problem, tiny
+
+from oracle import solver
+from oracle.cells import fitted
+from oracle.errors import NoScheduleError, SolverError
+from oracle.forms import FORMS, Model
+from oracle.prices import priced_bound
+from oracle.problem import Goal, Problem, Task
+from oracle.run import instance_of, lp_bound, waiting
+from oracle.search import Search
+from oracle.slots import slotted
+from oracle.solve import Solving
+from replay.errors import UserError
+from replay.output import write_pools, write_trace
+from replay.run import Settings, replay_one
+from replay.synth import PRESETS, synthesize
+from replay.trace import PoolTable, Trace
+from sia.events import PoolChanged
+from sia.model import Job, Pool
+from sia.playout import Arrival
+
+POLICIES = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc", "sjf", "easy")
+SLOT = 300.0
+
+
+def solving(problem, seconds=20.0, start=None):
+    return Solving(problem, FORMS["step"], perf_counter() + seconds, start).run()
+
+
+def never():
+    return False
+
+
+def log_of(*rows):
+    """Jobs of (id, pool, submit, width, duration)."""
+    return Trace([Arrival(Job(i, pool, float(s), w), float(d)) for i, pool, s, w, d in rows])
+
+
+TWO = PoolTable([Pool("a", 2), Pool("b", 2)])
+STORY = log_of(
+    ("long", "a", 10, 2, 3600), ("behind", "a", 20, 2, 600), ("b's", "b", 900, 2, 900)
+)  # fmt: skip
+
+
+def files_of(folder, log=STORY, table=TWO):
+    write_trace(folder / "log.csv", log)
+    write_pools(folder / "pools.csv", table)
+    return "--trace", folder / "log.csv", "--pools", folder / "pools.csv"
+
+
+def test_it_finds_the_least_cost_from_nothing_and_says_that_it_is():
+    for seed in range(600, 680):
+        jobs, quotas, beta = tiny(seed)
+        least = oracle_naive.least(jobs, quotas, beta)
+        if least is None:
+            with pytest.raises(NoScheduleError):
+                solving(as_problem(jobs, quotas, beta))
+            continue
+        answer = solving(as_problem(jobs, quotas, beta))
+        assert answer.status == "optimal", seed
+        assert answer.cost == pytest.approx(least, abs=CLOSE), seed
+        assert answer.bound <= least + CLOSE, seed
+
+
+def test_a_short_horizon_only_lowers_the_bound():
+    tight = 0
+    for seed in range(60):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        if least is None:
+            continue
+        problem, bounds = as_problem(jobs, quotas, 0.0), []
+        fitted(problem, FORMS["step"], inf, [0] * len(jobs), bounds.append, never)
+        assert max(bounds) <= least + CLOSE, seed
+        full = solver.solve(Model(problem, FORMS["step"]).milp, relaxed=True).bound
+        tight += max(bounds) == pytest.approx(full, abs=1e-3)
+    assert tight > 40
+
+
+def test_any_prices_give_a_bound():
+    for seed in range(60):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        problem = as_problem(jobs, quotas, 0.0)
+        prices = np.random.default_rng(seed).exponential(0.3, problem.slots)
+        assert least is None or priced_bound(problem, prices) <= least + 1e-9
+
+
+def test_the_search_keeps_to_windows_and_capacity_and_never_gets_worse():
+    rng = Random(1)
+    tasks, clock = [], 0
+    for i in range(60):
+        clock += rng.randint(0, 2)
+        width, length = rng.choice([1, 2, 4]), rng.randint(1, 12)
+        tasks.append(Task(i, 0, clock, 10**4, 10**4, length, width))
+    problem = Problem(tasks, [4])
+    starts, free = [], 0
+    for task in tasks:  # one after the other
+        starts.append(max(task.release, free))
+        free = starts[-1] + task.length
+    search = Search(problem, starts, 1)
+    search.run(1.0)
+    problem.check(search.best)
+    assert problem.cost(search.best) == pytest.approx(search.cost)
+    assert search.cost < 0.6 * problem.cost(starts)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
+    """One that slows nobody is bound by FCFS's starts, one that does by those that it needs."""
+    for seed in (1, 2):
+        log, table = synthesize(PRESETS[preset], seed, 0.5)
+        instance = instance_of(log, table, SLOT, Goal())
+        proven = lp_bound(instance, "step", perf_counter() + 60)
+        for policy in POLICIES:
+            settings = Settings([policy])
+            schedule = replay_one(instance.trace, table, policy, settings, instance.baseline)
+            waited = waiting(instance.trace, schedule)
+            pairs = zip(schedule.starts, instance.baseline.starts, strict=True)
+            if any(start > alone for start, alone in pairs):
+                needed = map(max, schedule.starts, instance.baseline.starts)
+                ids = [arrival.job.id for arrival in log.arrivals]
+                cutoffs = dict(zip(ids, needed, strict=True))
+                wider = instance_of(log, table, SLOT, Goal(), cutoffs)
+                assert waited >= lp_bound(wider, "step", perf_counter() + 60), (seed, policy)
+            else:
+                assert waited >= proven, (seed, policy)
+
+
+def test_a_policy_that_slows_somebody_may_wait_less_than_the_bound():
+    """Which is why the bound is said of schedules that slow nobody."""
+    log, table = synthesize(PRESETS["less-skewed"], 1, 0.5)
+    instance = instance_of(log, table, SLOT, Goal())
+    schedule = replay_one(instance.trace, table, "gssf", Settings(["gssf"]), instance.baseline)
+    proven = lp_bound(instance, "step", perf_counter() + 60)
+    assert waiting(instance.trace, schedule) < proven
+
+
+def test_slots_round_submissions_and_durations_up():
+    found = slotted(
+        log_of(("x", "a", 0, 1, 300), ("y", "a", 1, 1, 301), ("z", "a", 600, 1, 1)), SLOT
+    )
+    assert [(a.job.submit, a.duration) for a in found.arrivals] == [
+        (0.0, 300.0), (300.0, 600.0), (600.0, 300.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slot", [0.0, 0.5, 1.5])
+def test_slots_are_whole_seconds(slot):
+    with pytest.raises(UserError, match="whole number of seconds"):
+        slotted(STORY, slot)
+
+
+def test_a_slot_in_the_wrong_unit_is_refused():
+    log = log_of(("x", "a", 0, 1, 1), ("y", "a", 10**9, 1, 1))
+    with pytest.raises(UserError, match="give a longer one"):
+        slotted(log, 1.0)
+
+
+def test_quotas_that_change_are_refused():
+    table = PoolTable(TWO.pools, [PoolChanged(5.0, "a", 1)])
+    with pytest.raises(UserError, match="quota changes"):
+        instance_of(STORY, table, SLOT, Goal())
+
+
+def test_a_cutoff_before_its_submission_is_refused():
+    with pytest.raises(NoScheduleError, match="before its submission"):
+        instance_of(STORY, TWO, SLOT, Goal(), {"behind": 0.0})
+
+
+def test_without_a_solver_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(solver, "solvers", list)
+    with pytest.raises(SolverError, match="pip install highspy"):
+        solving(as_problem(*tiny(1)))
+
+
+def test_a_solver_that_dies_leaves_the_best_known_answer(monkeypatch):
+    def dies(*arguments, **options):
+        raise SolverError("it died")
+
+    monkeypatch.setattr("oracle.cells.solve", dies)
+    problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
+    answer = solving(problem, start=[0, 5])
+    assert (answer.status, answer.starts, answer.cost, answer.bound) == ("failed", [0, 5], 5.0, 0.0)
+
+
+def test_no_time_at_all_still_gives_what_is_known():
+    problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
+    answer = solving(problem, seconds=-1.0, start=[0, 5])
+    assert answer == ("time", [0, 5], 5.0, 0.0, 0, 0)
+
+
+def test_cbc_agrees_with_highs():
+    if "PULP_CBC_CMD" not in solver.solvers():
+        pytest.skip("PuLP 4 brings no CBC")
+    for seed in range(12):
+        milp = Model(as_problem(*tiny(seed)), FORMS["step"]).milp
+        ours, theirs = solver.solve(milp), solver.solve(milp, solver="PULP_CBC_CMD")
+        assert ours.status == theirs.status, seed
+        assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
+
+
+def test_the_story_of_a_job_that_need_not_wait(tmp_path, checker):
+    """The job behind the long one runs on b's GPUs before b needs them: alone it waits an hour."""
+    out = tmp_path / "out"
+    ran = sia("oracle", "solve", *files_of(tmp_path), "--time-limit", "20s", "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("optimal: total waiting 0 s")
+    told = json.loads((out / "oracle.json").read_text())
+    assert (told["status"], told["total_wait_s"], told["bound_wait_s"]) == ("optimal", 0.0, 0.0)
+    assert (told["gap"], told["baseline_wait_s"], told["measures"]["slowed"]) == (0.0, 3600.0, 0)
+    wrong, measures = checker(out / "trace.csv", out / "pools.csv", out, "oracle")
+    assert wrong == []
+    assert measures["speedup_mean"] == pytest.approx(told["measures"]["speedup_mean"])
+    wrong, _ = checker(tmp_path / "log.csv", tmp_path / "pools.csv", out / "real", "oracle")
+    assert wrong == []
+
+
+def test_fairness_weights_and_a_slowdown_change_what_is_least(tmp_path, checker):
+    out = tmp_path / "out"
+    more = "--beta", "2", "--weighted", "--slowdown-pct", "10", "--slowdown-price", "3"
+    ran = sia("oracle", "solve", *files_of(tmp_path), *more, "--time-limit", "20s", "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads((out / "oracle.json").read_text())
+    assert told["objective"] >= told["objective_bound"] > 0
+    assert told["total_wait_s"] >= told["bound_wait_s"]
+    assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
+
+
+def test_the_bound_alone(tmp_path):
+    out = tmp_path / "out"
+    ran = sia("oracle", "bound", *files_of(tmp_path), "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads((out / "oracle.json").read_text())
+    assert (told["status"], told["bound_wait_s"], told["total_wait_s"]) == ("bound only", 0.0, None)
+
+
+def test_cutoffs_of_another_schedule(tmp_path):
+    cutoffs = written(tmp_path, "job_id,start\nbehind,3900\n", "cutoffs.csv")
+    given = "--cutoffs", cutoffs, "--time-limit", "20s", "--out", tmp_path / "out"
+    ran = sia("oracle", "solve", *files_of(tmp_path), *given)
+    assert ran.returncode == 0, ran.stderr
+    cutoffs.write_text("job_id,start\nbehind,soon\n")
+    ran = sia("oracle", "solve", *files_of(tmp_path), *given)
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
+    assert "cutoffs.csv: row 2" in ran.stderr
+
+
+def test_ctrl_c_keeps_the_best_so_far(tmp_path, checker):
+    log, table = synthesize(PRESETS["base"], 1, 1.0)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "sia", "oracle", "solve", *files_of(tmp_path, log, table)]
+    process = subprocess.Popen(
+        [*map(str, command), "--time-limit", "5m", "--out", str(out)],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert "best" in process.stderr.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    told = json.loads((out / "oracle.json").read_text())
+    assert told["status"] == "interrupted"
+    assert told["bound_wait_s"] < told["total_wait_s"]
+    assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
