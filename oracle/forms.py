@@ -152,7 +152,7 @@ class Model:
         rows: list[dict[int, float]] = [{} for _ in range(problem.slots)]
         shares: dict[tuple[int, int], dict[int, float]] = {}
         for place, task in enumerate(problem.tasks):
-            for t, terms in self._running(place, task):
+            for t, terms in self.running(place, task):
                 if contended[t]:
                     _add(rows[t], terms, task.width)
                 if problem.beta:
@@ -176,7 +176,7 @@ class Model:
             fixed = terms.pop(CONSTANT, 0.0)
             milp.at_most({**terms, alphas[t]: -float(self.problem.quotas[pool])}, -fixed)
 
-    def _running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
+    def running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
         """For each slot in which a task may run: the terms of "it runs"."""
         cells, first = self.cells[place], self._first[place]
         low = high = 0  # cells low … high - 1 have it run in slot t

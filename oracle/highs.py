@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import highspy
@@ -11,7 +13,7 @@ import numpy as np
 import pulp
 
 from oracle.errors import SolverError
-from oracle.milp import Milp
+from oracle.milp import Milp, Row
 
 if TYPE_CHECKING:
     from oracle.solver import Solved, Tell
@@ -121,3 +123,57 @@ def solve_with_highs(
     values = list(model.getSolution().col_value) if found else None
     cost = info.objective_function_value + milp.offset if found else inf
     return Solved(status, values, cost, info.mip_dual_bound + milp.offset)
+
+
+ROUNDS = 8
+"""Rounds of cuts after which those that bind nothing are thrown out."""
+
+
+def tightened(
+    problem: Any,
+    milp: Milp,
+    broken: Callable[[Sequence[float]], list[Row]],
+    until: float,
+    rose: Callable[[float], None],
+    stop: Callable[[], bool],
+) -> list[Row]:
+    """Add the rows that the LP's solution breaks, solve it again from where it was, and so on.
+
+    The rows that bind in the end; `rose` is told each bound. `problem` is the LP in PuLP.
+    """
+    solver = _Highs(mip=False, msg=False, threads=1)
+    solver.tell = lambda *_: stop()
+    solver.createAndConfigureSolver(problem)
+    solver.buildSolverModel(problem)
+    model, first = problem.solverModel, len(milp.rows)
+    kept: list[Row] = []
+    for rounds in count(1):
+        model.setOptionValue("time_limit", model.getRunTime() + max(0.01, until - perf_counter()))
+        if rounds == 1:
+            solver.callSolver(problem)
+        else:
+            model.run()
+        if stop() or model.getModelStatus() != STATUS.kOptimal:
+            break
+        rose(model.getInfo().objective_function_value + milp.offset)
+        if not rounds % ROUNDS:
+            kept = _thrown_out(model, first, kept)
+        rows = broken(list(model.getSolution().col_value))
+        if not rows:
+            break
+        for row in rows:
+            at = np.asarray(row.variables, dtype=np.int32)
+            weights = np.asarray(row.coefficients, dtype=np.float64)
+            model.addRow(-highspy.kHighsInf, row.high, len(at), at, weights)
+        kept += rows
+    return kept
+
+
+def _thrown_out(model: Any, first: int, kept: Sequence[Row]) -> list[Row]:
+    """Delete the rows from `first` on that bind nothing; those that are left."""
+    status = model.getBasis().row_status[first:]
+    loose = [i for i, s in enumerate(status) if s == highspy.HighsBasisStatus.kBasic]
+    if loose:
+        model.deleteRows(len(loose), np.asarray(loose, dtype=np.int32) + np.int32(first))
+    gone = set(loose)
+    return [row for i, row in enumerate(kept) if i not in gone]

@@ -13,11 +13,12 @@ from time import perf_counter
 from typing import NamedTuple
 
 from oracle.cells import FIRST, Fitted, fitted
+from oracle.cuts import Cuts
 from oracle.errors import NoScheduleError
 from oracle.forms import Form
 from oracle.problem import Problem
 from oracle.search import Search, from_parts
-from oracle.solver import TOLERANCE, Solved, solve
+from oracle.solver import TOLERANCE, Solved, solve, tighten
 
 CLOSE = 2.5 * TOLERANCE
 """What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
@@ -180,6 +181,7 @@ class Solving:
             self._fit, horizons = fit, fit.horizons
             milp = fit.model.milp
             self._size = len(milp.costs), milp.nonzeros
+            self._tighten(fit)
             found = self._branch(fit)
             if found.status != "optimal" or found.values is None:
                 return
@@ -188,6 +190,11 @@ class Solving:
                 return
             for place in late:
                 horizons[place] *= 2
+
+    def _tighten(self, fit: Fitted) -> None:
+        """Add cuts to the program."""
+        milp, until = fit.model.milp, self._until
+        milp.rows += tighten(milp, Cuts(fit.model).broken, until, self._rose, self._done)
 
     def _rose(self, bound: float) -> None:
         self._raise_bound(bound)

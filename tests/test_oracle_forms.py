@@ -1,13 +1,15 @@
 """Both forms of the oracle's program against trying everything."""
 
 from random import Random
+from time import perf_counter
 
 import oracle_naive
 import pytest
 
+from oracle.cuts import Cuts
 from oracle.forms import FORMS, Model
 from oracle.problem import Problem, Task
-from oracle.solver import solve
+from oracle.solver import solve, tighten
 
 CLOSE = 1e-5  # solvers' tolerance
 
@@ -57,3 +59,20 @@ def test_both_forms_have_the_same_lp_bound():
         problem = as_problem(*tiny(seed))
         bounds = [solve(Model(problem, f).milp, relaxed=True).bound for f in FORMS.values()]
         assert bounds[0] == pytest.approx(bounds[1], abs=CLOSE), seed
+
+
+def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
+    raised = 0
+    for seed in range(120):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        if least is None:
+            continue
+        model, bounds = Model(as_problem(jobs, quotas, 0.0), FORMS["step"]), []
+        cuts = Cuts(model).broken
+        rows = tighten(model.milp, cuts, perf_counter() + 20, bounds.append, lambda: False)
+        model.milp.rows += rows
+        assert max(bounds, default=0.0) <= least + CLOSE, seed
+        assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
+        raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
+    assert raised > 5
