@@ -9,21 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, TRACES, in_turn, keep, philly, spread
+from common import NODE, ROOT, TRACES, in_turn, keep, philly, spread
 
-from cells.spec import CellType, Spec
+from cells.spec import Spec
 from replay.cells_file import places_of, whole_spec
 from replay.cells_write import write_cells
 from replay.run import Settings, replay_one
 from replay.trace import playable
 
 RUNS = 5
-TYPES = (
-    CellType("gpu"),
-    CellType("pair", "gpu", 2),
-    CellType("quad", "pair", 2),
-    CellType("node", "quad", 2, node=True),
-)
 
 
 def compared(without: list[float], with_cells: list[float]) -> dict[str, Any]:
@@ -38,7 +32,7 @@ def compared(without: list[float], with_cells: list[float]) -> dict[str, Any]:
 
 def main() -> None:
     log, table = philly()
-    spec = whole_spec(Spec(TYPES, (), ()), table)
+    spec = whole_spec(Spec(NODE, (), ()), table)
     trace = playable(log, table, places_of(spec, table))
     results: dict[str, Any] = {"input": f"Philly, {len(trace.arrivals)} jobs, nodes of 8 GPUs"}
     for policy in ("fcfs", "mmfs", "hived", "sia"):

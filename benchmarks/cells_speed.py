@@ -11,7 +11,7 @@ import tracemalloc
 from random import Random
 from typing import Any
 
-from common import keep, spread
+from common import NODE, keep, spread
 
 from cells.answers import Request
 from cells.cells import Cells
@@ -23,13 +23,7 @@ PAIRS = 20_000
 WIDTHS = (1, 1, 1, 2, 4, 8)
 OCCUPIED = 0.9
 
-TYPES = (
-    CellType("gpu"),
-    CellType("pair", "gpu", 2),
-    CellType("quad", "pair", 2),
-    CellType("node", "quad", 2, node=True),
-    CellType("rack", "node", NODES),
-)
+TYPES = (*NODE, CellType("rack", "node", NODES))
 
 
 def spec(kind: str) -> Spec:

@@ -11,12 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cells.spec import CellType
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace, playable
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = Path(os.environ.get("SIA_TRACES", ROOT.parent / "shared" / "traces"))
 RESULTS = Path(__file__).resolve().parent / "results"
+
+NODE = (
+    CellType("gpu"),
+    CellType("pair", "gpu", 2),
+    CellType("quad", "pair", 2),
+    CellType("node", "quad", 2, node=True),
+)
+"""Types of cells up to a node of eight GPUs."""
 
 CASES = {
     "fcfs": ("fcfs", "none", "perfect"),

@@ -13,6 +13,16 @@ TYPES = (
     CellType("node", "quad", 2, node=True),
 )
 
+TYPES_FILE = """
+types = [
+    { name = "gpu" },
+    { name = "pair", child = "gpu", count = 2 },
+    { name = "quad", child = "pair", count = 2 },
+    { name = "node", child = "quad", count = 2, node = true },
+]
+"""
+"""The same as a cells file of types alone."""
+
 
 def spec(racks=2, nodes=2, quotas=None, pinned=(), bad=()):
     """Racks of nodes of 8 GPUs: `n0`, `n1`, …; quotas as `{"a": {"node": 2}}`."""

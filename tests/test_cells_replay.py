@@ -17,17 +17,9 @@ from replay.text import DAY
 from replay.trace import Trace, playable
 from sia.model import Job, Options
 from sia.playout import Arrival
+from tests.clusters import TYPES_FILE as TYPES
 from tests.files import refusal, written
 from tests.shell import digests, sia
-
-TYPES = """
-types = [
-    { name = "gpu" },
-    { name = "pair", child = "gpu", count = 2 },
-    { name = "quad", child = "pair", count = 2 },
-    { name = "node", child = "quad", count = 2, node = true },
-]
-"""
 
 LOG = "job_id,pool,submit,width,duration\n" + "".join(
     f"{pool}{i},{pool},{600 * i},{width},{duration}\n"

@@ -41,6 +41,14 @@ def preemptible(arrival, cost):
     return Arrival(msgspec.structs.replace(arrival.job, preemptible=cost), arrival.duration)
 
 
+IN_PIECES = [
+    job("left").gpus(4).runs(50),
+    job("filler").gpus(4).runs(10),
+    job("right").gpus(4).runs(50),
+]
+"""From 10 to 50 half of each of a pool's two nodes is free."""
+
+
 def test_a_start_says_which_gpus():
     played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(12).runs(9)])
     assert played["one"].nodes == (("node0", (0,)),)
@@ -53,9 +61,7 @@ def test_a_start_says_which_gpus():
 def test_gpus_that_do_not_lie_together_are_not_enough():
     owned = pools(a=16)
     story = [
-        job("left").gpus(4).runs(50),
-        job("filler").gpus(4).runs(10),
-        job("right").gpus(4).runs(50),
+        *IN_PIECES,
         job("wide").gpus(8).at(20).runs(5),
         job("behind").at(21).runs(5),
     ]
@@ -67,9 +73,7 @@ def test_gpus_that_do_not_lie_together_are_not_enough():
 def test_max_min_starts_a_head_on_spare_cells_where_its_own_are_in_pieces():
     owned = pools(a=16, b=8)
     story = [
-        job("left").gpus(4).runs(50),
-        job("filler").gpus(4).runs(10),
-        job("right").gpus(4).runs(50),
+        *IN_PIECES,
         job("wide").gpus(8).at(20).runs(5),
     ]
     played = in_cells(MaxMin, owned, story)
@@ -122,9 +126,7 @@ def test_sia_lends_no_cell_that_an_owner_will_need_whole():
 def test_a_head_in_pieces_does_not_hold_up_other_pools_under_sia():
     owned = pools(a=16, b=8)
     story = [
-        job("left").gpus(4).runs(50),
-        job("filler").gpus(4).runs(10),
-        job("right").gpus(4).runs(50),
+        *IN_PIECES,
         job("wide").gpus(8).at(20).runs(200),
         job("other").gpus(8).pool("b").at(21).runs(5),
     ]
