@@ -19,7 +19,8 @@ from oracle.problem import Goal
 from oracle.run import Task, instance_of, lp_bound, run, waiting
 from oracle.size import refuse_too_large
 from oracle.slots import shortened
-from oracle.solve import Progress, gap_of
+from oracle.study_commands import study_command
+from oracle.tell import Teller
 from oracle.write import PLANNED, write_outcome
 from replay.errors import UserError
 from replay.options import Number
@@ -27,9 +28,6 @@ from replay.output import whole_folder, write_json
 from replay.read import read_pools, read_trace
 from replay.text import Seconds, counted, decimal, duration
 from replay.trace import PoolTable, Trace, playable
-
-SAID_EVERY = 5.0
-"""Seconds between two lines of progress."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -93,7 +91,7 @@ def solve(
     task = Task(slot, seconds, form, goal, seed)
     inputs = [log, pools, *([cutoffs] if cutoffs else [])]
     with whole_folder(out, inputs, (), PLANNED) as folder:
-        outcome = run(trace, table, task, BEGAN, latest, _Teller(slot, form=goal))
+        outcome = run(trace, table, task, BEGAN, latest, Teller(slot, goal))
         write_outcome(folder, outcome)
     click.echo(
         f"{outcome.status}: total waiting {duration(outcome.wait)}, no schedule has less than "
@@ -140,23 +138,4 @@ def _read(log: Path, pools: Path, window: float | None) -> tuple[Trace, PoolTabl
     return trace, table
 
 
-class _Teller:
-    """Says every few seconds how far it is."""
-
-    def __init__(self, slot: float, form: Goal) -> None:
-        self._slot, self._said = slot, 0.0
-        self._plain = not (form.beta or form.weighted or form.slack)
-
-    def __call__(self, now: Progress) -> None:
-        if perf_counter() < self._said + SAID_EVERY:
-            return
-        self._said = perf_counter()
-        click.echo(
-            f"best {self._shown(now.cost)}, bound {self._shown(now.bound)}, gap "
-            f"{decimal(100 * gap_of(now.cost, now.bound))} %, {now.nodes:,} nodes, "
-            f"{duration(now.left)} left",
-            err=True,
-        )
-
-    def _shown(self, cost: float) -> str:
-        return duration(cost * self._slot) if self._plain else decimal(cost)
+oracle.add_command(study_command)

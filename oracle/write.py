@@ -20,6 +20,13 @@ PLANNED = ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "oracle.json", "re
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write everything; the schedules as `sia replay` writes them."""
+    write_schedule_of(folder, outcome)
+    write_schedule(folder / "real", outcome.instance.log, outcome.real)
+    write_json(folder / "oracle.json", as_json(outcome))
+
+
+def write_schedule_of(folder: Path, outcome: Outcome) -> None:
+    """Write the jobs on the grid, their pools and their schedule."""
     instance = outcome.instance
     write_trace(folder / "trace.csv", instance.trace)
     write_pools(folder / "pools.csv", instance.table)
@@ -28,8 +35,6 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     for path in sorted(own.iterdir()):
         path.rename(folder / path.name)
     own.rmdir()
-    write_schedule(folder / "real", instance.log, outcome.real)
-    write_json(folder / "oracle.json", as_json(outcome))
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:

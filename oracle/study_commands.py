@@ -1,0 +1,146 @@
+"""`sia oracle study`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import msgspec
+
+from oracle.problem import Goal
+from oracle.study import POLICIES, Asked, Case, cases_of, refuse, study
+from oracle.study_table import HEADER, TABLE, rows_of, show
+from oracle.tell import Teller
+from replay.experiment_folder import (
+    opened,
+    read_runs,
+    replace_results,
+    run_folder,
+    whole_run,
+    writable,
+)
+from replay.limits import MAX_RUNS
+from replay.output import write_rows
+from replay.synth import PRESETS
+from replay.text import Seconds, as_typed, duration
+from sia import __version__
+
+COMMAND = "sia oracle study"
+
+INTERRUPTED = 130
+"""Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
+
+
+@click.command("study")
+@click.option(
+    "--preset",
+    "presets",
+    type=click.Choice([*PRESETS]),
+    multiple=True,
+    default=[*PRESETS],
+    help="A workload, as of sia trace synth; may be repeated.  [default: all]",
+)
+@click.option(
+    "--repetitions",
+    type=click.IntRange(1, MAX_RUNS),
+    default=3,
+    show_default=True,
+    help="Of each workload, with seeds from 1 on.",
+)
+@click.option(
+    "--slot", type=Seconds(), default="5m", show_default=True, help="Jobs start on such a grid."
+)
+@click.option(
+    "--window", type=Seconds(), default="3d", show_default=True, help="Length of a workload."
+)
+@click.option(
+    "--time-limit", "seconds", type=Seconds(), default="5m", show_default=True,
+    help="For the oracle, for each repetition of a workload.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print study.csv's rows as JSON.")
+@click.option("--out", type=Path, required=True, help="Folder for the results.")
+def study_command(
+    presets: tuple[str, ...], repetitions: int, slot: float, window: float, seconds: float,
+    as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Compare the oracle with other policies on synthetic workloads (Figs. 5, 15b and 24).
+
+    Writes OUT/study.csv, OUT/report.html, OUT/figures and OUT/runs. A study that was interrupted
+    goes on where it stopped when its command is repeated.
+    """
+    asked, cases = Asked(slot, window, seconds), cases_of(presets, repetitions)
+    refuse(cases, asked)
+    facts = {
+        "command": COMMAND,
+        "version": __version__,
+        "slot": as_typed(slot),
+        "window": as_typed(window),
+        "time-limit": as_typed(seconds),
+        "policies": POLICIES,
+    }
+    with _resumable(out, cases), opened(out, facts):
+        with writable(out):
+            _solve(cases, asked, out)
+        found = read_runs(out, [case.run for case in cases])
+        rows = [row for run in found for row in rows_of(run)]
+        with writable(out):
+            replace_results(out, partial(_write_results, found, rows, facts))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
+        return
+    show(found)
+    click.echo(f"results: {out / 'report.html'}")
+
+
+def _left(out: Path, cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if not run_folder(out, case.run).exists()]
+
+
+@contextmanager
+def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
+    """End as `sia` does when interrupted, but say what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = len(cases) - len(_left(out, cases))
+        click.echo(
+            f"sia: interrupted; {done} of {len(cases)} workloads are done, repeat the command to "
+            "go on",
+            err=True,
+        )
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _solve(cases: Sequence[Case], asked: Asked, out: Path) -> None:
+    """Do what is left to do, one after the other: each has all of the machine."""
+    todo = _left(out, cases)
+    done = len(cases) - len(todo)
+    if done:
+        click.echo(f"{done} of {len(cases)} workloads were done before", err=True)
+    for i, case in enumerate(todo, done + 1):
+        name = f"{case.preset}, seed {case.seed} ({i} of {len(cases)})"
+        click.echo(f"{name}: up to {duration(asked.seconds)}", err=True)
+        began = perf_counter()
+        with whole_run(out, case.run) as folder:
+            outcome = study(case, asked, folder, Teller(asked.slot, Goal()))
+            if outcome.status == "interrupted":
+                raise KeyboardInterrupt
+        click.echo(f"{name}: {outcome.status} after {duration(perf_counter() - began)}", err=True)
+
+
+def _write_results(
+    runs: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    from oracle.study_report import write_study_report  # noqa: PLC0415  matplotlib is slow
+
+    click.echo("drawing the report", err=True)
+    write_rows(folder / TABLE, HEADER, ([row[key] for key in HEADER] for row in rows))
+    write_study_report(folder, runs, facts)
