@@ -15,19 +15,17 @@ import click
 
 from oracle.cutoffs import read_cutoffs
 from oracle.forms import FORMS
+from oracle.inputs import read_inputs
 from oracle.problem import Goal
 from oracle.run import Task, instance_of, lp_bound, run, waiting
 from oracle.size import refuse_too_large
-from oracle.slots import shortened
 from oracle.study_commands import study_command
+from oracle.sweep_commands import sweep_command
 from oracle.tell import Teller
 from oracle.write import PLANNED, write_outcome
-from replay.errors import UserError
 from replay.options import Number
 from replay.output import whole_folder, write_json
-from replay.read import read_pools, read_trace
-from replay.text import Seconds, counted, decimal, duration
-from replay.trace import PoolTable, Trace, playable
+from replay.text import Seconds, decimal, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,7 +83,7 @@ def solve(
     Writes OUT/trace.csv (the jobs on the grid), pools.csv, jobs.csv, loans.csv, oracle.json, and
     the same starts with durations as they are in OUT/real. Ctrl-C keeps the best so far.
     """
-    trace, table = _read(log, pools, window)
+    trace, table = read_inputs(log, pools, window)
     goal = Goal(beta, weighted, slowdown_pct / 100, slowdown_price)
     latest = None if cutoffs is None else read_cutoffs(cutoffs)
     task = Task(slot, seconds, form, goal, seed)
@@ -110,7 +108,7 @@ def bound(
 
     Writes OUT/oracle.json.
     """
-    trace, table = _read(log, pools, window)
+    trace, table = read_inputs(log, pools, window)
     instance = instance_of(trace, table, slot, Goal())
     size = refuse_too_large(instance.problems, form)
     with whole_folder(out, [log, pools], (), ("oracle.json",)) as folder:
@@ -127,15 +125,5 @@ def bound(
     click.echo(f"results: {out / 'oracle.json'}")
 
 
-def _read(log: Path, pools: Path, window: float | None) -> tuple[Trace, PoolTable]:
-    table = read_pools(pools)
-    trace = playable(read_trace(log), table)
-    if not trace.arrivals:
-        raise UserError(f"{log}: no job can run in the pools of {pools}; give those it belongs to")
-    trace = trace if window is None else shortened(trace, window)
-    for reason, count in sorted(trace.dropped.items()):
-        click.echo(f"dropped: {counted(count, 'job')} {reason}", err=True)
-    return trace, table
-
-
 oracle.add_command(study_command)
+oracle.add_command(sweep_command)
