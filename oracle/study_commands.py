@@ -16,7 +16,9 @@ from oracle.problem import Goal
 from oracle.study import POLICIES, Asked, Case, cases_of, refuse, study
 from oracle.study_table import HEADER, TABLE, rows_of, show
 from oracle.tell import Teller
+from replay.errors import UserError
 from replay.experiment_folder import (
+    SETTINGS,
     opened,
     read_runs,
     replace_results,
@@ -31,6 +33,11 @@ from replay.text import Seconds, as_typed, duration
 from sia import __version__
 
 COMMAND = "sia oracle study"
+
+PICTURES = tuple(
+    f"{name}{form}" for name in ("fig05", "fig15b", "fig24") for form in (".svg", ".png")
+)
+"""All that there may be in OUT/figures."""
 
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
@@ -83,18 +90,27 @@ def study_command(
         "time-limit": as_typed(seconds),
         "policies": POLICIES,
     }
+    _refuse_strange(out)
     with _resumable(out, cases), opened(out, facts):
         with writable(out):
             _solve(cases, asked, out)
         found = read_runs(out, [case.run for case in cases])
         rows = [row for run in found for row in rows_of(run)]
         with writable(out):
+            for name in PICTURES:  # of more workloads, earlier
+                (out / "figures" / name).unlink(missing_ok=True)
             replace_results(out, partial(_write_results, found, rows, facts))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
         return
     show(found)
     click.echo(f"results: {out / 'report.html'}")
+
+
+def _refuse_strange(out: Path) -> None:
+    """Raise UserError for a table that no study has written."""
+    if (out / TABLE).exists() and not (out / SETTINGS).exists():
+        raise UserError(f"{out / TABLE}: is of no study; give another --out")
 
 
 def _left(out: Path, cases: Sequence[Case]) -> list[Case]:

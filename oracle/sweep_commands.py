@@ -21,7 +21,7 @@ from replay.output import whole_folder, write_json, write_rows
 from replay.tables import show_table
 from replay.text import Seconds, decimal, duration
 
-BETAS = "0,0.01,0.03,0.1,0.3,1,3,10"
+BETAS = "0,0.3,1,3,10,30,100"
 
 PLANNED = ("sweep.csv", "sweep.json", "sweep.svg", "sweep.png")
 

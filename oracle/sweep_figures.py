@@ -31,14 +31,14 @@ def draw_sweep(points: Points) -> Picture:
         _trade(figure.add_subplot(grid[0, 0]), points)
         looks = _looks(points)
         for column, key, title in (
-            (1, "sooner_pct", "Jobs that start sooner than alone"),
-            (2, "gone_pct", "Waiting that is gone"),
+            (1, "sooner_pct", "Jobs sooner than alone, % of the pool's"),
+            (2, "gone_pct", "Waiting that is gone, % of the pool's"),
         ):
             axes = figure.add_subplot(grid[0, column])
             _pools(axes, points, key, looks)
-            axes.set_title(f"{title}, % of the pool's", loc="left", fontsize=9, color=INK)
+            axes.set_title(title, loc="left", fontsize=9, color=INK)
         names = [plain(name, 24) for name in looks]
-        figure.legend(axes.lines, names, loc="upper right", ncols=len(names), frameon=False,
+        figure.legend(axes.lines, names, loc="upper center", ncols=len(names), frameon=False,
                       fontsize=8, handlelength=3.2)  # fmt: skip
 
     return picture("sweep", HEIGHT, draw, PAPER_DPI)

@@ -1,0 +1,149 @@
+"""Fairness has its price: the sweep over beta, against trying everything."""
+
+import json
+from random import Random
+
+import oracle_naive
+import pytest
+from shell import sia
+from test_oracle_solve import SLOT, STORY, TWO, files_of, log_of
+
+import oracle.sweep
+from oracle.problem import Goal
+from oracle.run import START, instance_of
+from oracle.sweep import described, sweep
+from replay.run import Settings, replay_one
+from replay.trace import PoolTable
+from sia.model import Pool
+
+BETAS = (0.0, 0.5, 2.0, 8.0, 32.0)
+
+CLOSE = 1e-4
+
+
+def say_nothing(progress):
+    pass
+
+
+def told_nobody(beta):
+    return say_nothing
+
+
+def tiny(seed):
+    """Two pools and so few short jobs that all schedules can be tried."""
+    random = Random(seed)
+    rows = [
+        (f"j{i}", random.choice("ab"), SLOT * random.randint(0, 3), random.randint(1, 2),
+         SLOT * random.randint(1, 3))
+        for i in range(6)
+    ]  # fmt: skip
+    rows.sort(key=lambda row: row[2])
+    return instance_of(log_of(*rows), TWO, SLOT, Goal())
+
+
+def least(instance, beta):
+    """The least cost there is, by trying everything."""
+    [(_, problem)] = instance.problems
+    jobs = [
+        (t.pool, t.release, t.cutoff, t.latest, t.length, t.width, t.weight, t.price)
+        for t in problem.tasks
+    ]
+    return oracle_naive.least(jobs, problem.quotas, beta)
+
+
+def test_dearer_unfairness_is_less_of_it_for_no_less_waiting():
+    traded = 0
+    for seed in range(12):
+        instance = tiny(seed)
+        points = sweep(instance, BETAS, 20.0, told_nobody)
+        assert [point.beta for point in points] == list(BETAS)
+        assert {point.status for point in points} == {"optimal"}, seed
+        for point in points:
+            assert point.cost == pytest.approx(least(instance, point.beta), abs=CLOSE), seed
+            assert point.bound <= point.cost + CLOSE
+        waits = [described(instance, point)["wait_s"] for point in points]
+        shares = [point.unfairness for point in points]
+        assert waits == sorted(waits), seed
+        assert shares == sorted(shares, reverse=True), seed
+        traded += waits[0] < waits[-1] and shares[0] > shares[-1]
+    assert traded >= 3
+
+
+def test_without_time_the_first_schedule_stands_and_is_no_optimum():
+    instance = tiny(1)
+    known = replay_one(instance.trace, TWO, START, Settings([START]), instance.baseline)
+    for point in sweep(instance, BETAS, -1.0, told_nobody):
+        assert point.status == "time"
+        assert point.schedule.starts == known.starts
+        assert point.bound == 0.0 < point.cost
+
+
+def test_what_is_found_for_one_price_is_weighed_at_all(monkeypatch):
+    """Where time is left for the last one only, those before it have its schedule as well."""
+    instance = tiny(0)
+    begun = [point.cost for point in sweep(instance, [1.9, 2.0], -1.0, told_nobody)]
+
+    def last_only(instance, beta, found, seconds, tell, solve=oracle.sweep._solve):
+        return solve(instance, beta, found, seconds if beta == 2.0 else -1.0, tell)
+
+    monkeypatch.setattr("oracle.sweep._solve", last_only)
+    first, last = sweep(instance, [1.9, 2.0], 20.0, told_nobody)
+    assert (first.status, last.status) == ("time", "optimal")
+    assert last.cost < begun[1]
+    assert first.cost < begun[0]
+
+
+def test_gains_are_counted_by_pool():
+    """In the story the job behind the long one is the only one that can start sooner."""
+    instance = instance_of(STORY, TWO, SLOT, Goal())
+    [point] = sweep(instance, [0.0], 20.0, told_nobody)
+    pools = described(instance, point)["pools"]
+    assert (pools["a"]["jobs"], pools["a"]["sooner"], pools["a"]["sooner_pct"]) == (2, 1, 50.0)
+    assert (pools["a"]["alone_s"], pools["a"]["wait_s"]) == (3600.0, 0.0)
+    assert pools["a"]["gone_pct"] == 100.0
+    assert (pools["b"]["jobs"], pools["b"]["sooner"], pools["b"]["gone_pct"]) == (1, 0, None)
+
+
+def test_groups_that_share_nothing_are_solved_apart_and_counted_together():
+    table = PoolTable([Pool("a", 2), Pool("b", 2), Pool("c", 2, share=False)])
+    log = log_of(*[(a.job.id, a.job.pool, a.job.submit, 2, a.duration) for a in STORY.arrivals],
+                 ("lonely", "c", 1000, 1, 600))  # fmt: skip
+    instance = instance_of(log, table, SLOT, Goal())
+    assert len(instance.problems) == 2
+    points = sweep(instance, [0.0, 1.0], 20.0, told_nobody)
+    assert {point.status for point in points} == {"optimal"}
+    assert described(instance, points[0])["wait_s"] == 0.0
+
+
+def test_a_sweep_leaves_a_table_and_a_picture(tmp_path):
+    out = tmp_path / "out"
+    given = "--beta", "3,0", "--time-limit", "10s", "--out", out
+    ran = sia("oracle", "sweep", *files_of(tmp_path), *given)
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(path.name for path in out.iterdir()) == [
+        "sweep.csv", "sweep.json", "sweep.png", "sweep.svg",
+    ]  # fmt: skip
+    points = json.loads((out / "sweep.json").read_text())
+    assert [(p["beta"], p["status"], p["wait_s"]) for p in points] == [
+        (0.0, "optimal", 0.0), (3.0, "optimal", 0.0),
+    ]  # fmt: skip
+    assert "1 of 3" in ran.stdout
+    assert (out / "sweep.csv").read_text().splitlines()[1].startswith("0.0,optimal,0.0,0.0,")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--beta", "-1", "write numbers from 0"),
+        ("--beta", "much", "write numbers separated by commas"),
+        ("--beta", "nan", "write numbers from 0"),
+        ("--slot", "0", "whole number of seconds"),
+        ("--time-limit", "soon", "is no time"),
+    ],
+)
+def test_misuse_is_one_line_and_leaves_nothing(option, value, words, tmp_path):
+    out = tmp_path / "out"
+    ran = sia("oracle", "sweep", *files_of(tmp_path), option, value, "--out", out)
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
+    assert words in ran.stderr
+    assert not out.exists()
