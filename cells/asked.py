@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from cells.cluster import Nodes
 from cells.ground import Ground
 from cells.shape import Cell
-from cells.zones import Root, Zone
+from cells.zones import Zone
 
 
-class Asked(NamedTuple):
+class Asked:
     """What a request comes to.
 
     Attributes:
@@ -19,26 +19,46 @@ class Asked(NamedTuple):
         zone: Whose quota it uses, were it a dedicated one's.
         widths: GPUs of each member.
         level: Of its cell, if it is for just one; else -1.
+        taken: By the number of that cell, what a dedicated job has that got it: most jobs get what
+            others had before.
     """
 
-    ground: Ground
-    nodes: Nodes
-    zone: Zone
-    widths: tuple[int, ...]
-    level: int
+    __slots__ = ("ground", "level", "nodes", "taken", "widths", "zone")
+
+    def __init__(self, ground: Ground, nodes: Nodes, zone: Zone, widths: tuple[int, ...]) -> None:
+        """Nobody asked for it yet."""
+        self.ground = ground
+        self.nodes = nodes
+        self.zone = zone
+        self.widths = widths
+        cells = self.levels()
+        self.level = cells[0] if len(cells) == 1 else -1
+        self.taken: dict[int, Taken] = {}
+
+    def levels(self) -> list[int]:
+        """Levels of its cells. O(cells asked)."""
+        return [level for width in self.widths for level in self.ground.shape.members(width)]
 
 
-class Taken(NamedTuple):
-    """Cells of one job, in the order of its members.
+class Taken:
+    """Cells of one job, in the order of its members; it does not change.
 
     Attributes:
-        asked: What it asked for.
+        ground: Their chain.
         cells: Its cells.
-        roots: The bound cells they lie in; none for a spare job.
+        placement: Their names.
+        spare: It is a spare job.
         reserved: No job is in them.
     """
 
-    asked: Asked
-    cells: tuple[Cell, ...]
-    roots: tuple[Root, ...] = ()
-    reserved: bool = False
+    __slots__ = ("cells", "ground", "placement", "reserved", "spare")
+
+    def __init__(
+        self, asked: Asked, cells: Sequence[Cell], *, spare: bool = False, reserved: bool = False
+    ) -> None:
+        """Name the cells."""
+        self.ground = asked.ground
+        self.cells = tuple(cells)
+        self.placement = asked.nodes.all_of(asked.widths, cells)
+        self.spare = spare
+        self.reserved = reserved

@@ -125,14 +125,13 @@ class Buddy:
         fans, top = self._shape.fan, root.level
         while level < top:
             fan, free = fans[level + 1], self.free[level]
-            first = number - number % fan
-            for buddy in range(first, first + fan):
-                if buddy not in free and buddy != number:
+            buddies = (number ^ 1,) if fan == 2 else _buddies(number, fan)  # mostly pairs
+            for buddy in buddies:
+                if buddy not in free:
                     self._add(level, number, root)
                     return
-            for buddy in range(first, first + fan):
-                if buddy != number:
-                    del free[buddy]
+            for buddy in buddies:
+                del free[buddy]
             level += 1
             number //= fan
         self._add(level, number, root)
@@ -172,3 +171,9 @@ class Buddy:
         if len(heap) > 2 * len(free) + SLACK:
             heap[:] = free
             heapify(heap)
+
+
+def _buddies(number: int, fan: int) -> list[int]:
+    """The other children of a cell's parent."""
+    first = number - number % fan
+    return [buddy for buddy in range(first, first + fan) if buddy != number]

@@ -13,9 +13,12 @@ from cells.ground import Ground
 from cells.holds import Holds
 from cells.lending import lend_all
 from cells.ownership import Ownership
-from cells.placing import Price, Spot, alike, fits, place
+from cells.placing import Price, alike, fits, place
 from cells.shape import Cell
 from cells.spec import CellsError, Spec
+
+MOST_KEPT = 2**16
+"""Answers kept for those who get the same again: 30 MB; working one out costs a microsecond."""
 
 
 class Cells(Ownership):
@@ -40,6 +43,7 @@ class Cells(Ownership):
         self._lend_rests = lend_rests
         self._jobs: dict[str, Taken] = {}
         self._claims: dict[str, None] = {}
+        self._kept = 0  # answers in `Asked.taken`; more than there are once quotas were set anew
 
     # Dedicated jobs.
 
@@ -54,14 +58,23 @@ class Cells(Ownership):
         asked = self._asked.get(request) or self._look_up(request)
         if asked.level < 0:
             return self._place_gang(job, asked)
-        spot = place(asked.ground, asked.zone, asked.level)
-        if spot is None:
+        number = place(asked.ground, asked.zone, asked.level)
+        if number is None:
             return None
-        cell, root = spot
-        self._jobs[job] = taken = Taken(asked, (cell,), (root,))
+        self._jobs[job] = taken = asked.taken.get(number) or self._take(asked, number)
         if self._lend_rests:
-            _add_rests(taken)
-        return asked.nodes.one(cell, asked.widths[0])
+            _add_rests(asked, taken.cells)
+        return taken.placement
+
+    def _take(self, asked: Asked, number: int) -> Taken:
+        """What a job has that got the one cell it asked for; kept for others that get it again."""
+        if self._kept == MOST_KEPT:
+            self._kept = 0
+            for each in self._asked.values():
+                each.taken.clear()
+        self._kept += 1
+        asked.taken[number] = taken = Taken(asked, [Cell(asked.level, number)])
+        return taken
 
     def claim(self, job: str, request: Request) -> Placement | None:
         """As `allocate`, but spare jobs may still run in its cells: those least lent are chosen.
@@ -92,14 +105,13 @@ class Cells(Ownership):
     def _place_gang(
         self, job: str, asked: Asked, over: Price | None = None, *, reserved: bool = False
     ) -> Placement | None:
-        spots = place_all(asked.ground, asked.zone, asked.widths, over)
-        if spots is None:
+        cells = place_all(asked.ground, asked.zone, asked.widths, over)
+        if cells is None:
             return None
-        cells, roots = zip(*spots, strict=True)
-        self._jobs[job] = taken = Taken(asked, cells, roots, reserved)
+        self._jobs[job] = taken = Taken(asked, cells, reserved=reserved)
         if self._lend_rests and not reserved:
-            _add_rests(taken)
-        return asked.nodes.all_of(asked.widths, cells)
+            _add_rests(asked, cells)
+        return taken.placement
 
     def ready(self, job: str) -> bool:
         """No spare job runs in the cells of this dedicated job or reservation. O(its cells)."""
@@ -108,32 +120,31 @@ class Cells(Ownership):
     def waits_for(self, job: str) -> tuple[str, ...]:
         """Spare jobs in a dedicated job's cells, each once (but for those in its rests)."""
         taken = self._taken(job)
-        rests = taken.asked.ground.rests
-        return _lent_in(taken.asked.ground, taken.cells, rests)
+        return _lent_in(taken.ground, taken.cells, taken.ground.rests)
 
     def in_quota(self, request: Request) -> bool:
         """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
         asked = self._look_up(request)
-        members = [k for width in asked.widths for k in asked.ground.shape.members(width)]
-        return fits(asked.zone, members)
+        return fits(asked.zone, asked.levels())
 
     def blockers(self, request: Request, price: Price = alike) -> Blocked | None:
         """Why a request would have to wait; None if it need not.
 
         If spare jobs are in its way, those of the least `price`: by default the fewest GPUs.
         """
-        ground, _, zone, widths, _ = self._look_up(request)
-        spots = place_all(ground, zone, widths)
-        if spots is not None:
-            _give_back(ground, spots)
+        asked = self._look_up(request)
+        ground, zone, widths = asked.ground, asked.zone, asked.widths
+        cells = place_all(ground, zone, widths)
+        if cells is not None:
+            _give_back(ground, cells)
             return None
-        if not fits(zone, [k for width in widths for k in ground.shape.members(width)]):
+        if not fits(zone, asked.levels()):
             return Blocked(Reason.QUOTA)
-        spots = place_all(ground, zone, widths, price)
-        if spots is None:
+        cells = place_all(ground, zone, widths, price)
+        if cells is None:
             return Blocked(Reason.SHORT)
-        jobs = _lent_in(ground, [cell for cell, _ in spots], ())
-        _give_back(ground, spots)
+        jobs = _lent_in(ground, cells, ())
+        _give_back(ground, cells)
         return Blocked(Reason.SPARE, jobs)
 
     # Spare jobs.
@@ -156,33 +167,29 @@ class Cells(Ownership):
         cells = lend_all(asked.ground, asked.widths, job, holds)
         if cells is None:
             return None
-        self._jobs[job] = Taken(asked, tuple(cells))
-        return asked.nodes.all_of(asked.widths, cells)
+        self._jobs[job] = taken = Taken(asked, cells, spare=True)
+        return taken.placement
 
     # All jobs.
 
     def free(self, job: str) -> None:
         """Take back a job's cells or a reservation. O(its cells · levels · log n)."""
-        taken = self._taken(job)
-        ground = taken.asked.ground
-        if taken.roots:
-            for cell, root in zip(taken.cells, taken.roots, strict=True):
-                ground.free(cell, root)
-        else:
-            for cell in taken.cells:
-                ground.end_loan(cell)
-        del self._jobs[job]
+        taken = self._jobs.pop(job, None)
+        if taken is None:
+            raise _has_none(job)
+        give_back = taken.ground.end_loan if taken.spare else taken.ground.free
+        for cell in taken.cells:
+            give_back(cell)
         if self._claims:
             self._claims = {n: None for n in self._claims if n != job and not self.ready(n)}
 
     def placement(self, job: str) -> Placement:
         """Where a job is."""
-        taken = self._taken(job)
-        return taken.asked.nodes.all_of(taken.asked.widths, taken.cells)
+        return self._taken(job).placement
 
     def jobs(self) -> dict[str, bool]:
         """All jobs with cells, and whether they are spare; reservations are not among them."""
-        return {job: not taken.roots for job, taken in self._jobs.items() if not taken.reserved}
+        return {job: taken.spare for job, taken in self._jobs.items() if not taken.reserved}
 
     # The whole.
 
@@ -194,30 +201,31 @@ class Cells(Ownership):
         """Assert every invariant. O(cells)."""
         for chain, ground in self._ground.items():
             check_ground(ground)
-            jobs = {j: taken for j, taken in self._jobs.items() if taken.asked.ground is ground}
-            given = {c: r for t in jobs.values() for c, r in zip(t.cells, t.roots, strict=False)}
-            assert all(ground.root(cell) is root for cell, root in given.items()), chain
-            assert given.keys() == {
-                Cell(k, n) for k in ground.shape.levels for n in ground.given[k]
-            }
-            lent = {c: job for job, taken in jobs.items() if not taken.roots for c in taken.cells}
+            jobs = {job: taken for job, taken in self._jobs.items() if taken.ground is ground}
+            given = [cell for taken in jobs.values() if not taken.spare for cell in taken.cells]
+            assert sorted(given) == sorted(ground.cells_given()), chain
+            lent = {cell: job for job, taken in jobs.items() if taken.spare for cell in taken.cells}
             assert lent == ground.loans.jobs, chain
         for job, taken in self._jobs.items():
-            assert job in self._claims or not taken.roots or self.ready(job), job
+            assert job in self._claims or taken.spare or self.ready(job), job
 
     def _taken(self, job: str) -> Taken:
         if job not in self._jobs:
-            raise CellsError(f"{job!r} has no cells")
+            raise _has_none(job)
         return self._jobs[job]
+
+
+def _has_none(job: str) -> CellsError:
+    return CellsError(f"{job!r} has no cells")
 
 
 def _has_cells(job: str) -> CellsError:
     return CellsError(f"{job!r} has cells already; free them first")
 
 
-def _give_back(ground: Ground, spots: Sequence[Spot]) -> None:
-    for cell, root in spots:
-        ground.free(cell, root)
+def _give_back(ground: Ground, cells: Sequence[Cell]) -> None:
+    for cell in cells:
+        ground.free(cell)
 
 
 def _lent_in(ground: Ground, cells: Sequence[Cell], but: Container[Cell]) -> tuple[str, ...]:
@@ -226,10 +234,10 @@ def _lent_in(ground: Ground, cells: Sequence[Cell], but: Container[Cell]) -> tup
     return tuple(dict.fromkeys(ground.loans.jobs[each] for each in lent))
 
 
-def _add_rests(taken: Taken) -> None:
+def _add_rests(asked: Asked, cells: Sequence[Cell]) -> None:
     """Note what rounding up leaves over; not in pinned cells, which are their owner's alone."""
-    ground, _, zone, widths, _ = taken.asked
-    if zone.pin is None:
-        for width, cells in ground.shape.by_member(widths, taken.cells):
-            leaves = [leaf for cell in cells for leaf in ground.shape.leaves(cell)]
+    ground = asked.ground
+    if asked.zone.pin is None:
+        for width, of_member in ground.shape.by_member(asked.widths, cells):
+            leaves = [leaf for cell in of_member for leaf in ground.shape.leaves(cell)]
             ground.rests.update((Cell(0, leaf), None) for leaf in leaves[width:])

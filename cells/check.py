@@ -35,7 +35,7 @@ def check_ground(ground: Ground) -> None:
 def _free_leaves(ground: Ground) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """Leaves that should be open, and vacant, by their zones' ids."""
     shape = ground.shape
-    used = _leaves(ground, [Cell(k, n) for k in shape.levels for n in ground.given[k]])
+    used = _leaves(ground, ground.cells_given())
     used |= _leaves(ground, [cell for cells in ground.out.values() for cell in cells])
     lent = _leaves(ground, ground.loans.jobs)
     opened: dict[int, set[int]] = {}
@@ -61,7 +61,7 @@ def _leaves(ground: Ground, cells: Iterable[Cell]) -> set[int]:
 def _check_leaves(ground: Ground) -> None:
     """No GPU is in two jobs or bound twice; counts add up."""
     shape = ground.shape
-    given = _leaves(ground, [Cell(k, n) for k in shape.levels for n in ground.given[k]])
+    given = _leaves(ground, ground.cells_given())
     kept = [cell for cells in ground.out.values() for cell in cells]
     assert given.isdisjoint(_leaves(ground, kept)), "a job's cell is kept from use"
     assert given <= _leaves(ground, [root.cell() for root in ground.roots.values()])
@@ -74,12 +74,8 @@ def _check_leaves(ground: Ground) -> None:
 
 def _check_roots(ground: Ground) -> None:
     """Bound cells are known by their places, and have as many jobs as they say."""
-    shape = ground.shape
-    jobs = Counter(
-        id(ground.root(Cell(level, number)))
-        for level in shape.levels
-        for number in ground.given[level]
-    )
+    jobs = Counter(id(ground.given[cell.level][cell.number]) for cell in ground.cells_given())
+    assert all(ground.root(c) is ground.given[c.level][c.number] for c in ground.cells_given())
     for cell, root in ground.roots.items():
         assert cell == root.cell(), cell
         assert jobs[id(root)] == root.jobs, cell

@@ -37,6 +37,8 @@ class Nodes:
 
     def all_of(self, widths: Sequence[int], cells: Sequence[Cell]) -> Placement:
         """GPUs of gang members; the cells are in their order. O(cells + GPUs of the widths)."""
+        if len(cells) == 1:
+            return self.one(cells[0], widths[0])
         found: dict[str, tuple[int, ...]] = {}
         for width, of_member in self._shape.by_member(widths, cells):
             left = width

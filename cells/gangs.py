@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cells.ground import Ground
-from cells.placing import Near, Price, Spot, claim, place
+from cells.placing import Near, Price, claim, place
 from cells.shape import Cell, Shape
 from cells.zones import Zone
 
@@ -19,7 +19,7 @@ def in_turn(shape: Shape, widths: Sequence[int]) -> list[tuple[int, int]]:
 
 def place_all(
     ground: Ground, zone: Zone, widths: Sequence[int], over: Price | None = None
-) -> list[Spot] | None:
+) -> list[Cell] | None:
     """Give all members dedicated cells, near each other if possible.
 
     Args:
@@ -33,25 +33,27 @@ def place_all(
         O(cells · levels · log n), and O(vacant nodes) where several nodes are asked for.
     """
     near = _best_racks(ground, zone, in_turn(ground.shape, widths))
-    found: list[tuple[int, Cell, Spot]] = []
+    found: list[tuple[int, Cell]] = []
     for member, level in in_turn(ground.shape, widths):
-        spot = place(ground, zone, level, near)
-        if spot is None and over is not None:
-            spot = claim(ground, zone, level, over)
-        if spot is None:
-            for _, _, (cell, root) in found:
-                ground.free(cell, root)
+        number = place(ground, zone, level, near)
+        if number is None and over is not None:
+            number = claim(ground, zone, level, over)
+        if number is None:
+            for _, cell in found:
+                ground.free(cell)
             return None
-        found.append((member, spot[0], spot))
-        near = _rack_of(ground, spot)
-    found.sort(key=lambda each: each[:2])
-    return [spot for _, _, spot in found]
+        cell = Cell(level, number)
+        found.append((member, cell))
+        near = _rack_of(ground, cell)
+    return [cell for _, cell in sorted(found)]
 
 
-def _rack_of(ground: Ground, spot: Spot) -> Near:
-    shape, (cell, root) = ground.shape, spot
+def _rack_of(ground: Ground, cell: Cell) -> Near:
+    """Where a gang goes on that has a cell."""
+    shape = ground.shape
     if shape.top == shape.node:
         return Near()
+    root = ground.given[cell.level][cell.number]
     rack = shape.around(cell, shape.node + 1).number
     own = root.shift // shape.size[shape.node + 1] if root.level > shape.node else None
     return Near(None if own is None else rack - own, rack)

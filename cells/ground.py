@@ -27,7 +27,7 @@ class Ground:
         wild: The root of all common cells.
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
         roots: Bound cells.
-        given: Numbers of the cells of dedicated jobs, by level.
+        given: Cells of dedicated jobs: by level and number, the bound cell that each lies in.
         loans: Cells of spare jobs.
         rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
@@ -44,7 +44,7 @@ class Ground:
         self.pins: dict[str, Zone] = {}
         self.unbound = [0] * len(shape.levels)
         self.roots: dict[tuple[int, int], Root] = {}
-        self.given: list[set[int]] = [set() for _ in shape.levels]
+        self.given: list[dict[int, Root]] = [{} for _ in shape.levels]
         self.loans = Loans(shape)
         self.rests: dict[Cell, None] = {}
         self.out: dict[int, set[Cell]] = {}
@@ -95,6 +95,10 @@ class Ground:
         elif cell.level and cell.number not in self.given[cell.level]:
             for child in self.shape.children(cell):
                 yield from self.open_in(child)
+
+    def cells_given(self) -> list[Cell]:
+        """Cells of dedicated jobs."""
+        return [Cell(k, number) for k in self.shape.levels for number in self.given[k]]
 
     # Quota cells.
 
@@ -160,13 +164,16 @@ class Ground:
 
     # Jobs.
 
-    def place(self, root: Root, level: int, number: int) -> Cell:
-        """Note that a dedicated job has a cell, by its number in the zone, no longer free there."""
-        cell = Cell(level, number + root.shift // self.shape.size[level])
-        self.given[level].add(cell.number)
+    def place(self, root: Root, level: int, number: int) -> int:
+        """Note that a dedicated job has a cell, by its number in the zone, no longer free there.
+
+        Returns its number in the chain.
+        """
+        number += root.shift // self.shape.size[level]
+        self.given[level][number] = root
         root.jobs += 1
         root.zone.changes += 1
-        return cell
+        return number
 
     def claim(self, root: Root, cell: Cell) -> None:
         """Give an open cell to a dedicated job while spare ones may run in it."""
@@ -177,20 +184,21 @@ class Ground:
         zone.join()
         self.place(root, cell.level, number)
 
-    def free(self, cell: Cell, root: Root) -> None:
+    def free(self, cell: Cell) -> None:
         """Take a cell from its dedicated job; unbind the bound one when that was its last.
 
         O(levels · log n), more where a spare job is in it.
         """
         level, number = cell
-        self.given[level].remove(number)
+        root = self.given[level].pop(number)
+        zone = root.zone
         if self.loans.jobs or self.out or self.rests:
             self._free(cell, root)
         else:
-            root.zone.open.put(level, number - root.shift // self.shape.size[level], root)
-        root.zone.changes += 1
+            zone.open.put(level, number - root.shift // self.shape.size[level], root)
+        zone.changes += 1
         root.jobs -= 1
-        if not root.jobs and root.zone.pin is None:
+        if not root.jobs and zone.pin is None:
             self.unbind(root)
 
     def _free(self, cell: Cell, root: Root) -> None:

@@ -93,7 +93,7 @@ class Ownership:
         asked = self._look_up(request)
         shape, pin = asked.ground.shape, asked.zone.pin
         counts = [int(pin.level == level) for level in shape.levels] if pin else asked.zone.quota
-        return shape.holds(counts, [k for width in request.widths for k in shape.members(width)])
+        return shape.holds(counts, asked.levels())
 
     def chains(self) -> list[str]:
         """Names of the chains."""
@@ -197,11 +197,9 @@ class Ownership:
         if asked is None:
             self._check(request)
             chain = self._pinned[request.pin] if request.pin else self._cluster.chain(request.chain)
-            ground, shape = self._ground[chain], self._cluster.shapes[chain]
+            ground = self._ground[chain]
             zone = ground.pins[request.pin] if request.pin else ground.zones[request.pool]
-            cells = [level for width in request.widths for level in shape.members(width)]
-            level = cells[0] if len(cells) == 1 else -1
-            asked = Asked(ground, self._cluster.of[chain], zone, request.widths, level)
+            asked = Asked(ground, self._cluster.of[chain], zone, request.widths)
             if len(self._asked) == MOST_ASKED:
                 self._asked.clear()
             self._asked[request] = asked

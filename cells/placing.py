@@ -15,9 +15,6 @@ from cells.shape import Cell
 from cells.sites import beside_spare, clean, maimed, open_cells
 from cells.zones import Root, Zone
 
-Spot = tuple[Cell, Root]
-"""A dedicated job's cell and the bound one that it lies in."""
-
 Price = Callable[[str], float]
 """What a GPU of a spare job costs that is in the way; infinite if it cannot be had."""
 
@@ -28,7 +25,7 @@ def alike(job: str) -> float:  # noqa: ARG001
 
 
 class Near(NamedTuple):
-    """Where further cells of a gang should lie, if that is possible.
+    """Where a gang's cells should lie, if that is possible.
 
     Attributes:
         own: The rack, in the zone's own numbers, if whole racks are bound to the zone.
@@ -39,10 +36,7 @@ class Near(NamedTuple):
     rack: int | None = None
 
 
-ANYWHERE = Near()
-
-
-def place(ground: Ground, zone: Zone, level: int, near: Near = ANYWHERE) -> Spot | None:
+def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> int | None:
     """Give a vacant cell to a dedicated job, binding a quota cell if need be.
 
     Args:
@@ -52,53 +46,61 @@ def place(ground: Ground, zone: Zone, level: int, near: Near = ANYWHERE) -> Spot
         near: Where it should lie, if that is possible.
 
     Returns:
-        The cell; None, with nothing changed, if the pool has no open cell of the level that is
-        free of spare jobs and safe to take. O(levels · log n).
+        Number of the cell; None, with nothing changed, if the pool has no open cell of the level
+        that is free of spare jobs and safe to take. O(levels · log n).
     """
     free, quota, bound = zone.vacant.free, zone.quota, zone.bound
     for above in range(level, len(free)):
         if free[above]:
-            return _take(ground, zone, above, level, near.own)
+            if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
+                return _take_beside(ground, zone, level, beside)
+            break
         if quota[above] > bound[above]:
-            site = clean(ground, above, near.rack)
+            site = clean(ground, above, near and near.rack)
             if site is not None:
                 ground.bind(zone, site)
-                return _take(ground, zone, above, level, None)
-    return _place_in_parts(ground, zone, level)
-
-
-def _take(ground: Ground, zone: Zone, above: int, level: int, rack: int | None) -> Spot:
-    """A cell of the zone out of a vacant one of a level above, or of its own."""
-    beside = None if rack is None else _in_rack(zone, above, level, rack)
-    if beside is None:
-        number, root = zone.vacant.pop(above, level)
+                break
     else:
-        number, root = beside, zone.vacant.root(level, beside)
-        zone.vacant.take(level, number)
+        return _place_in_parts(ground, zone, level)
+    return _take(ground, zone, above, level)
+
+
+def _take(ground: Ground, zone: Zone, above: int, level: int) -> int:
+    """A cell of the zone out of the first vacant one of a level above, or of its own."""
+    number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
-    return ground.place(root, level, number), root
+    return ground.place(root, level, number)
 
 
-def _in_rack(zone: Zone, above: int, level: int, rack: int) -> int | None:
-    """Number of the first vacant cell of a level in a rack, or None.
+def _take_beside(ground: Ground, zone: Zone, level: int, number: int) -> int:
+    """A cell of the zone that is vacant, or lies in a vacant one."""
+    root = zone.vacant.root(level, number)
+    zone.vacant.take(level, number)
+    if zone.vacant is not zone.open:
+        zone.open.take(level, number)
+    return ground.place(root, level, number)
+
+
+def _in_rack(zone: Zone, above: int, level: int, near: Near) -> int | None:
+    """Number of the first vacant cell of a level in the zone's rack, or None.
 
     Of a node any will do, as nobody asks for a larger cell; others are taken from a level above.
     O(cells of these levels in the rack · levels).
     """
     shape, vacant = zone.shape, zone.vacant
     source = shape.node if level == shape.node else above
-    if source > shape.node:
+    if near.own is None or source > shape.node:
         return None
     ratio = shape.size[shape.node + 1] // shape.size[source]
-    for number in range(rack * ratio, (rack + 1) * ratio):
+    for number in range(near.own * ratio, (near.own + 1) * ratio):
         over = vacant.over(source, number)
         if over is not None and (over == source or level == shape.node):
             return number * (shape.size[source] // shape.size[level])
     return None
 
 
-def _place_in_parts(ground: Ground, zone: Zone, level: int) -> Spot | None:
+def _place_in_parts(ground: Ground, zone: Zone, level: int) -> int | None:
     """As `place`, in a quota cell bound where spare jobs or lost nodes leave it a part."""
     wanted = zone.wanted(level)
     for find in (beside_spare, maimed):
@@ -107,11 +109,11 @@ def _place_in_parts(ground: Ground, zone: Zone, level: int) -> Spot | None:
             if site is not None:
                 ground.bind(zone, site)
                 above = next(k for k in ground.shape.levels[level:] if zone.vacant.free[k])
-                return _take(ground, zone, above, level, None)
+                return _take(ground, zone, above, level)
     return None
 
 
-def claim(ground: Ground, zone: Zone, level: int, price: Price) -> Spot | None:
+def claim(ground: Ground, zone: Zone, level: int, price: Price) -> int | None:
     """As `place`, but spare jobs may still run in the cell: those of the least price.
 
     It takes no spare job from now on. O(cells of a level · spare jobs in them).
@@ -138,11 +140,10 @@ def _of(ground: Ground, root: Root) -> tuple[int, int]:
     return root.level, ground.number(root, root.cell())
 
 
-def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> Spot:
+def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
     _, cell = min(_cheapest(ground, cell, level, price) for cell in cells)
-    root = ground.root(cell)
-    ground.claim(root, cell)
-    return cell, root
+    ground.claim(ground.root(cell), cell)
+    return cell.number
 
 
 def fits(zone: Zone, levels: list[int]) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+MAX_GPUS = 2**22
+"""GPUs of the largest cell, and of all together: far beyond any cluster known. Every level keeps a
+number for each cell, and a count with a few digits too many must not fill the memory."""
+
 
 class Cell(NamedTuple):
     """A cell of a chain: its level (0 is the leaf) and its number among the cells of that level.
@@ -20,6 +24,10 @@ class Cell(NamedTuple):
 class Shape:
     """Names, fan-outs and sizes of the levels of a chain, the leaf first.
 
+    Attributes:
+        size: Leaves (GPUs, or slices of one) of a cell of each level.
+        region: Leaves, as whole top cells, that no chain has more of.
+
     Args:
         names: Type of each level.
         counts: Children of a cell of each level; 1 for the leaf.
@@ -27,7 +35,7 @@ class Shape:
     """
 
     def __init__(self, names: Sequence[str], counts: Sequence[int], node: int) -> None:
-        """Work out the sizes, in leaves (GPUs, or slices of one)."""
+        """Work out the sizes."""
         self.names = tuple(names)
         self.fan = tuple(counts)
         self.node = node
@@ -37,6 +45,7 @@ class Shape:
         for count in self.fan[1:]:
             sizes.append(sizes[-1] * count)
         self.size = tuple(sizes)
+        self.region = -(-MAX_GPUS // sizes[-1]) * sizes[-1]
 
     def level_of(self, width: int) -> int:
         """Level of the smallest cell that holds so many GPUs. O(levels).

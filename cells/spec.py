@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from cells.shape import Cell, Shape
+from cells.shape import MAX_GPUS, Cell, Shape
 
 
 class CellsError(ValueError):
@@ -73,10 +73,6 @@ class Spec:
 
 NAMED = 8
 """Names in one message: more make no line."""
-
-MAX_GPUS = 2**22
-"""GPUs of the largest cell, and of all together: far beyond any cluster known. Every level keeps a
-number for each cell, and a count with a few digits too many must not fill the memory."""
 
 MAX_NUMBER = 10**9 - 1
 """Of a GPU on its node: nine digits, which places in results are read with."""

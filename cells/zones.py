@@ -9,10 +9,6 @@ from operator import mul
 from cells.buddy import Buddy
 from cells.shape import Cell, Shape
 
-MOST_TOPS = 2**32
-"""Top cells whose GPUs have numbers of their own in a zone, for each level of its quota: more than
-any cluster has."""
-
 
 class Root:
     """A physical cell that stands for a quota cell or a pinned one; or all common cells.
@@ -80,8 +76,7 @@ class Zone:
         slots = self._slots[level]
         root.zone = self
         root.slot = heappop(slots) if slots else self.bound[level]
-        region = level * MOST_TOPS * size[self.shape.top]
-        root.shift = root.number * size[level] - root.slot * size[level] - region
+        root.shift = (root.number - root.slot) * size[level] - level * self.shape.region
         self.bound[level] += 1
 
     def leave(self, root: Root) -> None:

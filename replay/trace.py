@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from operator import itemgetter
 
 from replay.text import some
@@ -58,6 +59,7 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
     lacking: dict[str, None] = {}
+    could = cache(places.could) if places is not None else None  # jobs are of a few widths
     for arrival in trace.arrivals:
         job = arrival.job
         maxima = largest_from.get(job.pool)
@@ -68,7 +70,7 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
             dropped["wider than its pool"] += 1
         elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
             dropped["wider than its pool will ever be again"] += 1
-        elif places is not None and not places.could(job.pool, job.width):
+        elif could is not None and not could(job.pool, job.width):
             dropped["too wide for the pool's cells"] += 1
         else:
             kept.append(arrival)

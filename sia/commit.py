@@ -89,7 +89,9 @@ class Committer:
         if self._accounts.overdrawn:
             self._accounts.settle(decisions)
         if self._came_free:
-            self._look_again()
+            self._came_free = False
+            if self._state.placeless:
+                self._look_again()
 
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
@@ -142,7 +144,6 @@ class Committer:
 
     def _look_again(self) -> None:
         """Cells have come free: have those looked at that lacked some."""
-        self._came_free = False
         self._state.dirty.update(self._state.placeless)
         self._state.placeless.clear()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cells.answers import Request
+from cells.answers import Placement, Request
 from cells.cells import Cells
 from cells.holds import Holds
 from cells.placing import Price
@@ -81,12 +81,19 @@ class Places:
             return None
         if stream is Stream.DEDICATED:
             placement = self._cells.allocate(job_id, request)
-            for pin in self._pins[pool] if placement is None else ():
-                placement = placement or self._cells.allocate(job_id, request._replace(pin=pin))
+            if placement is None and self._pins[pool]:
+                placement = self._take_pinned(job_id, request)
         else:
             kept = holds or self._apart[pool]
             placement = self._cells.lend(job_id, request, () if kept is None else (kept,))
         return None if placement is None else placement.nodes
+
+    def _take_pinned(self, job_id: str, request: Request) -> Placement | None:
+        for pin in self._pins[request.pool]:
+            placement = self._cells.allocate(job_id, request._replace(pin=pin))
+            if placement is not None:
+                return placement
+        return None
 
     def free(self, job_id: str) -> None:
         """Take back a job's cells."""
@@ -119,7 +126,7 @@ class Places:
 
     def within(self, pool: str, width: int) -> bool:
         """A pool's unused cells would do for a job, were no spare job and lost node in the way."""
-        request = self._request(pool, width)
+        request = self._requests.get((pool, width)) or self._request(pool, width)
         return request is not None and self._cells.in_quota(request)
 
     def in_the_way(self, pool: str, width: int, price: Price) -> tuple[str, ...]:

@@ -153,8 +153,8 @@ def owned_by(cells, pool):
 def own_place(cells, job):
     """Where a job is in its pool's own numbers."""
     taken = cells._jobs[job]
-    pairs = zip(taken.cells, taken.roots, strict=True)
-    return sorted((cell.level, taken.asked.ground.number(root, cell)) for cell, root in pairs)
+    ground = taken.ground
+    return sorted((cell.level, ground.number(ground.root(cell), cell)) for cell in taken.cells)
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -32,6 +32,17 @@ def test_a_wider_job_takes_the_free_half_of_the_node():
     assert gpus(cells.allocate("half", wants("a", 4))) == {"n0": (4, 5, 6, 7)}
 
 
+def test_answers_that_are_no_longer_kept_are_worked_out_again(monkeypatch):
+    monkeypatch.setattr("cells.cells.MOST_KEPT", 3)
+    cells = cluster(quotas={"a": {"node": 2}})
+    for _ in range(2):
+        places = [gpus(cells.allocate(f"j{k}", wants("a", 1))) for k in range(16)]
+        assert places == [{f"n{k // 8}": (k % 8,)} for k in range(16)]
+        for k in range(16):
+            cells.free(f"j{k}")
+    cells.check()
+
+
 def test_a_spare_job_goes_to_another_node():
     cells = cluster(quotas={"a": {"node": 2}, "b": {"node": 1}})
     cells.allocate("dedicated", wants("a", 1))
