@@ -117,7 +117,8 @@ def test_what_is_proven_is_the_same_again_whatever_the_hash_seed(reference, tmp_
 def test_what_is_done_is_not_done_again(reference, tmp_path):
     out = copied(reference, tmp_path)
     before = digests(out)
-    ran = sia("oracle", "study", *TWO, *SHORT, "--repetitions", 2, "--out", out)
+    ran = sia("oracle", "study", *TWO, *SHORT, "--repetitions", 2, "--json", "--out", out)
+    assert [row["policy"] for row in json.loads(ran.stdout)] == 4 * [*EACH]
     assert "4 of 4 workloads were done before" in ran.stderr
     assert "up to" not in ran.stderr
     assert digests(out) == before
