@@ -32,9 +32,10 @@ def place_all(
         The cells in the order of the members, or None with nothing changed.
         O(cells · levels · log n), and O(vacant nodes) where several nodes are asked for.
     """
-    near = _best_racks(ground, zone, in_turn(ground.shape, widths))
+    turns = in_turn(ground.shape, widths)
+    near = _best_racks(ground, zone, turns)
     found: list[tuple[int, Cell]] = []
-    for member, level in in_turn(ground.shape, widths):
+    for member, level in turns:
         number = place(ground, zone, level, near)
         if number is None and over is not None:
             number = claim(ground, zone, level, over)

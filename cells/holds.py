@@ -11,8 +11,9 @@ several types, quota cells of every type are held, as a request takes the smalle
 more than n may then be held. The same in the common cells: where unbound quota is of several types,
 vacant parts of larger cells that are in part lent are not counted on.
 
-A spare pass keeps one `Holds` for each window. Setting a number costs O(levels²), as does any pool
-that has changed since; a spare start O(pools), and O(levels²) for each cell looked at.
+A spare pass keeps one `Holds` for each window. Any pool that has changed, or holds back another
+number, costs the next spare start O(levels²); each costs O(pools), and O(levels²) for each cell
+looked at.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Holds:
         self._enough = False
 
     def set(self, pool: str, gpus: int) -> None:
-        """Hold back so many GPUs (widths rounded up to cells) of a pool. O(levels²).
+        """Hold back so many GPUs (widths rounded up to cells) of a pool. O(1).
 
         Raises CellsError for an unknown pool.
         """
@@ -100,10 +101,10 @@ class Holds:
         if held is None:
             held = self._pools[pool] = _Held(self._ground.zones[pool])
         held.gpus = gpus
-        self._renew(held)
+        held.changes = -1
 
     def kept(self) -> bool:
-        """All that is held back is free of spare jobs. O(pools + levels²)."""
+        """All that is held back is free of spare jobs. O(pools + changed ones · levels²)."""
         for held in self._pools.values():
             if held.changes != held.zone.changes:
                 self._renew(held)
@@ -157,28 +158,29 @@ class Holds:
 
 def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
     """Unbound quota cells, and parts of bound ones, by level, that are held for so many GPUs."""
-    shape = zone.shape
-    unbound = [zone.unbound(level) for level in shape.levels]
-    quota, parts = [0] * len(unbound), [0] * len(unbound)
+    shape, free = zone.shape, zone.open.free
+    quota, parts = [0] * len(free), [0] * len(free)
     mine = spare = 0  # cells of this level in bound cells, and left of quota cells held so far
-    rest = gpus
-    for level in reversed(shape.levels):
-        fan = shape.fan[level + 1] if level < shape.top else 1
-        mine, spare = mine * fan + len(zone.open.free[level]), spare * fan
-        want = rest // shape.size[level]
-        taken = min(want, spare)
-        part = min(want - taken, mine)
-        parts[level], mine, spare = part, mine - part, spare - taken
-        taken += part
-        for above in range(level, len(unbound)):
-            ratio = shape.size[above] // shape.size[level]
-            cells = min(-(-(want - taken) // ratio), unbound[above] - quota[above])
-            quota[above] += cells
-            got = min(want - taken, cells * ratio)
-            taken, spare = taken + got, spare + cells * ratio - got
-        rest -= taken * shape.size[level]
+    rest, wanted = gpus, zone.wanted(0)
+    for level in reversed(shape.levels if rest else ()):
+        fan, size = shape.fan[level + 1] if level < shape.top else 1, shape.size[level]
+        mine, spare = mine * fan + len(free[level]), spare * fan
+        want = rest // size
+        if not want:
+            continue
+        first = min(want, spare)
+        parts[level] = part = min(want - first, mine)
+        mine, spare, taken = mine - part, spare - first, first + part
+        for above in wanted if taken < want else ():
+            if above >= level:
+                ratio = shape.size[above] // size
+                cells = min(-(-(want - taken) // ratio), zone.unbound(above) - quota[above])
+                quota[above] += cells
+                got = min(want - taken, cells * ratio)
+                taken, spare = taken + got, spare + cells * ratio - got
+        rest -= taken * size
     if gpus and sum(map(bool, zone.quota)) > 1:
-        most = [min(unbound[k], -(-gpus // shape.size[k])) for k in shape.levels]
+        most = [min(zone.unbound(k), -(-gpus // shape.size[k])) for k in shape.levels]
         quota = [max(pair) for pair in zip(quota, most, strict=True)]
     return quota, parts
 

@@ -105,7 +105,8 @@ class Zone:
 
     def wanted(self, level: int) -> list[int]:
         """Levels, from this one up, of unbound quota cells; the smallest first. O(levels)."""
-        return [above for above in range(level, len(self.quota)) if self.unbound(above)]
+        quota, bound = self.quota, self.bound
+        return [above for above in range(level, len(quota)) if quota[above] > bound[above]]
 
     def clean(self) -> list[int]:
         """Open cells of each level with no spare job in them. O(cells of the smaller set)."""
