@@ -8,12 +8,16 @@ jobs of eight and any narrower one no more than four run at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import floor, inf
 from typing import NamedTuple
 
-from oracle.forms import CONSTANT, Model
+import numpy as np
+from numpy.typing import NDArray
+
+from oracle.forms import CONSTANT, Floats, Model
 from oracle.milp import Row
+from oracle.problem import Counts
 
 VIOLATED = 1e-3
 """By how much a row must be broken to be worth having: below, the LP hardly moves."""
@@ -21,15 +25,18 @@ VIOLATED = 1e-3
 MOST = 400
 """Rows added at once, those broken most: with more, later ones are mostly repetitions."""
 
-Terms = dict[int, float]
+NOTHING = 1e-7
+"""Parts of jobs that do not count as running."""
+
+TORN = 1e-6
+"""What is between this and 1 less this runs in part."""
 
 
-class Runs(NamedTuple):
-    """A job in a slot: how wide it is, how much of it the LP has running, the terms of that."""
+class Cut(NamedTuple):
+    """A row, and the slot whose capacity it comes of."""
 
-    width: int
-    part: float
-    terms: Terms
+    slot: int
+    row: Row
 
 
 class Cuts:
@@ -37,83 +44,117 @@ class Cuts:
 
     def __init__(self, model: Model) -> None:
         """O(entries of the model)."""
-        self._capacity = model.problem.capacity()
+        self._model = model
         self._widths = sorted({t.width for t in model.problem.tasks if t.width > 1}, reverse=True)
-        contended = model.problem.contended()
-        self._slots: dict[int, list[tuple[int, Terms]]] = {}
-        for place, task in enumerate(model.problem.tasks):
-            for slot, terms in model.running(place, task):
-                if contended[slot]:
-                    self._slots.setdefault(slot, []).append((task.width, terms))
+        spans = _spans(model)
+        self._slots = sorted(spans)
+        self._capacity = model.problem.capacity()[self._slots]
+        shape = len(spans), max((len(of) for of in spans.values()), default=0)
+        at = np.cumsum([0, *(len(cells) for cells in model.cells)])
+        # where a slot has fewer jobs, the rest have no width and never run: the index -1 is of 0
+        self._width = np.zeros(shape, dtype=np.int64)
+        self._from, self._to = np.full(shape, -1), np.full(shape, -1)
+        for i, slot in enumerate(self._slots):
+            for k, (place, low, high) in enumerate(spans[slot]):
+                self._width[i, k] = model.problem.tasks[place].width
+                self._to[i, k] = at[place] + high - 1
+                self._from[i, k] = at[place] + low - 1 if low else -1
+        self._spans = [spans[slot] for slot in self._slots]
 
-    def broken(self, values: Sequence[float]) -> list[Row]:
+    def broken(self, values: Sequence[float]) -> list[Cut]:
         """The rows that these values of the LP break most."""
-        found: list[tuple[float, Row]] = []
-        for slot, jobs in self._slots.items():
-            runs = [Runs(width, _part(values, terms), terms) for width, terms in jobs]
-            runs = sorted((run for run in runs if run.part > 1e-7), key=_most_first)
-            for width in self._widths:
-                if any(r.width >= width and 1e-6 < r.part < 1 - 1e-6 for r in runs):
-                    found += self._of_slot(int(self._capacity[slot]), width, runs)
-        found.sort(key=lambda pair: -pair[0])
-        return [row for _, row in found[:MOST]]
+        begun = np.append(self._model.begun(values), 0.0)
+        parts = begun[self._to] - begun[self._from]
+        torn = (parts > TORN) & (parts < 1.0 - TORN) & (self._width > 1)
+        rows = np.flatnonzero(torn.any(axis=1))
+        if not len(rows):
+            return []
+        parts, torn, width = parts[rows], torn[rows], self._width[rows]
+        order = np.lexsort((-width, -parts), axis=1)
+        order = order[:, : int((parts > NOTHING).sum(axis=1).max())]
+        parts, width, torn = (np.take_along_axis(of, order, 1) for of in (parts, width, torn))
+        parts[parts <= NOTHING] = 0.0
+        found = []
+        for u in self._widths:
+            own = np.flatnonzero((torn & (width >= u)).any(axis=1))
+            if len(own):
+                by, counted = _most(self._capacity[rows[own]], u, width[own], parts[own])
+                for i, row in enumerate(own):
+                    if by[i] > VIOLATED:
+                        found.append((by[i], int(row), u, int(counted[i])))
+        found.sort(key=lambda one: -one[0])
+        cuts = [
+            self._cut(int(rows[row]), u, order[row], parts[row] > 0.0, counted)
+            for _, row, u, counted in found[:MOST]
+        ]
+        return [cut for cut in cuts if cut.row.variables]
 
-    def _of_slot(self, capacity: int, u: int, runs: Sequence[Runs]) -> Iterator[tuple[float, Row]]:
-        """Of a slot and a divisor, the row that is broken most, and by how much of its length."""
-        wide = [run for run in runs if run.width >= u]
-        narrow = [run for run in runs if run.width < u]
-        best: tuple[float, int] = VIOLATED, -1
-        for counted in range(len(narrow) + 1):
-            if 0 < counted < len(narrow) and narrow[counted - 1].part == narrow[counted].part:
-                continue
-            left = capacity - sum(run.width for run in narrow[:counted])
-            if left % u:
-                _, weights, high = _rounded(left, u, wide, narrow, counted)
-                parts = [run.part for run in (*wide, *narrow)]
-                by = sum(w * p for w, p in zip(weights, parts, strict=True)) - high
-                best = max(best, (by, counted))
-        if best[1] >= 0:
-            left = capacity - sum(run.width for run in narrow[: best[1]])
-            row = _row(*_rounded(left, u, wide, narrow, best[1]))
-            length = sum(c * c for c in row.coefficients) ** 0.5
-            if length:
-                yield best[0] / length, row
+    def _cut(self, i: int, u: int, order: Counts, runs: NDArray[np.bool_], counted: int) -> Cut:
+        """The row of a slot and a divisor, with so many of the narrower jobs as running."""
+        jobs = [(int(self._width[i, k]), *self._spans[i][k]) for k in order[runs]]
+        narrow = [job for job in jobs if job[0] < u]
+        left = int(self._capacity[i]) - sum(job[0] for job in narrow[:counted])
+        over, high = left % u / u, float(left // u)
+        row: dict[int, float] = {}
+        for job in [job for job in jobs if job[0] >= u] + narrow[counted:]:
+            self._add(row, job, _weight(job[0] / u, over))
+        for job in narrow[:counted]:
+            weight = -_weight(-job[0] / u, over)
+            self._add(row, job, weight)
+            high += weight
+        high -= row.pop(CONSTANT, 0.0)
+        kept = {variable: c for variable, c in row.items() if abs(c) > 1e-12}
+        return Cut(self._slots[i], Row([*kept], [*kept.values()], -inf, high))
 
-
-def _most_first(run: Runs) -> tuple[float, int]:
-    return -run.part, -run.width
-
-
-def _part(values: Sequence[float], terms: Terms) -> float:
-    return sum(c * (1.0 if k == CONSTANT else values[k]) for k, c in terms.items())
-
-
-def _rounded(
-    left: int, u: int, wide: Sequence[Runs], narrow: Sequence[Runs], counted: int
-) -> tuple[Sequence[Runs], list[float], float]:
-    """Runs, the weight of each, and what their weighted sum is at most.
-
-    The first `counted` narrow jobs are taken as running, and `left` GPUs remain; what of them does
-    not run counts against the rest.
-    """
-    over = left % u / u
-
-    def weight(gpus: int) -> float:
-        whole = floor(gpus / u)
-        return whole + max(0.0, (gpus / u - whole - over) / (1.0 - over))
-
-    back = [-weight(-run.width) for run in narrow[:counted]]
-    weights = [weight(run.width) for run in wide]
-    others = [weight(run.width) for run in narrow[counted:]]
-    return [*wide, *narrow], [*weights, *back, *others], left // u + sum(back)
-
-
-def _row(runs: Sequence[Runs], weights: Sequence[float], high: float) -> Row:
-    row: Terms = {}
-    for run, weight in zip(runs, weights, strict=True):
+    def _add(self, row: dict[int, float], job: tuple[int, int, int, int], weight: float) -> None:
         if weight:
-            for variable, coefficient in run.terms.items():
+            for variable, coefficient in self._model.terms(*job[1:]).items():
                 row[variable] = row.get(variable, 0.0) + weight * coefficient
-    high -= row.pop(CONSTANT, 0.0)
-    kept = {variable: c for variable, c in row.items() if abs(c) > 1e-12}
-    return Row([*kept], [*kept.values()], -inf, high)
+
+
+def _spans(model: Model) -> dict[int, list[tuple[int, int, int]]]:
+    """Of each slot where capacity may bind: the places of the jobs that may run, in which cells."""
+    contended = model.problem.contended()
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for place, task in enumerate(model.problem.tasks):
+        for slot, low, high in model.spans(place, task):
+            if contended[slot]:
+                found.setdefault(slot, []).append((place, low, high))
+    return found
+
+
+def _most(capacity: Counts, u: int, width: Counts, parts: Floats) -> tuple[Floats, Counts]:
+    """By how much each slot's most broken row is, and how many narrower jobs it has as running.
+
+    A row of `width` and `parts` is a slot: its jobs, those of which most runs first.
+    """
+    narrow = (width < u) & (parts > 0.0)
+    shape = len(width), width.shape[1] + 1
+    left = np.tile(capacity[:, None], shape[1])
+    left[:, 1:] -= np.cumsum(width * narrow, axis=1)
+    over = left % u / u
+    by = -(left // u).astype(np.float64)
+    for of in np.unique(width[parts > 0.0]):
+        own = parts * (width == of)
+        if of >= u:
+            by += _weights(of / u, over) * own.sum(axis=1)[:, None]
+            continue
+        sums, counts = np.zeros(shape), np.zeros(shape)
+        sums[:, 1:] = np.cumsum(own, axis=1)
+        counts[:, 1:] = np.cumsum(own > 0.0, axis=1)
+        by += _weights(of / u, over) * (sums[:, -1:] - sums)
+        by -= _weights(-of / u, over) * (sums - counts)
+    by[over == 0.0] = -inf
+    best = by.argmax(axis=1)
+    pairs = np.arange(len(by)), best
+    return by[pairs], np.cumsum(narrow, axis=1)[pairs[0], best - 1] * (best > 0)
+
+
+def _weights(part: float, over: Floats) -> Floats:
+    """`_weight` of many."""
+    return floor(part) + np.maximum(0.0, (part - floor(part) - over) / (1.0 - over))
+
+
+def _weight(part: float, over: float) -> float:
+    """How much a job counts in a rounded row, that takes `part` of the divisor."""
+    return floor(part) + max(0.0, (part - floor(part) - over) / (1.0 - over))

@@ -45,6 +45,12 @@ class Form(Protocol):
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
         """How much of the job starts in each cell, by the values of an LP."""
 
+    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
+        """Bounds of the values with which the job starts in one of cells low … high."""
+
+    def worth(self, costs: Floats) -> Floats:
+        """What each cell costs, less what the last one does, if its variables cost this."""
+
 
 CONSTANT = -1
 """The key of a constant among terms."""
@@ -74,6 +80,14 @@ class Pulse:
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
         """The values themselves."""
         return [*values]
+
+    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
+        """The others are 0."""
+        return [0.0] * cells, [float(low <= k <= high) for k in range(cells)]
+
+    def worth(self, costs: Floats) -> Floats:
+        """Each variable's own."""
+        return np.asarray(costs - costs[-1])
 
 
 class Step:
@@ -107,6 +121,16 @@ class Step:
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
         """By how much they rise."""
         return [b - a for a, b in pairwise([0.0, *values, 1.0])]
+
+    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
+        """0 before the first of them, 1 from the last on."""
+        return [float(k >= high) for k in range(cells - 1)], [
+            float(k >= low) for k in range(cells - 1)
+        ]
+
+    def worth(self, costs: Floats) -> Floats:
+        """That of all variables that are then 1."""
+        return np.concatenate([np.cumsum(costs[::-1])[::-1], [0.0]])
 
 
 FORMS: dict[str, Form] = {"step": Step(), "pulse": Pulse()}
@@ -179,7 +203,12 @@ class Model:
     def running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
         """For each slot in which a task may run: the terms of "it runs"."""
         cells, first = self.cells[place], self._first[place]
-        low = high = 0  # cells low … high - 1 have it run in slot t
+        for t, low, high in self.spans(place, task):
+            yield t, self.form.between(first, len(cells), low, high)
+
+    def spans(self, place: int, task: Task) -> Iterator[tuple[int, int, int]]:
+        """For each slot t in which a task may run: it does if its cell is one of low … high - 1."""
+        cells, low, high = self.cells[place], 0, 0
         begin = max(self._begin, cells[0].last)
         for t in range(begin, min(self._end, cells[-1].first + task.length)):
             while high < len(cells) and cells[high].last <= t:
@@ -187,7 +216,32 @@ class Model:
             while low < len(cells) and cells[low].first + task.length <= t:
                 low += 1
             if low < high:
-                yield t, self.form.between(first, len(cells), low, high)
+                yield t, low, high
+
+    def terms(self, place: int, low: int, high: int) -> dict[int, float]:
+        """The terms of "a task starts in one of cells low … high - 1"."""
+        return self.form.between(self._first[place], len(self.cells[place]), low, high)
+
+    def begun(self, values: Sequence[float]) -> Floats:
+        """For each cell of each task in turn: how much of it has started by then."""
+        return np.concatenate([np.cumsum(part) for part in self.parts(values)])
+
+    def limits(self, lows: Sequence[int], highs: Sequence[int]) -> tuple[Floats, Floats]:
+        """Bounds of all variables with which tasks start in cells low … high of theirs."""
+        least, most = np.zeros(len(self.milp.costs)), np.array(self.milp.highs)
+        ends = [*self._first[1:], self._binaries]
+        for cells, first, end, low, high in zip(
+            self.cells, self._first, ends, lows, highs, strict=True
+        ):
+            least[first:end], most[first:end] = self.form.limits(len(cells), low, high)
+        return least, most
+
+    def worth(self, costs: Floats) -> list[Floats]:
+        """For each task what its cells cost, less what the last one does, if variables cost so."""
+        ends = [*self._first[1:], self._binaries]
+        return [
+            self.form.worth(costs[first:end]) for first, end in zip(self._first, ends, strict=True)
+        ]
 
     def prices(self, duals: Sequence[float]) -> Floats:
         """What a GPU is worth in each slot, by the LP's duals; at least 0."""

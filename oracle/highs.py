@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 import pulp
 
 from oracle.errors import SolverError
+from oracle.forms import Floats
 from oracle.milp import Milp, Row
 
 if TYPE_CHECKING:
@@ -125,55 +125,67 @@ def solve_with_highs(
     return Solved(status, values, cost, info.mip_dual_bound + milp.offset)
 
 
-ROUNDS = 8
-"""Rounds of cuts after which those that bind nothing are thrown out."""
+PATIENCE = 1.0
+"""Seconds of an LP between two looks whether to go on."""
 
 
-def tightened(
-    problem: Any,
-    milp: Milp,
-    broken: Callable[[Sequence[float]], list[Row]],
-    until: float,
-    rose: Callable[[float], None],
-    stop: Callable[[], bool],
-) -> list[Row]:
-    """Add the rows that the LP's solution breaks, solve it again from where it was, and so on.
+class Lp:
+    """A program's LP that is solved again and again, each time from where it was."""
 
-    The rows that bind in the end; `rose` is told each bound. `problem` is the LP in PuLP.
-    """
-    solver = _Highs(mip=False, msg=False, threads=1)
-    solver.tell = lambda *_: stop()
-    solver.createAndConfigureSolver(problem)
-    solver.buildSolverModel(problem)
-    model, first = problem.solverModel, len(milp.rows)
-    kept: list[Row] = []
-    for rounds in count(1):
-        model.setOptionValue("time_limit", model.getRunTime() + max(0.01, until - perf_counter()))
-        if rounds == 1:
-            solver.callSolver(problem)
-        else:
+    def __init__(self, milp: Milp, stop: Callable[[], bool]) -> None:
+        """Build it, through PuLP. It is given up as soon as `stop` says so."""
+        from oracle.solver import in_pulp  # noqa: PLC0415  which imports this module
+
+        problem, _ = in_pulp(milp, relaxed=True)
+        solver = _Highs(mip=False, msg=False, threads=1)
+        solver.createAndConfigureSolver(problem)
+        solver.buildSolverModel(problem)
+        self._model, self._stop = problem.solverModel, stop
+        self._own, self._offset = len(milp.rows), milp.offset
+        self._columns = np.arange(len(milp.costs), dtype=np.int32)
+
+    def solve(self, until: float) -> Solved:
+        """Solve it until the clock reads `until` (seconds); duals are of the program's rows first.
+
+        It is not asked whether to go on at each step: the search beside it would be in the way.
+        """
+        from oracle.solver import Solved  # noqa: PLC0415
+
+        model = self._model
+        while (left := until - perf_counter()) > 0 and not self._stop():
+            model.setOptionValue("time_limit", model.getRunTime() + min(left, PATIENCE))
             model.run()
-        if stop() or model.getModelStatus() != STATUS.kOptimal:
-            break
-        rose(model.getInfo().objective_function_value + milp.offset)
-        if not rounds % ROUNDS:
-            kept = _thrown_out(model, first, kept)
-        rows = broken(list(model.getSolution().col_value))
-        if not rows:
-            break
+            if model.getModelStatus() != STATUS.kTimeLimit:
+                break
+        else:
+            return Solved("time", None, inf, -inf)
+        status = STOPPED.get(model.getModelStatus())
+        if status is None:
+            raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")
+        if status == "infeasible":
+            return Solved(status, None, inf, inf)
+        if status != "optimal":
+            return Solved(status, None, inf, -inf)
+        cost = model.getInfo().objective_function_value + self._offset
+        solution = model.getSolution()
+        return Solved(status, list(solution.col_value), cost, cost, list(solution.row_dual))
+
+    def limit(self, lows: Floats, highs: Floats) -> None:
+        """Bound all variables anew."""
+        self._model.changeColsBounds(len(self._columns), self._columns, lows, highs)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows."""
         for row in rows:
             at = np.asarray(row.variables, dtype=np.int32)
             weights = np.asarray(row.coefficients, dtype=np.float64)
-            model.addRow(-highspy.kHighsInf, row.high, len(at), at, weights)
-        kept += rows
-    return kept
+            self._model.addRow(-highspy.kHighsInf, row.high, len(at), at, weights)
 
-
-def _thrown_out(model: Any, first: int, kept: Sequence[Row]) -> list[Row]:
-    """Delete the rows from `first` on that bind nothing; those that are left."""
-    status = model.getBasis().row_status[first:]
-    loose = [i for i, s in enumerate(status) if s == highspy.HighsBasisStatus.kBasic]
-    if loose:
-        model.deleteRows(len(loose), np.asarray(loose, dtype=np.int32) + np.int32(first))
-    gone = set(loose)
-    return [row for i, row in enumerate(kept) if i not in gone]
+    def throw_out(self) -> list[int]:
+        """Delete added rows that bind nothing; which of them, counted from the first added."""
+        status = self._model.getBasis().row_status[self._own :]
+        loose = [i for i, s in enumerate(status) if s == highspy.HighsBasisStatus.kBasic]
+        if loose:
+            at = np.asarray(loose, dtype=np.int32) + np.int32(self._own)
+            self._model.deleteRows(len(loose), at)
+        return loose

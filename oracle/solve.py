@@ -13,22 +13,26 @@ from time import perf_counter
 from typing import NamedTuple
 
 from oracle.cells import FIRST, Fitted, fitted
-from oracle.cuts import Cuts
 from oracle.errors import NoScheduleError
 from oracle.forms import Form
+from oracle.polish import Polish, hinted
 from oracle.problem import Problem
 from oracle.search import Search, from_parts
-from oracle.solver import TOLERANCE, Solved, solve, tighten
+from oracle.solver import TOLERANCE, solve
 
 CLOSE = 2.5 * TOLERANCE
 """What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
 tolerance, and the solver's own cost may be off by another."""
 
 SLICE = 2.0
-"""Seconds of search between two looks at what the solver has found."""
+"""Seconds between two looks at what the solver has found, where there is nothing else to do."""
 
-LISTS = 6.0
-"""Seconds for lists by the LP: the best of them comes early."""
+RESTART = 20
+"""Programs between two rounds of the local search."""
+
+LISTS, ROUND = 3.0, 6.0
+"""Seconds of a round of the search for lists by the LP, of which the best comes early, and for what
+follows from the best of them."""
 
 SPARE_SLOTS = 5
 """Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
@@ -85,7 +89,10 @@ class Solving:
         self.status = "time"
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
         self._stop = Event()
-        self._fit: Fitted | None = None
+        self._parts: list[list[float]] | None = None
+        self._hints: list[list[int]] = []
+        self._listed = False
+        self._polish = Polish(problem, form, seed)
         self._size = 0, 0
         self._nodes = 0
         self._died: Exception | None = None
@@ -118,23 +125,31 @@ class Solving:
 
     def _search(self, thread: Thread) -> None:
         """Look for schedules until the solver is done or the time is up."""
-        problem, seen = self.problem, False
-        search = None if self.best is None else Search(problem, self.best, self._seed)
+        problem, round_ = self.problem, 0
         while thread.is_alive() and not self._done():
-            fit = self._fit
-            if fit is not None and not seen:
-                seen = True
-                found = from_parts(problem, fit.parts, self._seed, self._share(LISTS), self._done)
-                if found is not None and self._offer(found):
-                    search = Search(problem, found, self._seed)
-            if search is None or problem.beta or self.best is None:
+            if problem.beta or (self._parts is None and self.best is None):
                 thread.join(min(SLICE, self._share(SLICE)))
             else:
-                if problem.cost(self.best) < search.cost:
-                    search = Search(problem, self.best, self._seed)
-                search.run(self._share(SLICE), self._done)
-                self._offer(search.best)
+                self._look(round_)
+                round_ += 1
             self._say()
+
+    def _look(self, number: int) -> None:
+        """One round: a program of some jobs mostly, now and then the local search."""
+        problem, parts = self.problem, self._parts
+        if self.best is not None and parts is not None and number % RESTART:
+            left = self._until - perf_counter()
+            self._offer(self._polish.better(self.best, self._hints, left))
+            return
+        begin = self.best
+        if parts is not None and not self._listed:
+            self._listed = True
+            seconds = self._share(LISTS)
+            begin = from_parts(problem, parts, self._seed, seconds, self._done) or begin
+        if begin is not None:
+            search = Search(problem, begin, self._seed + number)
+            search.run(self._share(ROUND), self._done)
+            self._offer(search.best)
 
     def _share(self, seconds: float) -> float:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
@@ -178,30 +193,48 @@ class Solving:
             fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
             if fit is None:
                 return
-            self._fit, horizons = fit, fit.horizons
+            self._hints = hinted(fit.model.cells, fit.parts)
+            self._parts, horizons = fit.parts, fit.horizons
             milp = fit.model.milp
             self._size = len(milp.costs), milp.nonzeros
-            self._tighten(fit)
-            found = self._branch(fit)
-            if found.status != "optimal" or found.values is None:
-                return
-            late = fit.model.in_tails(found.values)
+            values = (
+                self._branch(fit) if self.problem.beta or fit.prices is None else self._cut(fit)
+            )
+            late = [] if values is None else fit.model.in_tails(values)
             if not late:
                 return
             for place in late:
                 horizons[place] *= 2
 
-    def _tighten(self, fit: Fitted) -> None:
-        """Add cuts to the program."""
-        milp, until = fit.model.milp, self._until
-        milp.rows += tighten(milp, Cuts(fit.model).broken, until, self._rose, self._done)
+    def _cut(self, fit: Fitted) -> list[float] | None:
+        """Branch and cut; the best choice of cells, if it is proven."""
+        from oracle.proof import Proof  # noqa: PLC0415  where highspy is installed
+
+        proof = Proof(fit.model, self._until, self._done)
+        for bound in proof.bounds(self._limit):
+            self._nodes = proof.nodes
+            self._hints = hinted(fit.model.cells, proof.parts())
+            self._rose(bound)
+        if proof.best is not None and not fit.model.in_tails(proof.best):
+            self._offer(fit.model.decode(proof.best))
+        self._nodes = proof.nodes
+        if proof.impossible:
+            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
+        self._raise_bound(proof.bound)
+        return proof.best
+
+    def _limit(self) -> float:
+        """What schedules cost at least that are no better than the best."""
+        if self.problem.whole:
+            return self.cost - 1.0 + 2 * TOLERANCE * max(1.0, self.cost)
+        return self.cost * (1.0 - TOLERANCE)
 
     def _rose(self, bound: float) -> None:
         self._raise_bound(bound)
         self._say()
 
-    def _branch(self, fit: Fitted) -> Solved:
-        """Branch and bound from the best schedule, if the cells can say it."""
+    def _branch(self, fit: Fitted) -> list[float] | None:
+        """The solver's own branch and bound from the best schedule, if the cells can say it."""
         model = fit.model
         start = self.best if self.best is not None and model.says(self.best) else None
         found = solve(
@@ -215,7 +248,7 @@ class Solving:
         self._raise_bound(found.bound)
         if found.values is not None and not model.in_tails(found.values):
             self._offer(model.decode(found.values))
-        return found
+        return found.values if found.status == "optimal" else None
 
     def _hear(self, best: float, bound: float, nodes: int) -> bool:
         self._nodes = nodes

@@ -10,7 +10,7 @@ from warnings import catch_warnings, simplefilter
 import pulp
 
 from oracle.errors import SolverError
-from oracle.milp import Milp, Row
+from oracle.milp import Milp
 
 TOLERANCE = 1e-6
 """Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
@@ -77,22 +77,6 @@ def solve(
     return _solve_with_cbc(
         chosen, problem, variables, milp, relaxed=relaxed, seconds=seconds, start=start, gap=gap
     )
-
-
-def tighten(
-    milp: Milp,
-    broken: Callable[[Sequence[float]], list[Row]],
-    until: float,
-    rose: Callable[[float], None],
-    stop: Callable[[], bool],
-) -> list[Row]:
-    """Rows that raise the LP's bound, of those that `broken` finds for its values; HiGHS only."""
-    if "HiGHS" not in solvers() or not milp.costs or milp.impossible:
-        return []
-    from oracle.highs import tightened  # noqa: PLC0415  where highspy is installed
-
-    problem, _ = in_pulp(milp, relaxed=True)
-    return tightened(problem, milp, broken, until, rose, stop)
 
 
 def in_pulp(milp: Milp, *, relaxed: bool = False) -> tuple[Any, list[Any]]:

@@ -6,10 +6,10 @@ from time import perf_counter
 import oracle_naive
 import pytest
 
-from oracle.cuts import Cuts
 from oracle.forms import FORMS, Model
 from oracle.problem import Problem, Task
-from oracle.solver import solve, tighten
+from oracle.solver import solve
+from oracle.tree import Tree
 
 CLOSE = 1e-5  # solvers' tolerance
 
@@ -68,10 +68,10 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
         least = oracle_naive.least(jobs, quotas)
         if least is None:
             continue
-        model, bounds = Model(as_problem(jobs, quotas, 0.0), FORMS["step"]), []
-        cuts = Cuts(model).broken
-        rows = tighten(model.milp, cuts, perf_counter() + 20, bounds.append, lambda: False)
-        model.milp.rows += rows
+        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
+        tree = Tree(model, lambda: False)
+        bounds = [found.bound for found in tree.root(perf_counter() + 20)]
+        model.milp.rows += [cut.row for cut in tree.cuts]
         assert max(bounds, default=0.0) <= least + CLOSE, seed
         assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
         raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
