@@ -125,10 +125,6 @@ def solve_with_highs(
     return Solved(status, values, cost, info.mip_dual_bound + milp.offset)
 
 
-PATIENCE = 1.0
-"""Seconds of an LP between two looks whether to go on."""
-
-
 class Lp:
     """A program's LP that is solved again and again, each time from where it was."""
 
@@ -152,13 +148,11 @@ class Lp:
         from oracle.solver import Solved  # noqa: PLC0415
 
         model = self._model
-        while (left := until - perf_counter()) > 0 and not self._stop():
-            model.setOptionValue("time_limit", model.getRunTime() + min(left, PATIENCE))
-            model.run()
-            if model.getModelStatus() != STATUS.kTimeLimit:
-                break
-        else:
+        left = until - perf_counter()
+        if left <= 0 or self._stop():
             return Solved("time", None, inf, -inf)
+        model.setOptionValue("time_limit", model.getRunTime() + left)
+        model.run()
         status = STOPPED.get(model.getModelStatus())
         if status is None:
             raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")

@@ -34,6 +34,9 @@ LISTS, ROUND = 3.0, 6.0
 """Seconds of a round of the search for lists by the LP, of which the best comes early, and for what
 follows from the best of them."""
 
+GRACE = 5.0
+"""Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
+
 SPARE_SLOTS = 5
 """Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
 can say it."""
@@ -110,7 +113,7 @@ class Solving:
         except KeyboardInterrupt:
             interrupted = True
         self._stop.set()
-        thread.join()
+        thread.join(GRACE)
         if self._died is not None and (
             self.best is None or isinstance(self._died, NoScheduleError)
         ):

@@ -1,5 +1,6 @@
 """Both forms of the oracle's program against trying everything."""
 
+from math import inf
 from random import Random
 from time import perf_counter
 
@@ -7,7 +8,9 @@ import oracle_naive
 import pytest
 
 from oracle.forms import FORMS, Model
+from oracle.pieces import deal
 from oracle.problem import Problem, Task
+from oracle.proof import Proof
 from oracle.solver import solve
 from oracle.tree import Tree
 
@@ -76,3 +79,87 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
         assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
         raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
     assert raised > 5
+
+
+def test_pieces_of_time_together_cost_what_the_whole_does():
+    """Whatever the starts, and wherever it is parted: each choice is dealt out once."""
+    rng = Random(3)
+    for seed in range(60):
+        jobs, quotas, _ = tiny(seed)
+        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
+        tree = Tree(model, lambda: False)
+        for _ in tree.root(perf_counter() + 20):
+            pass
+        if tree.rooted is None:
+            continue
+        root, cuts = tree.rooted
+        tasks = model.problem.tasks
+        at = sorted(rng.sample(range(1, model.problem.slots), min(2, model.problem.slots - 1)))
+        fixed, pieces = deal(model, cuts, root.duals, at)
+        assert fixed + sum(piece.least for piece in pieces) == pytest.approx(root.bound, abs=CLOSE)
+        starts = [rng.randint(task.release, task.latest) for task in tasks]
+        total = fixed
+        for piece in pieces:
+            milp = piece.model.milp
+            values = piece.model.encode([starts[place] for place in piece.places])
+            total += milp.offset + sum(c * v for c, v in zip(milp.costs, values, strict=True))
+        assert total == pytest.approx(model.problem.cost(starts), abs=CLOSE), seed
+
+
+def test_pieces_of_time_together_prove_no_more_than_the_least_cost(monkeypatch):
+    """Parted where they hang together they prove less, never more; one tree settles it."""
+    monkeypatch.setattr("oracle.proof.CELLS", 4)
+    parted = 0
+    for seed in range(700):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
+        if model.milp.impossible:
+            continue
+        proof, most = Proof(model, perf_counter() + 20, lambda: False), -inf
+        for bound in proof.bounds(lambda: inf):
+            most = max(most, bound)
+            parted += len(proof._trees) > 1
+        if least is None:
+            assert proof.impossible, seed
+            continue
+        assert most <= least + CLOSE, seed
+        assert proof.bound == pytest.approx(least, abs=CLOSE), seed
+        starts = model.decode(proof.best)
+        assert model.problem.cost(starts) == pytest.approx(least, abs=CLOSE), seed
+    assert parted > 30
+
+
+def test_trees_that_know_a_schedule_look_only_for_better_ones():
+    for seed in range(100):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
+        if least is None:
+            continue
+        for before in (least, least + 0.7, inf):  # what is known until there are two nodes
+            proof = Proof(model, perf_counter() + 20, lambda: False)
+
+            def limit(proof=proof, before=before, least=least):
+                return (least if proof.nodes > 1 else before) - 1e-4
+
+            for _ in proof.bounds(limit):
+                pass
+            assert least - 2e-4 <= proof.bound <= least + CLOSE, (seed, before)
+
+
+def test_what_a_tree_leaves_aside_still_counts_in_its_bound():
+    left = 0
+    for seed in range(200):
+        jobs, quotas, _ = tiny(seed)
+        least = oracle_naive.least(jobs, quotas)
+        tree = Tree(Model(as_problem(jobs, quotas, 0.0), FORMS["step"]), lambda: False)
+        for _ in tree.root(perf_counter() + 20):
+            pass
+        if least is None or tree.done:
+            continue
+        left += 1
+        tree.grow(-inf, perf_counter() + 20)
+        assert tree.done
+        assert tree.bound <= least + CLOSE, seed
+    assert left > 5

@@ -20,10 +20,12 @@ from oracle import solver
 from oracle.cells import fitted
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS, Model
+from oracle.polish import Polish
 from oracle.prices import priced_bound
 from oracle.problem import Goal, Problem, Task
 from oracle.run import instance_of, lp_bound, waiting
 from oracle.search import Search
+from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.solve import Solving
 from replay.errors import UserError
@@ -121,6 +123,20 @@ def test_the_search_keeps_to_windows_and_capacity_and_never_gets_worse():
     assert search.cost < 0.6 * problem.cost(starts)
 
 
+def test_a_program_of_some_jobs_never_makes_a_schedule_worse():
+    log, table = synthesize(PRESETS["base"], 2, 1.0)
+    instance = instance_of(log, table, SLOT, Goal())
+    problem = instance.problems[0][1]
+    alone = [task.latest for task in problem.tasks]  # FCFS's own, in each pool
+    polish, starts = Polish(problem, FORMS["step"], 1), alone
+    for _ in range(12):
+        better = polish.better(starts, [], 5.0)
+        problem.check(better)
+        assert problem.cost(better) <= problem.cost(starts)
+        starts = better
+    assert problem.cost(starts) < 0.7 * problem.cost(alone)
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
     """One that slows nobody is bound by FCFS's starts, one that does by those that it needs."""
@@ -198,6 +214,23 @@ def test_a_solver_that_dies_leaves_the_best_known_answer(monkeypatch):
     problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
     answer = solving(problem, start=[0, 5])
     assert (answer.status, answer.starts, answer.cost, answer.bound) == ("failed", [0, 5], 5.0, 0.0)
+
+
+def test_too_little_memory_leaves_the_best_known_answer(monkeypatch):
+    def fills(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr("oracle.cells.solve", fills)
+    problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
+    assert solving(problem, start=[0, 5])[:4] == ("memory", [0, 5], 5.0, 0.0)
+
+
+def test_a_program_that_cannot_fit_is_refused_before_it_is_built(monkeypatch):
+    found = instance_of(STORY, TWO, SLOT, Goal()).problems
+    size = refuse_too_large(found, "step")
+    monkeypatch.setattr("oracle.size.MAX_NONZEROS", size.nonzeros - 1)
+    with pytest.raises(UserError, match="longer --slot, or a shorter --window"):
+        refuse_too_large(found, "step")
 
 
 def test_no_time_at_all_still_gives_what_is_known():
