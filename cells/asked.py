@@ -45,19 +45,21 @@ class Taken:
 
     Attributes:
         ground: Their chain.
+        widths: GPUs of each member.
         cells: Its cells.
         placement: Their names.
         spare: It is a spare job.
         reserved: No job is in them.
     """
 
-    __slots__ = ("cells", "ground", "placement", "reserved", "spare")
+    __slots__ = ("cells", "ground", "placement", "reserved", "spare", "widths")
 
     def __init__(
         self, asked: Asked, cells: Sequence[Cell], *, spare: bool = False, reserved: bool = False
     ) -> None:
         """Name the cells."""
         self.ground = asked.ground
+        self.widths = asked.widths
         self.cells = tuple(cells)
         self.placement = asked.nodes.all_of(asked.widths, cells)
         self.spare = spare

@@ -15,6 +15,7 @@ from cells.lending import lend_all
 from cells.ownership import Ownership
 from cells.placing import Price, alike, fits, place
 from cells.shape import Cell
+from cells.snapshot import CellsSnapshot, Tenant, bind, bound_in, give, gone_name, leave_over, lend
 from cells.spec import CellsError, Spec
 
 MOST_KEPT = 2**16
@@ -192,6 +193,76 @@ class Cells(Ownership):
         return {job: taken.spare for job, taken in self._jobs.items() if not taken.reserved}
 
     # The whole.
+
+    def dump(self) -> CellsSnapshot:
+        """All that is known, as plain values. O(nodes + bound cells + jobs' cells)."""
+        chains = {ground: chain for chain, ground in self._ground.items()}
+        tenants = (
+            Tenant(job, chains[t.ground], t.widths, t.cells, t.spare, t.reserved)
+            for job, t in self._jobs.items()
+        )
+        return CellsSnapshot(
+            spec=self.spec(),
+            lend_rests=self._lend_rests,
+            pools=tuple(self._pools),
+            zones=tuple(dict.fromkeys(pool for ground in chains for pool in ground.zones)),
+            out=tuple(self._why.items()),
+            gone=tuple(self.gone()),
+            bound=tuple(each for g, chain in chains.items() for each in bound_in(chain, g)),
+            tenants=tuple(tenants),
+            rests=tuple((chain, leaf.number) for g, chain in chains.items() for leaf in g.rests),
+        )
+
+    @classmethod
+    def restore(cls, snapshot: CellsSnapshot) -> Cells:
+        """Cells that answer from now on as those did that were dumped, placements included.
+
+        Raises CellsError for a snapshot that contradicts itself. O(GPUs + cells · levels · log n).
+        """
+        cells = cls(snapshot.spec, lend_rests=snapshot.lend_rests)
+        cells.set_quotas({pool: {} for pool in snapshot.zones})
+        cells.set_quotas(snapshot.quotas())
+        cells.settle(snapshot)
+        return cells
+
+    def settle(self, snapshot: CellsSnapshot) -> None:
+        """Have all that a snapshot says where it was; for `restore`."""
+        for ground in self._ground.values():
+            ground.zones = {p: ground.zones[p] for p in snapshot.zones} | ground.zones
+        for chain, number, name in snapshot.gone:
+            self._cluster.call(chain, number, name)
+        for bound in snapshot.bound:
+            bind(self._ground_of(bound.chain), bound)
+        asked: dict[tuple[str, tuple[int, ...]], Asked] = {}
+        for tenant in sorted(snapshot.tenants, key=lambda tenant: tenant.spare):
+            self._settle(tenant, asked)
+        self._jobs = {tenant.name: self._jobs[tenant.name] for tenant in snapshot.tenants}
+        for chain, rest in snapshot.rests:
+            leave_over(self._ground_of(chain), rest)
+        for node, why in snapshot.out:
+            self.take_out(node, why)
+        for chain, number, _ in snapshot.gone:
+            self.remove(gone_name(chain, number))
+        dedicated = [job for job, taken in self._jobs.items() if not taken.spare]
+        self._claims = {job: None for job in dedicated if not self.ready(job)}
+
+    def _settle(self, tenant: Tenant, known: dict[tuple[str, tuple[int, ...]], Asked]) -> None:
+        """Give a job its cells again; `known` are requests by chain and widths."""
+        name, chain, widths, cells, spare, reserved = tenant
+        if name in self._jobs:
+            raise _has_cells(name)
+        ground = self._ground_of(chain)
+        asked = known.get((chain, widths))
+        if asked is None:
+            asked = Asked(ground, self._cluster.of[chain], ground.common, widths)
+            known[chain, widths] = asked
+        if asked.levels() != [cell.level for cell in cells] or min(widths, default=0) < 1:
+            raise CellsError(f"{name}: its cells are not those of its widths {list(widths)}")
+        (lend if spare else give)(ground, name, cells)
+        self._jobs[name] = Taken(asked, cells, spare=spare, reserved=reserved)
+
+    def _ground_of(self, chain: str) -> Ground:
+        return self._ground[self._cluster.chain(chain)]
 
     def copy(self) -> Cells:
         """One of its own, for what-if questions; its `Holds` are made anew. O(cells)."""

@@ -91,6 +91,13 @@ class Cluster:
         chain, number = self.nodes.pop(node)
         self.gone[chain].append(Cell(self.shapes[chain].node, number))
 
+    def call(self, chain: str, number: int, name: str) -> None:
+        """Show a node under another name, as one that is removed is. Raises CellsError."""
+        names = self.of[self.chain(chain)].names
+        if not 0 <= number < len(names):
+            raise CellsError(f"chain {chain} has no node {number}; restore another snapshot")
+        names[number] = name
+
     def chain(self, chain: str) -> str:
         """The chain of a name, or the only one. Raises CellsError."""
         if not chain and len(self.shapes) == 1:

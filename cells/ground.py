@@ -102,10 +102,13 @@ class Ground:
 
     # Quota cells.
 
-    def bind(self, zone: Zone, cell: Cell) -> Root:
-        """Let a common cell stand for one of a zone's. O(levels · log n) if it is vacant."""
+    def bind(self, zone: Zone, cell: Cell, slot: int = -1) -> Root:
+        """Let a common cell stand for one of a zone's. O(levels · log n) if it is vacant.
+
+        `slot` is as in `Zone.enter`.
+        """
         root = Root(zone, *cell)
-        zone.enter(root)
+        zone.enter(root, slot)
         self._count(zone, cell.level, -1)
         self.roots[cell] = root
         self._move(cell, self.wild, root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cells.answers import Request, Short
 from cells.asked import Asked
@@ -10,7 +11,8 @@ from cells.cluster import Cluster
 from cells.ground import Ground
 from cells.shape import Shape
 from cells.shortage import shortage, shrink
-from cells.spec import CellsError, Spec, Top, check_fit, check_top, largest, some
+from cells.snapshot import Gone, all_well, gone_name, renamed, well
+from cells.spec import CellsError, Quota, Spec, Top, check_fit, check_top, largest, some
 from cells.zones import Zone
 
 MOST_ASKED = 2**14
@@ -26,6 +28,7 @@ class Ownership:
 
     def __init__(self, spec: Spec) -> None:
         """Build it. Raises CellsError."""
+        self._spec = all_well(spec)  # what was added and removed since is in it, quotas are not
         self._cluster = Cluster(spec)
         self._ground = {name: Ground(shape, 0) for name, shape in self._cluster.shapes.items()}
         self._why: dict[str, str] = {}
@@ -124,6 +127,24 @@ class Ownership:
                     found.setdefault(pool, {})[chain] = owned
         return found
 
+    def spec(self) -> Spec:
+        """What a cells file would say now, were all nodes well; see `CellsSnapshot`. O(pools)."""
+        rows = [
+            Quota(pool, chain, kind, count)
+            for pool, chains in self.quotas().items()
+            for chain, types in chains.items()
+            for kind, count in types.items()
+        ]
+        return replace(self._spec, quotas=tuple(rows))
+
+    def gone(self) -> list[Gone]:
+        """Nodes that were removed."""
+        return [
+            Gone(chain, cell.number, self._cluster.of[chain].names[cell.number])
+            for chain, cells in self._cluster.gone.items()
+            for cell in cells
+        ]
+
     # Nodes and quota.
 
     def nodes(self) -> dict[str, str]:
@@ -150,6 +171,7 @@ class Ownership:
             self._ground[chain].take_out(number)
         self._why.pop(node, None)
         self._cluster.remove(node)
+        self._spec = renamed(self._spec, node, gone_name(chain, number))
 
     def add(self, top: Top) -> None:
         """A new top cell with its nodes, of a chain that there is. Raises CellsError."""
@@ -157,6 +179,7 @@ class Ownership:
         check_top("cells", top, self._cluster.shapes[chain], set(self._cluster.nodes))
         self._cluster.add(top)
         self._ground[chain].grow(1)
+        self._spec = replace(self._spec, tops=(*self._spec.tops, well(top)))
         for node in top.nodes:
             if node.bad:
                 self.take_out(node.name, "bad")

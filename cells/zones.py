@@ -70,14 +70,25 @@ class Zone:
         self.changes = 0
         self._slots: list[list[int]] = [[] for _ in shape.levels]
 
-    def enter(self, root: Root) -> None:
-        """Give a root the lowest number that no other of its level has here. O(log n)."""
+    def enter(self, root: Root, slot: int = -1) -> None:
+        """Give a root the lowest number that no other of its level has here. O(log n).
+
+        Or another, `highest` at least: then those between are free.
+        """
         level, size = root.level, self.shape.size
         slots = self._slots[level]
         root.zone = self
-        root.slot = heappop(slots) if slots else self.bound[level]
+        if slot < 0:
+            slot = heappop(slots) if slots else self.bound[level]
+        else:
+            slots += range(self.highest(level), slot)  # ascending: it stays a heap
+        root.slot = slot
         root.shift = (root.number - root.slot) * size[level] - level * self.shape.region
         self.bound[level] += 1
+
+    def highest(self, level: int) -> int:
+        """The number that comes after all that roots of a level have, or had and gave back."""
+        return self.bound[level] + len(self._slots[level])
 
     def leave(self, root: Root) -> None:
         """Take a root's number back. O(log n)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sia.decisions import Decision, MoveLoan
 from sia.donors import Donors
 from sia.model import Stream
@@ -14,6 +16,7 @@ class Accounts:
     def __init__(self) -> None:
         """Start with nobody lending."""
         self.overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
+        self.unsettled = False  # since then: a fact that cannot be may have come between
         self._donors: dict[GroupState, Donors] = {}
 
     def take(
@@ -70,6 +73,7 @@ class Accounts:
         self._recount(pool)
         if pool.unused < 0:
             self.overdrawn[pool.group] = None
+            self.unsettled = True
 
     def settle(self, decisions: list[Decision]) -> None:
         """Where pools have lost GPUs that they lend: move those loans to whoever has some idle."""
@@ -82,6 +86,7 @@ class Accounts:
                     others -= missing
             if all(pool.unused >= 0 for pool in group.pools):
                 del self.overdrawn[group]
+        self.unsettled = False
 
     def _recount(self, pool: PoolState) -> None:
         """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
@@ -140,7 +145,11 @@ class Accounts:
             del donor.lent_to[job_id]
         self._recount(donor)
 
-    def check(self) -> None:
-        """Assert that donors stand where they should; O(pools)."""
+    def check(self, groups: Iterable[GroupState]) -> None:
+        """Assert that donors stand where they should, and that loans were moved. O(pools)."""
+        for group in groups:
+            if any(pool.unused < 0 for pool in group.pools):
+                assert group in self.overdrawn, group.name
+                assert self.unsettled or all(p.unused <= 0 for p in group.pools), group.name
         for donors in self._donors.values():
             donors.check()

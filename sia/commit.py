@@ -41,6 +41,18 @@ class RefusedError(Exception):
         self.why = why
 
 
+def check_job(job: Job, run_time: float) -> None:
+    """Raise ValueError for a width, a cost of stopping or an estimate out of bounds."""
+    if not 1 <= job.width <= MAX_QUOTA:
+        raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
+    if job.min_width or job.max_width or job.demand:
+        _check_elastic(job)
+    if job.preemptible is not None and not 0 <= job.preemptible <= MAX_RESUME_COST:
+        raise ValueError(f"job {job.id}: stopping it costs 0 to {MAX_RESUME_COST:g} seconds")
+    if not 0 <= run_time < inf:
+        raise ValueError(f"job {job.id}: a run time is finite, not {run_time}")
+
+
 def _check_elastic(job: Job) -> None:
     if not 0 <= job.min_width <= job.width <= (job.max_width or job.width) <= MAX_QUOTA:
         raise ValueError(f"job {job.id}: widths must ascend: min_width, width, max_width")
@@ -55,14 +67,19 @@ def _check_width(job: Job, width: int) -> None:
 
 
 class Committer:
-    """Applies events and proposals to one state, and tells the policy of every queue's changes."""
+    """Applies events and proposals to one state, and tells the policy of every queue's changes.
+
+    Attributes:
+        accounts: Whose GPUs the jobs use.
+        came_free: Cells did, since those that lacked some were looked at.
+    """
 
     def __init__(self, state: State, policy: Policy) -> None:
         """Write `state` on behalf of `policy`."""
         self._state = state
         self._policy = policy
-        self._accounts = Accounts()
-        self._came_free = False  # cells did, since those that lacked some were looked at
+        self.accounts = Accounts()
+        self.came_free = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -86,10 +103,10 @@ class Committer:
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
-        if self._accounts.overdrawn:
-            self._accounts.settle(decisions)
-        if self._came_free:
-            self._came_free = False
+        if self.accounts.overdrawn:
+            self.accounts.settle(decisions)
+        if self.came_free:
+            self.came_free = False
             if self._state.placeless:
                 self._look_again()
 
@@ -121,7 +138,7 @@ class Committer:
                 return
             nodes = place
         self._leave_queue(job)
-        loans = self._accounts.take(job, width, stream, decisions)
+        loans = self.accounts.take(job, width, stream, decisions)
         decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
         if job.attempt or wanted:
             self._begin(job, now)
@@ -185,7 +202,7 @@ class Committer:
         self._state.waiting += 1
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
-        self._accounts.settle(decisions)
+        self.accounts.settle(decisions)
 
     def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
@@ -201,7 +218,7 @@ class Committer:
         _check_width(job.job, width)
         if stream is job.stream and width <= job.width:
             job.done = job.work(now)
-            loans = self._accounts.shrink(job, width)
+            loans = self.accounts.shrink(job, width)
         else:
             there = pool.idle + job.frees
             if width > there:
@@ -210,11 +227,11 @@ class Committer:
             if stream is Stream.DEDICATED and pool.dedicated - own + width > pool.quota:
                 raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
             job.done = job.work(now)
-            self._accounts.give_back(job)
-            loans = self._accounts.take(job, width, stream, decisions)
+            self.accounts.give_back(job)
+            loans = self.accounts.take(job, width, stream, decisions)
         decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
         self._begin(job, now)
-        self._accounts.settle(decisions)
+        self.accounts.settle(decisions)
 
     def _begin(self, job: JobState, now: float) -> None:
         """Open a segment on the GPUs that the job has been given."""
@@ -236,14 +253,7 @@ class Committer:
             raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
         if job.id in state.jobs:
             raise ValueError(f"job {job.id} is here already")
-        if not 1 <= job.width <= MAX_QUOTA:
-            raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
-        if job.min_width or job.max_width or job.demand:
-            _check_elastic(job)
-        if job.preemptible is not None and not 0 <= job.preemptible <= MAX_RESUME_COST:
-            raise ValueError(f"job {job.id}: stopping it costs 0 to {MAX_RESUME_COST:g} seconds")
-        if not 0 <= event.run_time < inf:
-            raise ValueError(f"job {job.id}: a run time is finite, not {event.run_time}")
+        check_job(job, event.run_time)
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
         if state.places is not None:
             waiting.gpus = state.places.gpus(pool.name, job.width)
@@ -284,8 +294,8 @@ class Committer:
             raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
             self._state.places.requota(pool.name, event.quota, event.cells)
-            self._came_free = True
-        self._accounts.requota(pool, event.quota)
+            self.came_free = True
+        self.accounts.requota(pool, event.quota)
         self._state.dirty[pool] = None
 
     def _node_out(self, event: NodeOut) -> None:
@@ -337,8 +347,8 @@ class Committer:
         """Take a job's GPUs, and its place, from it."""
         if self._state.places is not None:
             self._state.places.free(job.job.id)
-            self._came_free = True
-        self._accounts.give_back(job)
+            self.came_free = True
+        self.accounts.give_back(job)
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
@@ -348,4 +358,4 @@ class Committer:
 
     def check(self) -> None:
         """Assert that loans stand where they should; O(pools)."""
-        self._accounts.check()
+        self.accounts.check(self._state.groups)

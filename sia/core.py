@@ -15,7 +15,14 @@ from sia.state import State
 
 
 class Core:
-    """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else."""
+    """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else.
+
+    Attributes:
+        state: What it knows.
+        policy: Who proposes.
+        committer: The only writer of the state.
+        wake: When it last asked to be called (seconds); minus infinity if that time has come.
+    """
 
     def __init__(
         self,
@@ -33,8 +40,8 @@ class Core:
         self.state = State(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)
-        self._committer = Committer(self.state, policy)
-        self._wake = float("-inf")
+        self.committer = Committer(self.state, policy)
+        self.wake = float("-inf")
 
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
         """Apply all events of this instant, then decide once.
@@ -46,24 +53,24 @@ class Core:
         if not now >= state.now:
             raise ValueError(f"time runs backwards: {now} after {state.now}")
         state.now = now
-        if now >= self._wake:
-            self._wake = float("-inf")  # it has come, and may be wished for again
+        if now >= self.wake:
+            self.wake = float("-inf")  # it has come, and may be wished for again
         decisions: list[Decision] = []
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
-        self._committer.apply(events, decisions)
+        self.committer.apply(events, decisions)
         try:
             for proposal in self.policy.propose(now):
                 if type(proposal) is float:
                     self._ask(proposal, decisions)
                 elif type(proposal) is Start:
-                    self._committer.start(proposal, now, decisions)
+                    self.committer.start(proposal, now, decisions)
                 elif type(proposal) is Keep or type(proposal) is Release:
-                    self._committer.keep(proposal)
+                    self.committer.keep(proposal)
                 elif type(proposal) is Preempt:
-                    self._committer.preempt(proposal, now, decisions)
+                    self.committer.preempt(proposal, now, decisions)
                 else:
-                    self._committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
+                    self.committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
         except RefusedError as refused:
             decisions.append(Refused(refused.job_id, refused.why))
             # The policy was cut short: have it look at everything again, soon.
@@ -76,8 +83,8 @@ class Core:
     def _ask(self, time: float, decisions: list[Decision]) -> None:
         """Wish to be woken, unless that is what was wished last."""
         assert time >= self.state.now, f"{time} is no time to be woken at after {self.state.now}"
-        if time != self._wake:
-            self._wake = time
+        if time != self.wake:
+            self.wake = time
             decisions.append(WakeAt(time))
 
     def copy(self) -> Core:
@@ -87,5 +94,5 @@ class Core:
     def check(self) -> None:
         """Assert every invariant of the state, of the loans and of the policy's own queues."""
         self.state.check()
-        self._committer.check()
+        self.committer.check()
         self.policy.check()

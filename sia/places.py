@@ -12,6 +12,7 @@ from cells.answers import Placement, Request
 from cells.cells import Cells
 from cells.holds import Holds
 from cells.placing import Price
+from cells.snapshot import CellsSnapshot
 from sia.limits import MAX_QUOTA
 from sia.model import Nodes, Stream
 
@@ -30,16 +31,23 @@ class Places:
     group keep all that they own, besides what a policy has anybody hold back.
     """
 
-    def __init__(self, cells: Cells, groups: Sequence[Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        groups: Sequence[Mapping[str, int]],
+        chains: Mapping[str, str] | None = None,
+    ) -> None:
         """Take the quota (GPUs) of each pool, by name, of each sharing group.
 
+        A group that owns nothing any more stays in its chain: `chains` says by pool in which.
         Raises ValueError where pools and cells contradict each other.
         """
         self._cells = cells
         self._pools = {pool: group for group in groups for pool in group}
         self._requests: dict[tuple[str, int], Request] = {}
         self._gpus: dict[tuple[str, int], int] = {}
-        self._kept: dict[str, None] = {}
+        names = [name.removeprefix(KEPT) for name in cells.jobs() if name.startswith(KEPT)]
+        self._kept = dict.fromkeys(names)
         owned = cells.owns()
         for pool in owned:
             if pool not in self._pools:
@@ -49,7 +57,8 @@ class Places:
         only = next(iter(cells.chains())) if len(cells.chains()) == 1 else ""
         self._chains: dict[str, str] = {}  # empty: of a group that owns nothing
         for group in groups:
-            self._chains |= dict.fromkeys(group, _chain(group, owned) or only)
+            known = "" if chains is None else chains.get(next(iter(group)), "")
+            self._chains |= dict.fromkeys(group, _chain(group, owned) or known or only)
         self._pins = {pool: cells.pins(pool) for pool in self._pools}
         self._requota(cells.quotas())
         self._apart: dict[str, Holds | None] = {}
@@ -192,12 +201,22 @@ class Places:
             raise ValueError(f"quota.{pool}: a pool stays in its group's chain; keep it there")
         self._requota(quotas)
 
+    def dump(self) -> CellsSnapshot:
+        """All that the cells know. Costs what `Cells.dump` does."""
+        return self._cells.dump()
+
+    def chains(self) -> dict[str, str]:
+        """The chain of each pool, empty if its group never owned cells; for `__init__`."""
+        return dict(self._chains)
+
     def check(self, running: Mapping[str, tuple[Stream, int]]) -> None:
         """Assert that these jobs, of so many GPUs each, and no others have cells; O(cells)."""
         self._cells.check()
         expected = {job_id: stream is Stream.SPARE for job_id, (stream, _) in running.items()}
         assert self._cells.jobs() == expected | {KEPT + job_id: False for job_id in self._kept}
-        for job_id, (_, width) in running.items():
+        for job_id, (stream, width) in running.items():
+            spare = stream is Stream.SPARE
+            assert spare or self._cells.ready(job_id), f"a spare job is in the cells of {job_id}"
             nodes = self._cells.placement(job_id).nodes
             assert sum(len(gpus) for _, gpus in nodes) == width, job_id
 

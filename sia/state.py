@@ -170,6 +170,11 @@ class GroupState:
         self.idle = 0  # sum of what the pools do not use
         self.quota = 0  # sum of the quotas
 
+    @property
+    def first(self) -> str:
+        """Its first pool's name, by which snapshots know it: two groups may have one name."""
+        return self.pools[0].name
+
     def check(self) -> None:
         """Assert that the sums are those of the pools."""
         assert self.idle == sum(p.unused for p in self.pools), self.name
@@ -179,7 +184,6 @@ class GroupState:
         running = sum(p.dedicated + p.spare for p in self.pools)
         assert overdrawn or running <= quota, f"{self.name}: {running} GPUs run, {quota} are there"
         assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
-        assert not overdrawn or all(p.unused <= 0 for p in self.pools), self.name
 
 
 class State:
@@ -218,6 +222,19 @@ class State:
             raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
         self.places = None if cells is None else Places(cells, quotas)
+
+    def pools_of(self, names: Iterable[str]) -> dict[PoolState, None]:
+        """The pools of these names, in their order. Raises ValueError for one that is not there."""
+        found: dict[PoolState, None] = {}
+        for name in names:
+            if name not in self.pools:
+                raise ValueError(f"there is no pool {name!r}")
+            found[self.pools[name]] = None
+        return found
+
+    def groups_of(self, names: Iterable[str]) -> dict[GroupState, None]:
+        """The groups of the pools of these names, in their order. Raises as `pools_of`."""
+        return dict.fromkeys(pool.group for pool in self.pools_of(names))
 
     def dirty_groups(self) -> list[GroupState]:
         """Groups of the pools that changed since the last pass, in the order of the changes."""

@@ -13,8 +13,31 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from math import inf
 
-from sia.model import Stream
-from sia.state import JobState, PoolState
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from sia.model import Job, Stream
+from sia.state import JobState, PoolState, State
+
+
+class Away(Struct):
+    """A job that started elsewhere.
+
+    `since` is when cells began to be kept for it, `ran` are the seconds that it ran if it has
+    ended; then nobody else knows the `job` any more.
+    """
+
+    job_id: str
+    since: float | None = None
+    ran: float | None = None
+    job: Job | None = None
+
+
+class TurnsMemory(Struct):
+    """The queues, by pool, those who were withdrawn included; and who is away."""
+
+    queues: dict[str, list[str]]
+    away: list[Away]
 
 
 class Turns:
@@ -32,6 +55,33 @@ class Turns:
         self._since: dict[str, tuple[float, JobState]] = {}  # when cells began to be kept for whom
         self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
         self._ahead: dict[PoolState, int] = {}
+
+    def memory(self) -> TurnsMemory:
+        """All of it. O(jobs)."""
+        queues = {pool.name: [*queue] for pool, queue in self._queues.items()}
+        return TurnsMemory(queues, [self._remember(job) for job in self._away.values()])
+
+    def _remember(self, job: JobState) -> Away:
+        job_id = job.job.id
+        since, ran = self._since.get(job_id), self._ran.get(job_id)
+        return Away(job_id, since and since[0], ran, None if ran is None else job.job)
+
+    def resume(self, memory: TurnsMemory, state: State) -> None:
+        """Take in what was remembered, while new. Raises ValueError. O(jobs · log n)."""
+        queues = zip(state.pools_of(memory.queues), memory.queues.values(), strict=True)
+        self._queues = {pool: deque(queue) for pool, queue in queues}
+        self._queued = {job_id for queue in memory.queues.values() for job_id in queue}
+        for away in memory.away:
+            self._away[away.job_id] = _found(away, state)
+        for pool, queue in self._queues.items():
+            gone = (self._away[job_id].gpus for job_id in queue if job_id in self._away)
+            self._ahead[pool] = sum(gone)
+        for job_id, since, ran, _ in map(astuple, memory.away):
+            if ran is not None:
+                self._ran[job_id] = ran
+            if since is not None:
+                self._since[job_id] = since, self._away[job_id]
+            self._foresee(job_id)
 
     def ahead(self, pool: PoolState) -> int:
         """GPUs of a pool's jobs that started elsewhere and whose turn is still to come. O(1)."""
@@ -116,3 +166,19 @@ class Turns:
         assert self._queued >= {job.job.id for job in waiting}
         assert set(kept) == self._since.keys()
         assert self._ran.keys() <= self._away.keys()
+
+
+def _found(away: Away, state: State) -> JobState:
+    """A job that runs elsewhere, or what is still asked of one that has. Raises ValueError."""
+    if away.job is None:
+        job = state.jobs.get(away.job_id)
+        if job is None or job.stream is not Stream.SPARE or away.ran is not None:
+            raise ValueError(f"job {away.job_id} is away, but does not run elsewhere")
+        return job
+    if away.ran is None or away.job.id != away.job_id or away.job_id in state.jobs:
+        raise ValueError(f"job {away.job_id} has run elsewhere, but is not over")
+    (pool,) = state.pools_of([away.job.pool])
+    job = JobState(away.job, pool, 0.0, 0)
+    if state.places is not None:
+        job.gpus = state.places.gpus(pool.name, job.width)
+    return job

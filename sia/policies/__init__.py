@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cells.holds import Holds
 from sia.model import FutureJob, Stream
@@ -107,6 +107,22 @@ class Policy:
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
         """The future is known from now on."""
+
+    def memory(self) -> Any:
+        """All that it knows and no state shows, as plain values; None where that is nothing.
+
+        Numbers, texts, lists, and dicts by text: JSON gives them back as they were. Pools and jobs
+        by name, groups by `GroupState.first`. It changes nothing.
+        """
+        return None
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Attach to a state that was restored, and remember.
+
+        From now on it proposes what the policy would have that said `memory`. `state.dirty` is set
+        after this. Raises ValueError for a memory that contradicts the state.
+        """
+        self.attach(state)
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Yield what to start now, one by one; the state changes between two yields."""

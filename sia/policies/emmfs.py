@@ -11,12 +11,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
+from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedDict
 
 from sia.model import Stream
 from sia.policies import Needs, Policy, Preempt, Proposal, Resize, Start, stream_of
 from sia.state import GroupState, JobState, PoolState, State
+
+
+class _Memory(Struct):
+    """Of a pool's line; `news` are sequence numbers."""
+
+    pool: str
+    share: int
+    admitted: int
+    news: list[int]
 
 
 class ElasticMaxMin(Policy):
@@ -32,6 +43,19 @@ class ElasticMaxMin(Policy):
             if job.stream is not None:
                 self._lines[job.pool].join(job)
         super().attach(state)
+
+    def memory(self) -> Any:
+        """How far each pool's line was admitted when widths were last dealt, and whose are due."""
+        return to_builtins([line.memory(pool.name) for pool, line in self._lines.items()])
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Admit as many again."""
+        self.attach(state)
+        kept = convert(memory, list[_Memory])
+        if [line.pool for line in kept] != [*state.pools]:
+            raise ValueError("elastic max-min remembers the lines of other pools")
+        for line, own in zip(self._lines.values(), kept, strict=True):
+            line.resume(own)
 
     def submitted(self, job: JobState) -> None:
         """O(log n); one that was preempted is in its line already."""
@@ -149,6 +173,18 @@ class _Line:
             self._dismiss(job)
         del self._others[job.sequence]
         self._news.pop(job.sequence, None)
+
+    def memory(self, pool: str) -> _Memory:
+        return _Memory(pool, self.share, len(self._admitted), [*self._news])
+
+    def resume(self, memory: _Memory) -> None:
+        jobs = dict(self._others)
+        if not 0 <= memory.admitted <= len(jobs) or not jobs.keys() >= set(memory.news):
+            raise ValueError(f"{memory.pool}: not so many jobs, or not these, are in its line")
+        for job in [*jobs.values()][: memory.admitted]:
+            self._admit(job)
+        self.share = memory.share
+        self._news = {sequence: jobs[sequence] for sequence in memory.news}
 
     def owe(self) -> None:
         self.share = -1  # deal again, whatever happens next

@@ -30,6 +30,8 @@ class HiveD(Policy):
             group: {} for group in state.groups
         }
         super().attach(state)
+        for pool in state.pools.values():
+            self._line_up(pool)
 
     def submitted(self, job: JobState) -> None:
         """O(1)."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf, nextafter
 from typing import Any
+
+from msgspec import Struct, convert, to_builtins
 
 from sia.policies import Needs, Proposal
 from sia.policies.ranked import Ranked
@@ -27,6 +29,14 @@ class _Life:
     queue: int
     entered: float
     promoted_with: float
+
+
+class _Memory(Struct):
+    """Lives in the order of arrival: queue, entered, promoted with."""
+
+    lives: list[tuple[int, float, float]]
+    timers: list[tuple[float, int, int, str]]
+    reranked: list[str]
 
 
 class Las(Ranked):
@@ -47,6 +57,26 @@ class Las(Ranked):
             if job.stream is not None:
                 self._expect_demotion(job)
         super().attach(state)
+
+    def memory(self) -> Any:
+        """Where each job stands, which cannot be told from what it has done, and who is due."""
+        lives = (self._lives[job_id] for job_id in self.state.jobs)
+        rows = [(life.queue, life.entered, life.promoted_with) for life in lives]
+        return to_builtins(_Memory(rows, self._timers, super().memory()))
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Go on with every job's life."""
+        kept = convert(memory, _Memory)
+        if any(not 0 <= row[0] <= len(state.options.las_thresholds) for row in kept.lives):
+            raise ValueError("a job stands in a queue that LAS does not have")
+        self._thresholds = state.options.las_thresholds
+        lives = zip(state.jobs, kept.lives, strict=True)
+        self._lives = {job_id: _Life(*row) for job_id, row in lives}
+        self._timers = []
+        super().attach(state)
+        heapify(kept.timers)
+        self._timers = kept.timers
+        self._reranked = state.groups_of(kept.reranked)
 
     def waiting_rank(self, job: JobState) -> Any:
         """Queue, and when it entered it."""

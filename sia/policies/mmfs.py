@@ -19,6 +19,8 @@ class MaxMin(Policy):
         """Line up the heads of each group."""
         self._lineups = {group: Lineup(group) for group in state.groups}
         super().attach(state)
+        for pool in state.pools.values():
+            self._line_up(pool)
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Serve the groups that changed until no head fits."""

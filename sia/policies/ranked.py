@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple
 
+from msgspec import convert
 from sortedcontainers import SortedList
 
 from sia.model import Stream
@@ -66,6 +67,15 @@ class Ranked(Policy):
         for job in state.jobs.values():
             if job.stream is not None:
                 self._put(self._groups[job.pool.group].running, job, self.running_key(job))
+
+    def memory(self) -> Any:
+        """Groups in which somebody found no room."""
+        return [group.first for group in self._reranked]
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Look at these groups again."""
+        self.attach(state)
+        self._reranked = state.groups_of(convert(memory, list[str]))
 
     def submitted(self, job: JobState) -> None:
         """O(log n). A job that was preempted stops running first."""

@@ -15,6 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import ceil, inf
+from typing import Any
+
+from msgspec import Struct, convert, to_builtins
 
 from cells.holds import Holds
 from sia.model import Stream
@@ -22,7 +25,7 @@ from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
-from sia.turns import Turns
+from sia.turns import Turns, TurnsMemory
 
 
 class _Queue:
@@ -69,6 +72,13 @@ class _Group:
         self.holds: list[Holds] = []  # of each window, where there are cells
 
 
+class _Memory(Struct):
+    """Groups that the next pass looks at; in cells, whose turn it is."""
+
+    uncovered: list[str]
+    turns: TurnsMemory | None = None
+
+
 class Sia(Policy):
     """Dedicated starts in order within quota, then spare starts on what nobody will need."""
 
@@ -102,6 +112,24 @@ class Sia(Policy):
         self._turns = None if state.places is None else Turns()
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
+
+    def memory(self) -> Any:
+        """What a pass left for the next one, and whose turn it is."""
+        turns = None if self._turns is None else self._turns.memory()
+        return to_builtins(_Memory([group.first for group in self._uncovered], turns))
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Reserve again what was; O(pools · windows) besides what attaching costs."""
+        self.attach(state)
+        kept = convert(memory, _Memory)
+        self._uncovered = state.groups_of(kept.uncovered)
+        if (self._turns is None) is not (kept.turns is None):
+            raise ValueError("turns are of cells: one is there without the other")
+        if kept.turns is not None:
+            self._turns = Turns()
+            self._turns.resume(kept.turns, state)
+        for pool in state.pools.values():
+            self._reserve(pool)
 
     def bin(self, job: JobState) -> int:
         """The first window within which a job would be gone; their number if it is none."""

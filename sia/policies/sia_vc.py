@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, nextafter
+from typing import Any
 
+from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
 from sia.limits import NEVER
@@ -17,6 +19,20 @@ from sia.model import FutureJob
 from sia.plan import Plan
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
 from sia.state import GroupState, JobState, State
+
+_Place = tuple[float, int, str]
+"""Virtual start, a number that tells apart those that tie, job."""
+
+
+class _Memory(Struct):
+    """Jobs that have not ended; places, by pools of their groups, of those that have not started.
+
+    `left` have started, or were withdrawn, since the last sweep.
+    """
+
+    future: list[FutureJob]
+    places: dict[str, list[_Place]]
+    left: dict[str, list[str]]
 
 
 class SiaVc(Policy):
@@ -27,19 +43,45 @@ class SiaVc(Policy):
 
     def attach(self, state: State) -> None:
         """Expect the future as an event."""
+        self._begin(state)
+        super().attach(state)
+
+    def _begin(self, state: State) -> None:
         self._future: dict[str, FutureJob] = {}
-        self._unstarted: dict[GroupState, SortedList[tuple[float, int, str]]] = {
+        self._unstarted: dict[GroupState, SortedList[_Place]] = {
             group: SortedList() for group in state.groups
         }
-        self._places: dict[str, tuple[float, int, str]] = {}
+        self._places: dict[str, _Place] = {}
         self._waiting: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
         # The width of each running job, and when it will end.
         self._running: dict[GroupState, dict[str, tuple[int, float]]] = {
             group: {} for group in state.groups
         }
         self._due: SortedList[float] = SortedList()  # virtual starts of all that wait
-        self._left: list[JobState] = []
+        self._left: dict[GroupState, list[str]] = {group: [] for group in state.groups}
+
+    def memory(self) -> Any:
+        """All that was revealed of jobs that have not ended."""
+        places = {group.first: [*places] for group, places in self._unstarted.items()}
+        left = {group.first: jobs for group, jobs in self._left.items()}
+        return to_builtins(_Memory([*self._future.values()], places, left))
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Know the future again. O(n · log n)."""
+        kept = convert(memory, _Memory)
+        self._begin(state)
+        self._future = {future.job.id: future for future in kept.future}
+        for pool, places in kept.places.items():
+            (group,) = state.groups_of([pool])
+            self._unstarted[group].update(places)
+            self._places |= {place[2]: place for place in places}
+        for pool, left in kept.left.items():
+            (group,) = state.groups_of([pool])
+            self._left[group] = left
         super().attach(state)
+        for job in state.jobs.values():
+            if job.stream is not None:
+                self._run(job)
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
         """Order all jobs by virtual start time; ties go to who comes first.
@@ -64,12 +106,15 @@ class SiaVc(Policy):
 
     def left(self, job: JobState) -> None:
         """O(log n); its place is given up at the next pass, as a sweep may be under way."""
-        self._left.append(job)
+        self._left[job.pool.group].append(job.job.id)
         del self._waiting[job.pool.group][job.job.id]
         self._due.remove(self._future[job.job.id].virtual_start)
         if job.stream is not None:
-            end = _end(job.start, self._future[job.job.id].run_time)
-            self._running[job.pool.group][job.job.id] = job.width, end
+            self._run(job)
+
+    def _run(self, job: JobState) -> None:
+        end = _end(job.start, self._future[job.job.id].run_time)
+        self._running[job.pool.group][job.job.id] = job.width, end
 
     def finished(self, job: JobState) -> None:
         """O(1)."""
@@ -78,9 +123,10 @@ class SiaVc(Policy):
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Sweep the groups in which somebody waits; ask to be woken at the next virtual start."""
-        for job in self._left:
-            self._unstarted[job.pool.group].remove(self._places.pop(job.job.id))
-        self._left.clear()
+        for group, left in self._left.items():
+            for job_id in left:
+                self._unstarted[group].remove(self._places.pop(job_id))
+            left.clear()
         for group in self.state.groups:
             if self._waiting[group]:
                 yield from self._sweep(group, now)
@@ -127,7 +173,7 @@ class SiaVc(Policy):
         waiting = sum(len(jobs) for jobs in self._waiting.values())
         assert waiting == self.state.waiting == len(self._due)
         for group, places in self._unstarted.items():
-            left = sum(1 for job in self._left if job.pool.group is group)
+            left = len(self._left[group])
             assert len(places) >= len(self._waiting[group]) + left, group.name
 
 

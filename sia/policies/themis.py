@@ -8,11 +8,12 @@ is passed over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from math import frexp
+from heapq import heapify, heappop, heappush
+from math import frexp, inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
@@ -31,6 +32,21 @@ class _Claim(NamedTuple):
     job: JobState
 
 
+class _Clock(Struct):
+    """Of a pool as if it were alone; `ends` are when which GPUs come free."""
+
+    pool: str
+    now: float | None
+    ends: list[tuple[float, int]]
+
+
+class _Memory(Struct):
+    """`alone` are seconds, of the jobs that wait, in order of arrival."""
+
+    clocks: list[_Clock]
+    alone: list[float]
+
+
 class Themis(Policy):
     """A start costs O(different widths · doublings of `alone`), and the claims that come close."""
 
@@ -39,17 +55,45 @@ class Themis(Policy):
 
     def attach(self, state: State) -> None:
         """Run a clock of first come, first served beside each pool."""
+        self._begin(state)
+        super().attach(state)
+
+    def _begin(self, state: State) -> None:
+        self.state = state
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
         self._claims = {group: _Claims() for group in state.groups}
         self._own: dict[int, _Claim] = {}
-        super().attach(state)
+
+    def memory(self) -> Any:
+        """What the clocks show, and what they said to those who wait."""
+        clocks = [alone.memory() for alone in self._alone.values()]
+        jobs = self.state.jobs.values()
+        alone = [self._own[job.sequence].alone for job in jobs if job.stream is None]
+        return to_builtins(_Memory(clocks, alone))
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Let the clocks run on. O(n · log n)."""
+        kept = convert(memory, _Memory)
+        if [clock.pool for clock in kept.clocks] != [*state.pools]:
+            raise ValueError("Themis remembers the clocks of other pools")
+        self._begin(state)
+        for alone, clock in zip(self._alone.values(), kept.clocks, strict=True):
+            alone.resume(clock)
+        waiting = [job for job in state.jobs.values() if job.stream is None]
+        for job, seconds in zip(waiting, kept.alone, strict=True):
+            if not MOMENT <= seconds < inf:
+                raise ValueError(f"{job.job.id}: takes {seconds} seconds alone")
+            self._claim(job, seconds)
 
     def submitted(self, job: JobState) -> None:
         """O(log n), and in what runs in the pool's own clock amortised."""
         submit, run_time = job.job.submit, job.run_time
         start = self._alone[job.pool].start(submit, job.width, run_time)
-        alone = max(start + run_time - submit, MOMENT)
-        claim = self._own[job.sequence] = _Claim(submit - run_time, job.sequence, alone, job)
+        self._claim(job, max(start + run_time - submit, MOMENT))
+
+    def _claim(self, job: JobState, alone: float) -> None:
+        minus = job.job.submit - job.run_time
+        claim = self._own[job.sequence] = _Claim(minus, job.sequence, alone, job)
         self._claims[job.pool.group].add(claim)
 
     def left(self, job: JobState) -> None:
@@ -125,9 +169,18 @@ class _Alone:
 
     def __init__(self, pool: PoolState) -> None:
         self._pool = pool
-        self._clock = float("-inf")
+        self._clock = -inf
         self._used = 0
         self._ends: list[tuple[float, int]] = []
+
+    def memory(self) -> _Clock:
+        return _Clock(self._pool.name, self._clock if self._clock > -inf else None, self._ends)
+
+    def resume(self, clock: _Clock) -> None:
+        self._clock = -inf if clock.now is None else clock.now
+        self._ends = clock.ends
+        heapify(self._ends)
+        self._used = sum(width for _, width in self._ends)
 
     def start(self, submit: float, width: int, run_time: float) -> float:
         """When a job that comes after all others would start."""
