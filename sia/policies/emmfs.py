@@ -108,8 +108,11 @@ class ElasticMaxMin(Policy):
 
     def check(self) -> None:
         """Every job stands in its pool's line."""
+        jobs: dict[PoolState, list[JobState]] = {pool: [] for pool in self._lines}
+        for job in self.state.jobs.values():
+            jobs[job.pool].append(job)
         for pool, line in self._lines.items():
-            line.check([job for job in self.state.jobs.values() if job.pool is pool])
+            line.check(jobs[pool])
 
 
 def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int]:

@@ -171,12 +171,14 @@ class Ranked(Policy):
 
     def check(self) -> None:
         """Every job stands where it should."""
+        expected: dict[tuple[GroupState, bool], list[int]] = {}
+        for job in self.state.jobs.values():
+            place = job.pool.group, job.stream is not None
+            expected.setdefault(place, []).append(job.sequence)
         for group, own in self._groups.items():
             for lists, runs in ((own.waiting, False), (own.running, True)):
                 found = sorted(entry.sequence for queue in lists.values() for entry in queue)
-                jobs = [j for j in self.state.jobs.values() if j.pool.group is group]
-                expected = [j.sequence for j in jobs if (j.stream is not None) is runs]
-                assert found == sorted(expected), group.name
+                assert found == sorted(expected.get((group, runs), [])), group.name
 
 
 class _Queue:

@@ -202,9 +202,12 @@ class SiaRecall(Sia):
     def check(self) -> None:
         """What may be stopped is counted, and what is reserved for good."""
         super().check()
+        jobs: dict[GroupState, list[JobState]] = {group: [] for group in self._stoppable}
+        for job in self.state.jobs.values():
+            if job.stream is Stream.SPARE and job.job.preemptible is not None:
+                jobs[job.pool.group].append(job)
         for group, own in self._stoppable.items():
-            spare = [j for j in self.state.jobs.values() if j.stream is Stream.SPARE]
-            mine = [j for j in spare if j.pool.group is group and j.job.preemptible is not None]
+            mine = jobs[group]
             assert own.jobs == {job.job.id: job for job in mine}, group.name
             assert own.gpus == sum(job.width for job in mine), group.name
             for window, gpus in enumerate(own.within):

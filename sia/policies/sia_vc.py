@@ -15,7 +15,7 @@ from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
 from sia.limits import NEVER
-from sia.model import FutureJob
+from sia.model import FutureJob, Job
 from sia.plan import Plan
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
 from sia.state import GroupState, JobState, State
@@ -25,12 +25,13 @@ _Place = tuple[float, int, str]
 
 
 class _Memory(Struct):
-    """Jobs that have not ended; places, by pools of their groups, of those that have not started.
+    """Of jobs that have not ended: pool, width, run time, virtual start; nothing else is asked of.
 
-    `left` have started, or were withdrawn, since the last sweep.
+    Places, by pools of their groups, of those that have not started; `left` have, or were
+    withdrawn, since the last sweep.
     """
 
-    future: list[FutureJob]
+    future: dict[str, tuple[str, int, float, float]]
     places: dict[str, list[_Place]]
     left: dict[str, list[str]]
 
@@ -64,13 +65,19 @@ class SiaVc(Policy):
         """All that was revealed of jobs that have not ended."""
         places = {group.first: [*places] for group, places in self._unstarted.items()}
         left = {group.first: jobs for group, jobs in self._left.items()}
-        return to_builtins(_Memory([*self._future.values()], places, left))
+        future = {
+            job_id: (each.job.pool, each.job.width, each.run_time, each.virtual_start)
+            for job_id, each in self._future.items()
+        }
+        return to_builtins(_Memory(future, places, left))
 
     def resume(self, state: State, memory: Any) -> None:
         """Know the future again. O(n · log n)."""
         kept = convert(memory, _Memory)
         self._begin(state)
-        self._future = {future.job.id: future for future in kept.future}
+        for job_id, (pool, width, run_time, virtual_start) in kept.future.items():
+            foreseen = Job(job_id, pool, virtual_start, width)
+            self._future[job_id] = FutureJob(foreseen, run_time, virtual_start)
         for pool, places in kept.places.items():
             (group,) = state.groups_of([pool])
             self._unstarted[group].update(places)
