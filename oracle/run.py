@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 from time import perf_counter
@@ -12,8 +12,9 @@ from oracle.errors import NoScheduleError
 from oracle.forms import FORMS
 from oracle.planned import carried_out
 from oracle.problem import Goal, Problem, plain, problems
+from oracle.real import brought_forward
 from oracle.size import refuse_too_large
-from oracle.slots import slotted
+from oracle.slots import on_grid, slotted
 from oracle.solve import Answer, Solving, Tell, gap_of, prove
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Schedule
@@ -75,7 +76,7 @@ class Outcome:
     answers: list[Answer]
     schedule: Schedule
     real: Schedule
-    """The same starts with durations as they are in the log."""
+    """The same plan with submissions and durations as they are in the log."""
     real_baseline: Schedule
     status: str
     wait: float
@@ -87,8 +88,8 @@ class Outcome:
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost."""
-        return gap_of(self.cost, self.cost_bound)
+        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        return 0.0 if self.status == "optimal" else gap_of(self.cost, self.cost_bound)
 
 
 def instance_of(
@@ -98,10 +99,13 @@ def instance_of(
     goal: Goal,
     cutoffs: Mapping[str, float] | None = None,
 ) -> Instance:
-    """Put the jobs on the grid. Cutoffs are FCFS's starts, but where `cutoffs` say another (s)."""
+    """Put the jobs on the grid. Cutoffs are FCFS's starts, but where `cutoffs` say another (s).
+
+    Those are rounded up to slots as submissions are. O(n log n).
+    """
     trace = slotted(log, slot)
     baseline = replay_one(trace, table, BASELINE, Settings([]), None)
-    given = cutoffs or {}
+    given = {name: on_grid(start, slot) for name, start in (cutoffs or {}).items()}
     latest = [
         given.get(arrival.job.id, inf if start is None else start)
         for arrival, start in zip(trace.arrivals, baseline.starts, strict=True)
@@ -142,6 +146,8 @@ def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float
     found = []
     for answer, (_, problem) in zip(answers, instance.problems, strict=True):
         if answer.starts is None:
+            if answer.status == "interrupted":
+                raise KeyboardInterrupt  # there is nothing to keep
             raise NoScheduleError(
                 "no schedule was found in the time there was; give a longer --time-limit or --slot"
             )
@@ -149,13 +155,14 @@ def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float
         found.append(answer.starts)
     starts = instance.starts(found)
     schedule = carried_out("oracle", instance.trace, instance.table, starts)
+    brought = brought_forward(instance.log, instance.problems, starts)
     statuses = {answer.status for answer in answers}
     return Outcome(
         task=task,
         instance=instance,
         answers=answers,
         schedule=schedule,
-        real=carried_out("oracle", instance.log, instance.table, starts),
+        real=carried_out("oracle", instance.log, instance.table, brought),
         real_baseline=replay_one(instance.log, instance.table, BASELINE, Settings([]), None),
         status=next((status for status in ORDER if status in statuses), "optimal"),
         wait=waiting(instance.trace, schedule),
@@ -169,24 +176,38 @@ def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float
 
 def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer]) -> float:
     """No schedule of these jobs waits less (seconds): the cost's own bound, or an LP of waiting."""
+    interrupted = any(answer.status == "interrupted" for answer in answers)
+    until = perf_counter() + (0.0 if interrupted else task.seconds)
     bounds = []
     for (_, problem), answer in zip(instance.problems, answers, strict=True):
         if problem == plain(problem):
             bounds.append(answer.bound)
         else:
-            bounds.append(
-                prove(
-                    plain(problem), FORMS[task.form], perf_counter() + task.seconds, answer.starts
-                )
-            )
+            bounds.append(prove(plain(problem), FORMS[task.form], until, answer.starts))
     return fsum(bounds) * task.slot
 
 
-def lp_bound(instance: Instance, form: str, until: float) -> float:
-    """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`."""
+def lp_bound(
+    instance: Instance,
+    form: str,
+    until: float,
+    rose: Callable[[float], object] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> float:
+    """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`.
+
+    `rose` is told each that is proven on the way; it ends early where `stop` says so.
+    """
     known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
-    pairs = zip(instance.problems, instance.slots(known), strict=True)
-    return fsum(prove(p, FORMS[form], until, own) for (_, p), own in pairs) * instance.slot
+    slot, total = instance.slot, 0.0
+    for (_, problem), own in zip(instance.problems, instance.slots(known), strict=True):
+        before = total
+
+        def higher(bound: float, before: float = before) -> None:
+            rose((before + bound) * slot)
+
+        total += prove(problem, FORMS[form], until, own, higher, stop)
+    return total * slot
 
 
 def _start(schedule: Schedule, position: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import ceil, floor
+from math import floor
 
 from msgspec.structs import replace
 
@@ -12,6 +12,11 @@ from replay.errors import UserError
 from replay.text import as_typed
 from replay.trace import Trace
 from sia.playout import Arrival
+
+
+def on_grid(seconds: float, slot: float) -> float:
+    """Rounded up to whole slots."""
+    return -(-seconds // slot) * slot  # exact: a quotient that is rounded may be one slot less
 
 
 def slotted(trace: Trace, slot: float) -> Trace:
@@ -24,8 +29,8 @@ def slotted(trace: Trace, slot: float) -> Trace:
         raise UserError(f"--slot {slot:g}: a slot is a whole number of seconds; give one, like 5m")
     arrivals = [
         Arrival(
-            replace(job, submit=ceil(job.submit / slot) * slot),
-            max(1, ceil(duration / slot)) * slot,
+            replace(job, submit=on_grid(job.submit, slot)),
+            max(slot, on_grid(duration, slot)),
         )
         for job, duration in trace.arrivals
     ]

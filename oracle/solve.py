@@ -259,18 +259,26 @@ class Solving:
         return self._done()
 
 
-def prove(problem: Problem, form: Form, until: float, known: Sequence[int] | None = None) -> float:
-    """The LP's bound alone, as far as it gets until the clock reads `until`.
+def prove(
+    problem: Problem,
+    form: Form,
+    until: float,
+    known: Sequence[int] | None = None,
+    rose: Callable[[float], object] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> float:
+    """The LP's bound alone, as far as it gets until the clock reads `until`, or `stop` says so.
 
-    A schedule that is `known` says how far horizons may have to reach.
+    A schedule that is `known` says how far horizons may have to reach; `rose` is told each bound.
     """
     best = 0.0
 
     def higher(bound: float) -> None:
         nonlocal best
         best = max(best, _safe(bound, whole=problem.whole))
+        rose(best)
 
-    fitted(problem, form, until, horizons_of(problem, known), higher, lambda: False)
+    fitted(problem, form, until, horizons_of(problem, known), higher, stop)
     return best
 
 
