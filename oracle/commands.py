@@ -84,7 +84,7 @@ def solve(
     the same starts with durations as they are in OUT/real. Ctrl-C keeps the best so far.
     """
     trace, table = read_inputs(log, pools, window)
-    goal = Goal(beta, weighted, slowdown_pct / 100, slowdown_price)
+    goal = Goal(beta, weighted, slowdown_pct, slowdown_price)
     latest = None if cutoffs is None else read_cutoffs(cutoffs)
     task = Task(slot, seconds, form, goal, seed)
     inputs = [log, pools, *([cutoffs] if cutoffs else [])]

@@ -7,5 +7,9 @@ class NoScheduleError(UserError):
     """No schedule keeps all cutoffs."""
 
 
+class BrokenScheduleError(UserError):
+    """What was handed back as a schedule breaks a window or the capacity."""
+
+
 class SolverError(UserError):
     """The solver is missing, or died."""

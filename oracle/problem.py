@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.errors import NoScheduleError
+from oracle.errors import BrokenScheduleError, NoScheduleError
 from replay.errors import UserError
 from replay.trace import PoolTable, Trace
 
@@ -108,10 +109,14 @@ class Problem:
         return all(task.release <= start <= task.latest for task, start in pairs)
 
     def check(self, starts: Sequence[int]) -> None:
-        """Assert that a schedule is one: nobody early or late, capacity never exceeded."""
+        """Raise BrokenScheduleError for what is no schedule: a job early or late, too many GPUs."""
         for task, start in zip(self.tasks, starts, strict=True):
-            assert task.release <= start <= task.latest, f"job {task.position} starts at {start}"
-        assert (self.usage(starts) <= self.capacity()).all(), "more GPUs run than there are"
+            if not task.release <= start <= task.latest:
+                raise BrokenScheduleError(f"job {task.position} starts in slot {start}, out of "
+                                          f"{task.release} to {task.latest}")  # fmt: skip
+        over = self.usage(starts) > self.capacity()
+        if over.any():
+            raise BrokenScheduleError(f"more GPUs run in slot {over.argmax()} than there are")
 
 
 class Goal(NamedTuple):
@@ -119,22 +124,35 @@ class Goal(NamedTuple):
 
     `weighted` divides each job's waiting by its JCT in the baseline, so that short jobs count as
     much as long ones; costs are then in slots of waiting of a job of mean JCT. A job may start
-    `slack` times its baseline JCT after its cutoff, for `price` a slot.
+    `slowdown_pct` percent of its baseline JCT after its cutoff, for `price` a slot.
     """
 
     beta: float = 0.0
     weighted: bool = False
-    slack: float = 0.0
+    slowdown_pct: float = 0.0
     price: float = 1.0
+
+    def late(self, jct: int) -> int:
+        """Slots by which a job of that baseline JCT (slots) may be late, of the percent as typed.
+
+        In floats 29 % of 100 are 28.999999999999996.
+        """
+        return int(Fraction(str(self.slowdown_pct)) * jct / 100)
 
 
 def problems(
-    trace: Trace, table: PoolTable, cutoffs: Sequence[float], slot: float, goal: Goal
+    trace: Trace,
+    table: PoolTable,
+    alone: Sequence[float],
+    cutoffs: Sequence[float],
+    slot: float,
+    goal: Goal,
 ) -> list[tuple[float, Problem]]:
     """One problem for each sharing group that has jobs, and the second at which its slots begin.
 
-    `trace` is slotted, `cutoffs` are the latest starts by position, in seconds. Raises UserError
-    where a quota changes, NoScheduleError for a cutoff before its job's submission.
+    `trace` is slotted; `alone` are the baseline's starts and `cutoffs` the latest ones without a
+    slowdown, by position, in seconds. Raises UserError where a quota changes, NoScheduleError for
+    a cutoff before its job's submission.
     """
     if table.changes:
         name = table.changes[0].pool
@@ -149,13 +167,14 @@ def problems(
     for names in groups.values():
         members = [i for i, a in enumerate(trace.arrivals) if a.job.pool in set(names)]
         if members:
-            found.append(_problem(trace, table, cutoffs, slot, goal, names, members))
+            found.append(_problem(trace, table, alone, cutoffs, slot, goal, names, members))
     return found
 
 
 def _problem(
     trace: Trace,
     table: PoolTable,
+    alone: Sequence[float],
     cutoffs: Sequence[float],
     slot: float,
     goal: Goal,
@@ -173,11 +192,11 @@ def _problem(
                 f"job {job.id}: its cutoff, {cutoffs[i]:g} s, is before its submission"
             )
         length = _slots(duration, slot)
-        jct = cutoff + length - release
+        jct = _slots(alone[i] - origin, slot) + length - release
         weight = 1.0 / jct if goal.weighted else 1.0
         tasks.append(
-            Task(i, names.index(job.pool), release, cutoff, cutoff + int(goal.slack * jct), length,
-                 job.width, weight, goal.price * weight if goal.slack else 0.0)
+            Task(i, names.index(job.pool), release, cutoff, cutoff + goal.late(jct), length,
+                 job.width, weight, goal.price * weight if goal.slowdown_pct else 0.0)
         )  # fmt: skip
     if goal.weighted:
         mean = sum(1.0 / task.weight for task in tasks) / len(tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, inf
+from math import fsum
 from time import perf_counter
 from typing import NamedTuple
 
@@ -106,11 +106,12 @@ def instance_of(
     trace = slotted(log, slot)
     baseline = replay_one(trace, table, BASELINE, Settings([]), None)
     given = {name: on_grid(start, slot) for name, start in (cutoffs or {}).items()}
+    alone = [_start(baseline, i) for i in range(len(trace.arrivals))]
     latest = [
-        given.get(arrival.job.id, inf if start is None else start)
-        for arrival, start in zip(trace.arrivals, baseline.starts, strict=True)
+        given.get(arrival.job.id, start)
+        for arrival, start in zip(trace.arrivals, alone, strict=True)
     ]
-    found = problems(trace, table, latest, slot, goal)
+    found = problems(trace, table, alone, latest, slot, goal)
     return Instance(log, trace, table, slot, baseline, found)
 
 

@@ -20,7 +20,7 @@ class Teller:
     def __init__(self, slot: float, goal: Goal) -> None:
         """Costs are slots of waiting, unless the `goal` makes them something else."""
         self._slot, self._said = slot, 0.0
-        self._plain = not (goal.beta or goal.weighted or goal.slack)
+        self._plain = not (goal.beta or goal.weighted or goal.slowdown_pct)
 
     def __call__(self, now: Progress) -> None:
         """Say it, if the last time is long enough ago."""

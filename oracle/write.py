@@ -56,7 +56,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "form": outcome.task.form,
         "beta": goal.beta,
         "weighted": goal.weighted,
-        "slowdown_allowed_pct": 100 * goal.slack,
+        "slowdown_allowed_pct": goal.slowdown_pct,
         "slowdown_price": goal.price,
         "jobs": len(instance.trace.arrivals),
         "dropped": dict(sorted(instance.trace.dropped.items())),

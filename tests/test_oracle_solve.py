@@ -195,6 +195,22 @@ def test_quotas_that_change_are_refused():
         instance_of(STORY, table, SLOT, Goal())
 
 
+def test_a_percent_of_slowdown_is_exact():
+    """In floats 29 / 100 * 100 is 28.999999999999996, and a legal slot would be refused."""
+    found = [Goal(slowdown_pct=float(percent)).late(100) for percent in range(1001)]
+    assert found == [*range(1001)]
+    assert Goal(slowdown_pct=12.5).late(100) == 12
+    assert Goal(slowdown_pct=0.1).late(1000) == 1
+
+
+def test_the_slowdown_is_a_part_of_the_jct_alone_whatever_the_cutoffs():
+    """Of the job behind the long one it is 14 slots; the problem begins in slot 1 of the log."""
+    goal = Goal(slowdown_pct=50.0)
+    for cutoffs, cutoff in ((None, 13), ({"behind": 20 * SLOT}, 20)):
+        task = instance_of(STORY, TWO, SLOT, goal, cutoffs).problems[0][1].tasks[1]
+        assert (task.cutoff, task.latest) == (cutoff - 1, cutoff - 1 + 7)
+
+
 def test_a_cutoff_before_its_submission_is_refused():
     with pytest.raises(NoScheduleError, match="before its submission"):
         instance_of(STORY, TWO, SLOT, Goal(), {"behind": 0.0})
