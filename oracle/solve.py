@@ -27,12 +27,9 @@ tolerance, and the solver's own cost may be off by another."""
 SLICE = 2.0
 """Seconds between two looks at what the solver has found, where there is nothing else to do."""
 
-RESTART = 20
-"""Programs between two rounds of the local search."""
-
-LISTS, ROUND = 3.0, 6.0
-"""Seconds of a round of the search for lists by the LP, of which the best comes early, and for what
-follows from the best of them."""
+LISTS, ROUND = 6.0, 10.0
+"""Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
+of one of programs. Where many wait, the one finds more, where few do, the other."""
 
 GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
@@ -138,11 +135,12 @@ class Solving:
             self._say()
 
     def _look(self, number: int) -> None:
-        """One round: a program of some jobs mostly, now and then the local search."""
+        """One round: programs of some jobs, or the local search."""
         problem, parts = self.problem, self._parts
-        if self.best is not None and parts is not None and number % RESTART:
-            left = self._until - perf_counter()
-            self._offer(self._polish.better(self.best, self._hints, left))
+        if self.best is not None and parts is not None and number % 2:
+            until = perf_counter() + self._share(ROUND)
+            while (left := until - perf_counter()) > 0 and not self._done():
+                self._offer(self._polish.better(self.best, self._hints, left))
             return
         begin = self.best
         if parts is not None and not self._listed:

@@ -24,6 +24,9 @@ from oracle.solver import Solved
 ROUNDS = 8
 """Rounds of cuts after which those that bind nothing are thrown out."""
 
+LAST, TAIL = 4, 1e-3
+"""Where so many rounds raise the bound by no more than such a part, branches raise it faster."""
+
 NODE_ROUNDS = 3
 """Rounds of cuts at a node."""
 
@@ -102,7 +105,7 @@ class Tree:
 
     def root(self, until: float) -> Iterator[Solved]:
         """The LPs of rounds of cuts, until nothing is broken or the time is up."""
-        last = None
+        last, risen = None, list[float]()
         for rounds in count(1) if not self.done else ():
             found = self._lp.solve(until)
             if found.values is None:
@@ -115,7 +118,9 @@ class Tree:
                 self._throw_out()
             cuts = self._cuts.broken(found.values)
             yield found
-            if not cuts:
+            risen.append(found.bound)
+            flat = rounds > LAST and risen[-1] < risen[-LAST] * (1.0 + TAIL)
+            if flat or not cuts:
                 break
             self._add(cuts)
         if last is not None:
