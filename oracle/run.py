@@ -10,15 +10,18 @@ from typing import NamedTuple
 
 from oracle.errors import NoScheduleError
 from oracle.forms import FORMS
+from oracle.lp import prove
 from oracle.planned import carried_out
 from oracle.problem import Goal, Problem, plain, problems
 from oracle.real import brought_forward
 from oracle.size import refuse_too_large
 from oracle.slots import on_grid, slotted
-from oracle.solve import Answer, Solving, Tell, gap_of, prove
+from oracle.solve import Answer, Solving, Tell, gap_of
 from replay.run import BASELINE, Settings, replay_one
-from replay.schedule import Schedule
+from replay.schedule import Result, Schedule
+from replay.summary import jct_pairs
 from replay.trace import PoolTable, Trace
+from sia.metrics import Metrics, measure
 
 START = "sia-vc"
 """The policy that the search begins with: it slows nobody, and knows the future too."""
@@ -220,3 +223,9 @@ def _start(schedule: Schedule, position: int) -> float:
 def waiting(trace: Trace, schedule: Schedule) -> float:
     """Seconds that the jobs wait, in all."""
     return fsum(_start(schedule, i) - a.job.submit for i, a in enumerate(trace.arrivals))
+
+
+def measured(trace: Trace, baseline: Schedule, schedule: Schedule) -> Metrics:
+    """Speed-ups and slowdowns of the jobs against the baseline."""
+    pairs = jct_pairs(Result(trace, baseline, schedule), Settings([]))
+    return measure([pair for pair in pairs if pair is not None])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from oracle.problem import Goal
-from oracle.run import Outcome, Task, instance_of, run, waiting
+from oracle.run import Outcome, Task, instance_of, measured, run, waiting
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.solve import Tell
@@ -19,13 +19,11 @@ from replay.errors import UserError
 from replay.output import write_json
 from replay.past import SPAN, Past, past_of
 from replay.run import BASELINE, Settings, replay_one
-from replay.schedule import Result
+from replay.schedule import Schedule
 from replay.starts import starts_of
-from replay.summary import jct_pairs
 from replay.synth import PRESETS, synthesize
 from replay.text import DAY, MINUTE, as_typed
 from replay.trace import PoolTable, Trace
-from sia.metrics import measure
 from sia.playout import Arrival
 
 ORACLE = "oracle"
@@ -125,14 +123,11 @@ def described(case: Case, outcome: Outcome, known: Past) -> dict[str, Any]:
         "bound_wait_min": outcome.wait_bound / MINUTE,
         "gap_pct": 100 * outcome.gap,
         "policies": {
-            label: _measures(Result(trace, baseline, schedule))
-            for label, schedule in schedules.items()
+            label: _measures(trace, baseline, schedule) for label, schedule in schedules.items()
         },
     }
 
 
-def _measures(result: Result) -> dict[str, Any]:
-    pairs = jct_pairs(result, Settings([]))
-    found = measure([pair for pair in pairs if pair is not None])
-    waited = waiting(result.trace, result.schedule) / MINUTE
-    return {**msgspec.structs.asdict(found), "wait_min": waited}
+def _measures(trace: Trace, baseline: Schedule, schedule: Schedule) -> dict[str, Any]:
+    found = measured(trace, baseline, schedule)
+    return {**msgspec.structs.asdict(found), "wait_min": waiting(trace, schedule) / MINUTE}

@@ -12,12 +12,13 @@ from typing import Any
 import click
 import msgspec
 
+from oracle.folder import refuse_others
 from oracle.problem import Goal
 from oracle.study import POLICIES, Asked, Case, cases_of, refuse, study
-from oracle.study_table import HEADER, TABLE, rows_of, show
-from oracle.tell import Teller
-from replay.errors import UserError
+from oracle.study_table import HEADER, rows_of, show
+from oracle.tell import Teller, end_interrupted
 from replay.experiment_folder import (
+    RUNS,
     SETTINGS,
     opened,
     read_runs,
@@ -29,7 +30,7 @@ from replay.experiment_folder import (
 from replay.limits import MAX_RUNS
 from replay.output import write_rows
 from replay.synth import PRESETS
-from replay.text import Seconds, as_typed, duration
+from replay.text import Seconds, as_typed, counted, duration
 from sia import __version__
 
 COMMAND = "sia oracle study"
@@ -39,8 +40,7 @@ PICTURES = tuple(
 )
 """All that there may be in OUT/figures."""
 
-INTERRUPTED = 130
-"""Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
+TABLE = "study.csv"
 
 
 @click.command("study")
@@ -90,7 +90,7 @@ def study_command(
         "time-limit": as_typed(seconds),
         "policies": POLICIES,
     }
-    _refuse_strange(out)
+    refuse_others(out, (COMMAND,), SETTINGS)
     with _resumable(out, cases), opened(out, facts):
         with writable(out):
             _solve(cases, asked, out)
@@ -99,18 +99,22 @@ def study_command(
         with writable(out):
             for name in PICTURES:  # of more workloads, earlier
                 (out / "figures" / name).unlink(missing_ok=True)
-            replace_results(out, partial(_write_results, found, rows, facts))
+            told = {**facts, "presets": presets, "repetitions": repetitions}
+            replace_results(out, partial(_write_results, found, rows, told))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
         return
     show(found)
+    if more := _more(out, cases):
+        click.echo(f"note: {counted(more, 'further workload')} of this study kept in {out / RUNS}")
     click.echo(f"results: {out / 'report.html'}")
 
 
-def _refuse_strange(out: Path) -> None:
-    """Raise UserError for a table that no study has written."""
-    if (out / TABLE).exists() and not (out / SETTINGS).exists():
-        raise UserError(f"{out / TABLE}: is of no study; give another --out")
+def _more(out: Path, cases: Sequence[Case]) -> int:
+    """Workloads that were done before, and are not asked for now."""
+    asked = {run_folder(out, case.run) for case in cases}
+    done = (path for path in (out / RUNS).iterdir() if path.name.isdecimal())
+    return sum(path not in asked for path in done)
 
 
 def _left(out: Path, cases: Sequence[Case]) -> list[Case]:
@@ -124,12 +128,7 @@ def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         done = len(cases) - len(_left(out, cases))
-        click.echo(
-            f"sia: interrupted; {done} of {len(cases)} workloads are done, repeat the command to "
-            "go on",
-            err=True,
-        )
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        end_interrupted(f"{done} of {len(cases)} workloads are done, repeat the command to go on")
 
 
 def _solve(cases: Sequence[Case], asked: Asked, out: Path) -> None:

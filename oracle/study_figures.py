@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TOP, TITLE, DOWN, BELOW, LEFT = 0.34, 0.28, 1.65, 0.32, 0.62
+TOP, TITLE, DOWN, BELOW, LEFT = 0.5, 0.28, 1.65, 0.32, 0.62
 """Inches: the names of the policies, a panel's title, the panel, what is below and left of it."""
+
+ENDS = "a bar: from the least repetition to the most · a point: the median"
 
 FILLED = 0.82
 """The part of a group's room that its bars take."""
@@ -93,6 +95,8 @@ def _names(figure: Figure, panels: Sequence[Panel], style: Mapping[str, Look]) -
         handles=patches, loc="upper center", ncols=len(patches), frameon=False, fontsize=8,
         handlelength=1.0, handletextpad=0.4, columnspacing=1.2,
     )  # fmt: skip
+    below = 1 - 0.36 / figure.get_figheight()
+    figure.text(0.5, below, ENDS, ha="center", va="center", fontsize=8, color=INK)
 
 
 def draw_captured(speedups: Values, captured: Values, style: Mapping[str, Look]) -> Picture:

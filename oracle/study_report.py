@@ -44,7 +44,8 @@ INSTANCES = 8
 """Instances solved to the optimum from which on there is a distribution to show."""
 
 READING = (
-    "Each bar spans the repetitions of a workload, the point is their median. Axes are "
+    "Each bar spans the repetitions of a workload, from the least to the most; the point is their "
+    "median. Axes are "
     "logarithmic; below the dotted line is the place of 0, where nobody was slowed."
 )
 
@@ -79,9 +80,14 @@ def write_study_report(folder: Path, runs: Sequence[Run], settings: Mapping[str,
             Line(cells[0], cells[1:]) for some in groups.values() for cells in map(proof, some)
         ],
         sections=[(section, inlined(section.picture.inline)) for section in found],
-        options=[(str(key), str(value)) for key, value in sorted(settings.items())],
+        options=[(key, _option(value)) for key, value in sorted(settings.items())],
     )
     (folder / "report.html").write_text(html, "utf-8", newline="\n")
+
+
+def _option(value: Any) -> str:
+    """A setting as it is typed."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def findings(runs: Sequence[Run]) -> list[str]:
@@ -170,7 +176,7 @@ def _small(proven: Sequence[Run]) -> Section:
         parts[name] = np.array([part[1] for part in found if part is not None], dtype=np.float64)
     picture = draw_captured(
         {name: values(proven, name, MEAN.key) for name in VARIANTS},
-        {name: part for name, part in parts.items() if name != ORACLE},
+        parts,
         LOOKS,
     )
     parts_of = ", ".join(f"{name} {captured_words(proven, name)}" for name in VARIANTS[:-1])

@@ -7,12 +7,13 @@ from math import fsum
 from statistics import median
 from typing import Any
 
+import click
+
 from oracle.study import ORACLE
+from replay.experiment_measures import brief
 from replay.run import BASELINE
 from replay.tables import show_table
 from replay.text import MINUTE, NONE, decimal, duration
-
-TABLE = "study.csv"
 
 RUN = ("preset", "seed", "jobs", "pools", "gpus", "status", "bound_wait_min", "gap_pct")
 
@@ -22,6 +23,12 @@ MEASURES = (
 )  # fmt: skip
 
 HEADER = (*RUN, "policy", *MEASURES)
+
+LEGEND = """\
+mean and geometric mean of the speed-ups, slowed by (all jobs together), waiting:
+the median repetition; at most (the worst job's slowdown): of all repetitions
+of possible: of the waiting that could be avoided, the part that is, as a ratio of
+sums; above 100 % is for those alone that slow somebody"""
 
 Run = Mapping[str, Any]
 """The contents of a run.json."""
@@ -75,16 +82,13 @@ def by_preset(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def show(runs: Sequence[Run]) -> None:
     """A row a policy for each workload, then a row a repetition of what the oracle proved."""
     groups = by_preset(runs)
-    header = ["workload", "policy", "mean", "geo", "at most", "slowed by", "waiting", "of possible"]
-    rows = [
-        [preset, policy, *cells_of(some, policy)]
-        for preset, some in groups.items()
-        for policy in some[0]["policies"]
-    ]
-    show_table(
-        "Speed-up per job against FCFS in each pool alone: medians over repetitions",
-        header, rows, ["policy"],
-    )  # fmt: skip
+    header = ["policy", "mean", "geo", "at most", "slowed by", "waiting", "of possible"]
+    rows = []
+    for preset, some in groups.items():
+        rows.append([f"{preset}:", *[""] * (len(header) - 1)])
+        rows += [[f"  {policy}", *cells_of(some, policy)] for policy in some[0]["policies"]]
+    show_table("Speed-up per job against FCFS in each pool alone", header, rows)
+    click.echo(LEGEND)
     header = ["workload", "seed", "jobs", "alone", "oracle", "bound", "gap", "stopped by"]
     rows = [proof(run) for some in groups.values() for run in some]
     show_table("Waiting of all jobs: what the oracle proved", header, rows, ["stopped by"])
@@ -100,9 +104,9 @@ def cells_of(runs: Sequence[Run], policy: str) -> list[str]:
     return [
         decimal(middle("speedup_mean")),
         decimal(middle("speedup_geomean")),
-        duration(MINUTE * max(entry["slowdown_max_min"] for entry in entries)),
-        duration(MINUTE * middle("slowdown_total_min")),
-        duration(MINUTE * middle("wait_min")),
+        brief(max(entry["slowdown_max_min"] for entry in entries)),
+        brief(middle("slowdown_total_min")),
+        brief(middle("wait_min")),
         captured_words(runs, policy),
     ]
 
@@ -115,6 +119,6 @@ def proof(run: Run) -> list[str]:
         str(run["seed"]),
         f"{run['jobs']:,}",
         *(duration(MINUTE * value) for value in (*waits, run["bound_wait_min"])),
-        f"{decimal(run['gap_pct'])} %",
+        f"{decimal(run['gap_pct'])} %" if run["gap_pct"] else "0",
         run["status"],
     ]

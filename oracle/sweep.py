@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 from oracle.forms import FORMS
 from oracle.planned import carried_out
 from oracle.problem import Problem
-from oracle.run import ORDER, START, Instance, waiting
+from oracle.run import ORDER, START, Instance, measured, waiting
 from oracle.size import refuse_too_large
 from oracle.solve import Answer, Solving, Tell, gap_of
 from replay.run import Settings, replay_one
-from replay.schedule import Result, Schedule
-from replay.summary import jct_pairs
-from sia.metrics import measure
+from replay.schedule import Schedule
 
 FORM = "step"
 
@@ -40,8 +38,8 @@ class Point(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost."""
-        return gap_of(self.cost, self.bound)
+        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        return 0.0 if self.status == "optimal" else gap_of(self.cost, self.bound)
 
 
 def sweep(
@@ -49,7 +47,8 @@ def sweep(
 ) -> list[Point]:
     """Solve it for each of `betas`, in so many seconds each. Ctrl-C leaves out those to come.
 
-    `begin` is told which one is next, and says who is to be told of the progress.
+    `begin` is told which one is next, and says who is to be told of the progress. The one that was
+    being solved when Ctrl-C came has the status `interrupted`.
 
     What was found for one is weighed for all: where the least is not proven, dearer unfairness
     still buys less of it, for no less waiting. Raises UserError for what does not fit.
@@ -77,12 +76,14 @@ def _solve(
     instance: Instance, beta: float, found: Sequence[Starts], seconds: float, tell: Tell
 ) -> list[Answer]:
     """Solve each problem from the best that is known of it."""
-    answers = []
+    answers: list[Answer] = []
     until = perf_counter() + seconds
     priced = _priced(instance, beta)
     for i, (_, problem) in enumerate(priced):
         now = perf_counter()
         mine = now + (until - now) / (len(priced) - i)
+        if any(answer.status == "interrupted" for answer in answers):
+            mine = now
         best = _best(problem, [starts[i] for starts in found])
         answers.append(Solving(problem, FORMS[FORM], mine, best, tell=tell).run())
     return answers
@@ -117,8 +118,7 @@ def _point(
 
 def described(instance: Instance, point: Point) -> dict[str, Any]:
     """A point as plain values: what stands in `sweep.json`."""
-    result = Result(instance.trace, instance.baseline, point.schedule)
-    found = measure([pair for pair in jct_pairs(result, Settings([])) if pair is not None])
+    found = measured(instance.trace, instance.baseline, point.schedule)
     return {
         "beta": point.beta,
         "status": point.status,

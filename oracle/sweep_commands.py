@@ -9,21 +9,32 @@ from typing import Any
 import click
 import msgspec
 
+from oracle.folder import Results, own_folder
 from oracle.inputs import read_inputs
 from oracle.problem import Goal
 from oracle.run import instance_of
 from oracle.solve import Tell
 from oracle.sweep import described, sweep
-from oracle.tell import Teller
+from oracle.tell import Teller, end_interrupted
 from replay.experiment_commands import Numbers
+from replay.figures import plain
 from replay.limits import ROWS_SHOWN
-from replay.output import whole_folder, write_json, write_rows
+from replay.output import write_json, write_rows
 from replay.tables import show_table
-from replay.text import Seconds, decimal, duration
+from replay.text import Seconds, counted, decimal, duration
+from sia import __version__
 
 BETAS = "0,0.3,1,3,10,30,100"
 
-PLANNED = ("sweep.csv", "sweep.json", "sweep.svg", "sweep.png")
+COMMAND = "sia oracle sweep"
+
+RESULTS = Results((COMMAND,), "sweep.json", ("sweep.csv", "sweep.json", "sweep.svg", "sweep.png"))
+
+BETAS_SHOWN = 7
+"""Prices in one terminal table of pools: more would be wider than 80 letters."""
+
+NAME = 20
+"""Letters of a pool's name there."""
 
 HEADER = (
     "beta", "status", "gap_pct", "wait_s", "unfairness_slots", "speedup_mean", "speedup_geomean",
@@ -44,11 +55,12 @@ HEADER = (
 @click.option(
     "--time-limit", "seconds", type=Seconds(), default="5m", show_default=True, help="For each."
 )
+@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
 @click.option("--json", "as_json", is_flag=True, help="Print sweep.json instead of tables.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def sweep_command(
     log: Path, pools: Path, betas: list[float], slot: float, window: float | None,
-    seconds: float, as_json: bool, out: Path,
+    seconds: float, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Let the oracle pay ever more for equal shares: what fairness costs, and who gains by it.
 
@@ -56,21 +68,39 @@ def sweep_command(
     """
     from oracle.sweep_figures import draw_sweep  # noqa: PLC0415  matplotlib is slow
 
-    trace, table = read_inputs(log, pools, window)
+    trace, table, _ = read_inputs(log, pools, window, skip_invalid=skip_invalid)
     instance = instance_of(trace, table, slot, Goal())
-    with whole_folder(out, [log, pools], (), PLANNED) as folder:
+    with own_folder(out, [log, pools], RESULTS) as folder:
         found = sweep(instance, sorted(betas), seconds, _begin)
         points = [described(instance, point) for point in found]
+        told = {
+            "command": COMMAND,
+            "version": __version__,
+            "trace": log.name,
+            "pools": pools.name,
+            "slot_s": slot,
+            "window_s": window,
+            "betas": sorted(betas),
+            "time_limit_s": seconds,
+            "skip_invalid": skip_invalid,
+            "jobs": len(trace.arrivals),
+            "dropped": dict(sorted(trace.dropped.items())),
+            "points": points,
+        }
         write_rows(folder / "sweep.csv", HEADER, ([p[key] for key in HEADER] for p in points))
-        write_json(folder / "sweep.json", points)
+        write_json(folder / "sweep.json", told)
         picture = draw_sweep(points)
         (folder / "sweep.svg").write_bytes(picture.svg)
         (folder / "sweep.png").write_bytes(picture.png)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(points), indent=1))
-        return
-    _show(points)
-    click.echo(f"results: {out / 'sweep.png'}")
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1))
+    else:
+        _show(points)
+        click.echo(f"results: {out / 'sweep.png'}")
+    if found[-1].status == "interrupted":
+        done = len(found) - 1
+        end_interrupted(f"{done} of {len(betas)} prices are done and kept, and the best so far at "
+                        f"beta {found[-1].beta:g}")  # fmt: skip
 
 
 def _begin(beta: float) -> Tell:
@@ -81,29 +111,39 @@ def _begin(beta: float) -> Tell:
 
 def _show(points: Sequence[Mapping[str, Any]]) -> None:
     """A row a price, then a row a pool: how many of its jobs gain at each price."""
-    header = ["beta", "waiting", "unfairness", "mean", "geo", "gain", "fewest of a pool", "gap",
-              "stopped by"]  # fmt: skip
+    header = ["beta", "waiting", "unfairness", "mean", "gain", "least pool", "gap", "stopped by"]
     rows = []
     for point in points:
         pools = [pool for pool in point["pools"].values() if pool["jobs"]]
-        sooner, jobs = (sum(pool[key] for pool in pools) for key in ("sooner", "jobs"))
         rows.append([
             f"{point['beta']:g}",
             duration(point["wait_s"]),
             decimal(point["unfairness_slots"], 1),
             decimal(point["speedup_mean"]),
-            decimal(point["speedup_geomean"]),
-            f"{sooner:,} of {jobs:,}",
+            f"{sum(pool['sooner'] for pool in pools):,}",
             f"{decimal(min(pool['sooner_pct'] for pool in pools), 1)} %",
-            f"{decimal(point['gap_pct'])} %",
+            f"{decimal(point['gap_pct'])} %" if point["gap_pct"] else "0",
             point["status"],
         ])  # fmt: skip
-    show_table("Efficiency against fairness, and the jobs that gain", header, rows, ["stopped by"])
-    names = sorted(points[0]["pools"])[:ROWS_SHOWN]
+    show_table("Efficiency against fairness", header, rows, ["stopped by"])
+    jobs = sum(pool["jobs"] for pool in points[0]["pools"].values())
+    click.echo(
+        f"mean: of the speed-ups; gain: of {counted(jobs, 'job')}, those that start sooner than\n"
+        "alone; least pool: the part of its jobs, where that is least; gap: of waiting\n"
+        "in slots plus beta times unfairness"
+    )
+    for first in range(0, len(points), BETAS_SHOWN):
+        _show_pools(points[first : first + BETAS_SHOWN])
+
+
+def _show_pools(points: Sequence[Mapping[str, Any]]) -> None:
+    pools = points[0]["pools"]
+    most = sorted(pools, key=lambda name: (-pools[name]["jobs"], name))[:ROWS_SHOWN]
     rows = [
-        [name, f"{points[0]['pools'][name]['jobs']:,}",
+        [plain(name, NAME), f"{pools[name]['jobs']:,}",
          *(f"{point['pools'][name]['sooner']:,}" for point in points)]
-        for name in names
+        for name in sorted(most)
     ]  # fmt: skip
     header = ["pool", "jobs", *(f"{point['beta']:g}" for point in points)]
-    show_table("Jobs of each pool that start sooner than alone, by beta", header, rows)
+    cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
+    show_table(f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,15 +58,27 @@ def _trade(axes: Axes, points: Points) -> None:
     x = [point["unfairness_slots"] for point in points]
     y = [point["wait_s"] / 3600 for point in points]
     axes.plot(x, y, color=GREY, linewidth=1.2, marker="o", markersize=4, markerfacecolor=INK)
-    for i, point in enumerate(points):
-        if i and (x[i], y[i]) == (x[i - 1], y[i - 1]):
-            continue  # the same schedule: its first price is named
-        axes.annotate(f"{point['beta']:g}", (x[i], y[i]), (4, 4), textcoords="offset points",
-                      fontsize=7.5, color=INK)  # fmt: skip
+    for spot, names in names_of(points).items():
+        axes.annotate(names, spot, (4, 4), textcoords="offset points", fontsize=7.5, color=INK)
     axes.margins(0.12)
     axes.set_title("Efficiency against fairness (β)", loc="left", fontsize=9, color=INK)
     axes.set_xlabel("unfairness: Σ largest part of a quota in use, slots")
     axes.set_ylabel("waiting of all jobs, hours")
+
+
+def names_of(points: Points) -> dict[tuple[float, float], str]:
+    """What stands at each place (unfairness in slots, waiting in hours): its prices, like `0, 0.3`.
+
+    Places that fall together in the picture are one.
+    """
+    spots: dict[tuple[float, float], list[str]] = {}
+    for point in points:
+        spot = point["unfairness_slots"], point["wait_s"] / 3600
+        near = next(
+            (s for s in spots if isclose(s[0], spot[0], rel_tol=1e-6) and s[1] == spot[1]), spot
+        )
+        spots.setdefault(near, []).append(f"{point['beta']:g}")
+    return {spot: ", ".join(names) for spot, names in spots.items()}
 
 
 def _pools(axes: Axes, points: Points, key: str, looks: Mapping[str, Look]) -> None:
@@ -75,5 +88,7 @@ def _pools(axes: Axes, points: Points, key: str, looks: Mapping[str, Look]) -> N
         values = np.array([np.nan if v is None else v for v in found], dtype=np.float64)
         curve(axes, places, values, look, i)
         axes.lines[-1].set(drawstyle="default", marker="o", markersize=3.2)
+    if axes.get_ylim()[0] > 0:
+        axes.set_ylim(bottom=0)
     axes.set_xticks(places, [f"{point['beta']:g}" for point in points])
     axes.set_xlabel("β")

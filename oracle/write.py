@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from oracle.run import Outcome
+from oracle.run import Outcome, measured, waiting
+from oracle.tell import unit_of
 from replay.output import write_json, write_pools, write_schedule, write_trace
-from replay.run import Settings
-from replay.schedule import Result
-from replay.summary import jct_pairs
-from sia import __version__
-from sia.metrics import measure
-
-PLANNED = ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "oracle.json", "real/")
+from replay.schedule import Schedule
+from replay.trace import Trace
 
 
-def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Write everything; the schedules as `sia replay` writes them."""
+def write_outcome(folder: Path, outcome: Outcome, asked: Mapping[str, Any]) -> None:
+    """Write everything, the schedules as `sia replay` does; `asked` is what was asked for."""
     write_schedule_of(folder, outcome)
     write_schedule(folder / "real", outcome.instance.log, outcome.real)
-    write_json(folder / "oracle.json", as_json(outcome))
+    write_json(folder / "oracle.json", {**asked, **as_json(outcome)})
 
 
 def write_schedule_of(folder: Path, outcome: Outcome) -> None:
@@ -39,32 +36,29 @@ def write_schedule_of(folder: Path, outcome: Outcome) -> None:
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """The figures, as plain values. All but `real` are of the slotted jobs."""
-    goal, instance = outcome.task.goal, outcome.instance
+    instance = outcome.instance
     return {
-        "version": __version__,
+        "jobs": len(instance.trace.arrivals),
+        "dropped": dict(sorted(instance.trace.dropped.items())),
         "status": outcome.status,
         "total_wait_s": outcome.wait,
         "bound_wait_s": outcome.wait_bound,
+        "baseline_wait_s": outcome.alone,
         "objective": outcome.cost,
         "objective_bound": outcome.cost_bound,
+        "objective_unit": unit_of(outcome.task.goal),
         "gap": outcome.gap,
-        "baseline_wait_s": outcome.alone,
         "seconds": outcome.seconds,
         "variables": sum(answer.variables for answer in outcome.answers),
         "nonzeros": sum(answer.nonzeros for answer in outcome.answers),
-        "slot_s": outcome.task.slot,
-        "form": outcome.task.form,
-        "beta": goal.beta,
-        "weighted": goal.weighted,
-        "slowdown_allowed_pct": goal.slowdown_pct,
-        "slowdown_price": goal.price,
-        "jobs": len(instance.trace.arrivals),
-        "dropped": dict(sorted(instance.trace.dropped.items())),
-        "measures": _measures(Result(instance.trace, instance.baseline, outcome.schedule)),
-        "real": _measures(Result(instance.log, outcome.real_baseline, outcome.real)),
+        "measures": _measures(instance.trace, instance.baseline, outcome.schedule),
+        "real": {
+            "total_wait_s": waiting(instance.log, outcome.real),
+            "baseline_wait_s": waiting(instance.log, outcome.real_baseline),
+            **_measures(instance.log, outcome.real_baseline, outcome.real),
+        },
     }
 
 
-def _measures(result: Result) -> dict[str, Any]:
-    pairs = jct_pairs(result, Settings([]))
-    return msgspec.structs.asdict(measure([pair for pair in pairs if pair is not None]))
+def _measures(trace: Trace, baseline: Schedule, schedule: Schedule) -> dict[str, Any]:
+    return msgspec.structs.asdict(measured(trace, baseline, schedule))

@@ -43,7 +43,7 @@ def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
         if str(folder) == "." or (folder.exists() and not folder.is_dir()):
             raise UserError(f"{folder}: give --out the name of a folder for the results alone")
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with _locked(folder, settings["command"]):
             _refuse_other(folder, settings)
             _tidy(folder)
             if not (folder / SETTINGS).exists():
@@ -70,7 +70,7 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, command: str) -> Iterator[None]:
     """Keep other processes out; the lock goes with the process, however that ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -78,8 +78,7 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"{folder}: another sia experiment is at work there; wait for it, or give "
-                "another --out"
+                f"{folder}: another {command} is at work there; wait for it, or give another --out"
             ) from None
         yield
     finally:
@@ -102,21 +101,23 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
     """Raise UserError for a folder with other settings, or with others' files under our names."""
     path = folder / SETTINGS
+    name = settings["command"].split()[-1]
+    kind = f"an {name}" if name[0] in "aeiou" else f"a {name}"
     if not path.exists():
         if (folder / REPLAY).exists():
             raise UserError(f"{folder}: holds the results of sia replay; give another --out")
         strange = [name for name in OWN if (folder / name).exists()]
         if strange:
-            raise UserError(f"{folder / strange[0]}: is of no experiment; give another --out")
+            raise UserError(f"{folder / strange[0]}: is of no {name}; give another --out")
         return
     found = _settings(folder)
     if found.get("command") != settings["command"]:
-        raise UserError(f"{path}: is of no experiment; give another --out")
+        raise UserError(f"{path}: is of no {name}; give another --out")
     wanted: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     for key in sorted(wanted.keys() | found.keys(), key=[*wanted, *found].index):
         if found.get(key) != wanted.get(key):
             raise UserError(
-                f"{folder}: holds an experiment {_difference(key, found, wanted)}; repeat its "
+                f"{folder}: holds {kind} {_difference(key, found, wanted)}; repeat its "
                 "options to go on with it, or give another --out"
             )
 

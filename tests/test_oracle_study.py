@@ -201,8 +201,10 @@ def test_misuse_is_one_line_and_leaves_nothing(more, words, tmp_path):
     ("name", "words"),
     [
         ("summary.json", "holds the results of sia replay"),
-        ("study.csv", "study.csv: is of no study"),
-        ("report.html", "report.html: is of no experiment"),
+        ("study.csv", "study.csv: is no result of sia oracle study"),
+        ("report.html", "report.html: is no result of sia oracle study"),
+        ("notes.txt", "notes.txt: is no result of sia oracle study"),
+        ("experiments.csv", "holds the results of sia experiment"),
     ],
 )
 def test_a_folder_of_other_results_is_refused(name, words, tmp_path):

@@ -123,11 +123,12 @@ def test_a_sweep_leaves_a_table_and_a_picture(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [
         "sweep.csv", "sweep.json", "sweep.png", "sweep.svg",
     ]  # fmt: skip
-    points = json.loads((out / "sweep.json").read_text())
+    told = json.loads((out / "sweep.json").read_text())
+    points = told["points"]
     assert [(p["beta"], p["status"], p["wait_s"]) for p in points] == [
         (0.0, "optimal", 0.0), (3.0, "optimal", 0.0),
     ]  # fmt: skip
-    assert "1 of 3" in ran.stdout
+    assert "of 3 jobs" in ran.stdout
     assert (out / "sweep.csv").read_text().splitlines()[1].startswith("0.0,optimal,0.0,0.0,")
 
 
