@@ -16,7 +16,7 @@ from oracle.forms import Floats
 from oracle.milp import Milp, Row
 
 if TYPE_CHECKING:
-    from oracle.solver import Solved, Tell
+    from oracle.solver import Solved, Tell, Took
 
 STATUS = highspy.HighsModelStatus
 STOPPED = {
@@ -46,12 +46,16 @@ INTERESTING = (
 )
 """When it asks whether to go on, in an LP and in branch and bound."""
 
+BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
+"""When it has found a better solution."""
+
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
     """PuLP builds the model; here it is run. PuLP's own warm start is of 4 only."""
 
     start: Sequence[float] | None = None
     tell: Tell | None = None
+    took: Took | None = None
     offset = 0.0
 
     def callSolver(self, lp: Any) -> None:  # noqa: N802  PuLP's name
@@ -62,7 +66,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
             model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
         if self.tell is not None:
             model.setCallback(self._hear, None)
-            for kind in INTERESTING if self.mip else IN_LP:
+            for kind in (*INTERESTING, BETTER) if self.mip else IN_LP:
                 model.startCallback(kind)
         model.run()
 
@@ -71,6 +75,10 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
         if kind in IN_LP:
             if self.tell(inf, -inf, 0):
                 answer.user_interrupt = True
+            return
+        if kind == BETTER:
+            if self.took is not None:
+                self.took(list(said.mip_solution))
             return
         best = said.mip_primal_bound + self.offset
         if self.tell(best, said.mip_dual_bound + self.offset, int(said.mip_node_count)):
@@ -84,21 +92,21 @@ def solve_with_highs(
     relaxed: bool,
     interior: bool,
     seconds: float,
-    threads: int,
     start: Sequence[float] | None,
     gap: float,
     tell: Tell | None,
+    took: Took | None,
 ) -> Solved:
     """As `solver.solve`; the variables of the program are HiGHS's columns, in their order."""
     from oracle.solver import Solved  # noqa: PLC0415  which imports this module
 
     solver = _Highs(
-        mip=not relaxed, msg=False, gapRel=gap, threads=threads,
+        mip=not relaxed, msg=False, gapRel=gap, threads=1,
         timeLimit=None if seconds == inf else max(0.01, seconds),
         **(INTERIOR if relaxed and interior else {} if relaxed else BRANCHING),
     )  # fmt: skip
     solver.start, solver.offset = (None if relaxed else start), milp.offset
-    solver.tell = tell
+    solver.tell, solver.took = tell, took
     solver.createAndConfigureSolver(problem)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)

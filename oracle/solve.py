@@ -7,11 +7,13 @@ it, which takes up what the LP says of the order as soon as it is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil, inf, isfinite
 from threading import Event, Thread
 from time import perf_counter
 from typing import NamedTuple
 
+from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted
 from oracle.errors import NoScheduleError
 from oracle.forms import Form
@@ -83,24 +85,26 @@ class Solving:
     ) -> None:
         """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
         self.problem = problem
-        self.best = None if start is None else [*start]
-        self.cost = inf if start is None else problem.cost(start)
         self.bound = 0.0
-        self.status = "time"
+        self._best = Best(problem)
+        # the search looks at no fairness: where that counts, it has a best of its own
+        self._draft = Best(replace(problem, beta=0.0)) if problem.beta else self._best
+        if start is not None:
+            self._offer(start)
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
         self._stop = Event()
         self._parts: list[list[float]] | None = None
         self._hints: list[list[int]] = []
         self._listed = False
-        self._polish = Polish(problem, form, seed)
+        self._polish = Polish(self._draft.problem, form, seed)
         self._size = 0, 0
         self._nodes = 0
         self._died: Exception | None = None
 
     def run(self) -> Answer:
-        """Solve it. Ctrl-C ends it with what is known by then.
+        """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
 
-        Raises NoScheduleError where there is no schedule, SolverError where the solver died.
+        Raises NoScheduleError where there is no schedule, and without one what the solver died of.
         """
         thread = Thread(target=self._guarded, daemon=True)
         thread.start()
@@ -109,44 +113,46 @@ class Solving:
             self._search(thread)
         except KeyboardInterrupt:
             interrupted = True
+        except Exception as error:  # noqa: BLE001  what is known by then is kept
+            self._died = error
         self._stop.set()
         thread.join(GRACE)
-        if self._died is not None and (
-            self.best is None or isinstance(self._died, NoScheduleError)
-        ):
-            raise self._died
-        if self._closed():
-            self.status = "optimal"
+        (cost, starts), bound, died = self._best.known, self.bound, self._died
+        if died is not None and starts is None:
+            raise died
+        status = "time"
+        if _closed(cost, bound):
+            status = "optimal"
         elif interrupted:
-            self.status = "interrupted"
-        elif self._died is not None:
-            self.status = "memory" if isinstance(self._died, MemoryError) else "failed"
-        return Answer(self.status, self.best, self.cost, min(self.bound, self.cost), *self._size)
+            status = "interrupted"
+        elif died is not None:
+            status = "memory" if isinstance(died, MemoryError) else "failed"
+        return Answer(status, starts, cost, min(bound, cost), *self._size)
 
     def _search(self, thread: Thread) -> None:
         """Look for schedules until the solver is done or the time is up."""
-        problem, round_ = self.problem, 0
+        round_ = 0
         while thread.is_alive() and not self._done():
-            if problem.beta or (self._parts is None and self.best is None):
-                thread.join(min(SLICE, self._share(SLICE)))
-            else:
+            if self._parts is not None or self._draft.known.starts is not None:
                 self._look(round_)
                 round_ += 1
+            if self._draft.known.starts is None:
+                thread.join(self._share(SLICE))
             self._say()
 
     def _look(self, number: int) -> None:
         """One round: programs of some jobs, or the local search."""
-        problem, parts = self.problem, self._parts
-        if self.best is not None and parts is not None and number % 2:
+        problem, begin, parts = self._draft.problem, self._draft.known.starts, self._parts
+        if begin is not None and parts is not None and number % 2:
             until = perf_counter() + self._share(ROUND)
             while (left := until - perf_counter()) > 0 and not self._done():
-                self._offer(self._polish.better(self.best, self._hints, left))
+                best = self._draft.known.starts or begin
+                self._offer(self._polish.better(best, self._hints, left))
             return
-        begin = self.best
-        if parts is not None and not self._listed:
+        if parts is not None and (begin is None or not self._listed):
             self._listed = True
             seconds = self._share(LISTS)
-            begin = from_parts(problem, parts, self._seed, seconds, self._done) or begin
+            begin = from_parts(problem, parts, self._seed + number, seconds, self._done) or begin
         if begin is not None:
             search = Search(problem, begin, self._seed + number)
             search.run(self._share(ROUND), self._done)
@@ -160,21 +166,18 @@ class Solving:
 
     def _closed(self) -> bool:
         """Whether the best schedule is proven to be so, as far as solvers can tell."""
-        return self.best is not None and self.cost - self.bound <= CLOSE * max(1.0, self.cost)
+        return _closed(self._best.known.cost, self.bound)
 
     def _say(self) -> None:
         if self._tell is not None:
             left = max(0.0, self._until - perf_counter())
-            self._tell(Progress(self.cost, self.bound, self._nodes, left))
+            self._tell(Progress(self._best.known.cost, self.bound, self._nodes, left))
 
-    def _offer(self, starts: Sequence[int]) -> bool:
+    def _offer(self, starts: Sequence[int]) -> None:
         """Take a schedule if it is the best so far."""
-        cost = self.problem.cost(starts)
-        if cost >= self.cost:
-            return False
-        self.problem.check(starts)
-        self.best, self.cost = [*starts], cost
-        return True
+        self._best.offer(starts)
+        if self._draft is not self._best:
+            self._draft.offer(starts)
 
     def _raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, _safe(bound, whole=self.problem.whole))
@@ -190,7 +193,7 @@ class Solving:
         """The LP, then branch and bound, with longer horizons where its best uses a tail."""
         horizons = [FIRST] * len(self.problem.tasks)
         while not self._done():
-            horizons = [*map(max, horizons, horizons_of(self.problem, self.best))]
+            horizons = [*map(max, horizons, horizons_of(self.problem, self._best.known.starts))]
             fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
             if fit is None:
                 return
@@ -216,7 +219,7 @@ class Solving:
             self._nodes = proof.nodes
             self._hints = hinted(fit.model.cells, proof.parts())
             self._rose(bound)
-        if proof.best is not None and not fit.model.in_tails(proof.best):
+        if proof.best is not None:
             self._offer(fit.model.decode(proof.best))
         self._nodes = proof.nodes
         if proof.impossible:
@@ -226,9 +229,10 @@ class Solving:
 
     def _limit(self) -> float:
         """What schedules cost at least that are no better than the best."""
+        cost = self._best.known.cost
         if self.problem.whole:
-            return self.cost - 1.0 + 2 * TOLERANCE * max(1.0, self.cost)
-        return self.cost * (1.0 - TOLERANCE)
+            return cost - 1.0 + 2 * TOLERANCE * max(1.0, cost)
+        return cost * (1.0 - TOLERANCE)
 
     def _rose(self, bound: float) -> None:
         self._raise_bound(bound)
@@ -236,18 +240,19 @@ class Solving:
 
     def _branch(self, fit: Fitted) -> list[float] | None:
         """The solver's own branch and bound from the best schedule, if the cells can say it."""
-        model = fit.model
-        start = self.best if self.best is not None and model.says(self.best) else None
+        model, best = fit.model, self._best.known.starts
+        start = best if best is not None and model.says(best) else None
         found = solve(
             model.milp,
             seconds=self._until - perf_counter(),
             start=None if start is None else model.encode(start),
             tell=self._hear,
+            took=lambda values: self._offer(model.decode(values)),
         )
         if found.status == "infeasible":
             raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
         self._raise_bound(found.bound)
-        if found.values is not None and not model.in_tails(found.values):
+        if found.values is not None:
             self._offer(model.decode(found.values))
         return found.values if found.status == "optimal" else None
 
@@ -288,6 +293,11 @@ def horizons_of(problem: Problem, known: Sequence[int] | None) -> list[int]:
         max(FIRST, start - task.release + SPARE_SLOTS)
         for task, start in zip(problem.tasks, known, strict=True)
     ]
+
+
+def _closed(cost: float, bound: float) -> bool:
+    """Whether a schedule of that cost is proven to be the best, as far as solvers can tell."""
+    return cost < inf and cost - bound <= CLOSE * max(1.0, cost)
 
 
 def _safe(bound: float, *, whole: bool) -> float:

@@ -19,6 +19,10 @@ Tell = Callable[[float, float, int], bool]
 """Called now and then with the best cost, the bound and the nodes; True ends the search."""
 
 
+Took = Callable[[Sequence[float]], object]
+"""Called with the values of each better solution as it is found."""
+
+
 class Solved(NamedTuple):
     """What a solver found; `values` are None without a schedule, and none costs below `bound`."""
 
@@ -42,10 +46,10 @@ def solve(
     relaxed: bool = False,
     interior: bool = False,
     seconds: float = inf,
-    threads: int = 1,
     start: Sequence[float] | None = None,
     gap: float = 0.0,
     tell: Tell | None = None,
+    took: Took | None = None,
     solver: str | None = None,
 ) -> Solved:
     """Solve a program, or with `relaxed` its LP; from a first solution `start` if there is one.
@@ -71,8 +75,8 @@ def solve(
         from oracle.highs import solve_with_highs  # noqa: PLC0415  where highspy is installed
 
         return solve_with_highs(
-            problem, milp, relaxed=relaxed, seconds=seconds, threads=threads, start=start, gap=gap,
-            tell=tell, interior=interior,
+            problem, milp, relaxed=relaxed, seconds=seconds, start=start, gap=gap, tell=tell,
+            took=took, interior=interior,
         )  # fmt: skip
     return _solve_with_cbc(
         chosen, problem, variables, milp, relaxed=relaxed, seconds=seconds, start=start, gap=gap
@@ -129,8 +133,10 @@ def _solve_with_cbc(
     if problem.sol_status == pulp.LpSolutionInfeasible or "infeasible" in said:
         return Solved("infeasible", None, inf, inf)
     values = [variable.varValue for variable in variables]
-    if any(value is None for value in values):
+    optimal = problem.sol_status == pulp.LpSolutionOptimal
+    # stopped before it has a solution, it leaves the LP's values behind, or none
+    whole = optimal or (not relaxed and problem.sol_status == pulp.LpSolutionIntegerFeasible)
+    if not whole or any(value is None for value in values):
         return Solved("time", None, inf, -inf)
     cost = milp.offset + sum(c * v for c, v in zip(milp.costs, values, strict=True))
-    optimal = problem.sol_status == pulp.LpSolutionOptimal
     return Solved("optimal" if optimal else "time", values, cost, cost if optimal else -inf)

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from math import inf
 from random import Random
+from threading import Thread
 from time import perf_counter
 
 import numpy as np
@@ -17,7 +19,8 @@ from shell import sia
 from test_oracle_forms import CLOSE, as_problem, tiny
 
 from oracle import solver
-from oracle.cells import fitted
+from oracle.best import Best
+from oracle.cells import cells_of, fitted
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS, Model
 from oracle.polish import Polish
@@ -28,6 +31,7 @@ from oracle.search import Search
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.solve import Solving
+from oracle.solver import Solved
 from replay.errors import UserError
 from replay.output import write_pools, write_trace
 from replay.run import Settings, replay_one
@@ -222,14 +226,102 @@ def test_without_a_solver_it_says_what_to_install(monkeypatch):
         solving(as_problem(*tiny(1)))
 
 
-def test_a_solver_that_dies_leaves_the_best_known_answer(monkeypatch):
-    def dies(*arguments, **options):
-        raise SolverError("it died")
+def dies(*arguments, **options):
+    raise SolverError("it died")
 
+
+def has_none(*arguments, **options):
+    return Solved("infeasible", None, inf, inf)
+
+
+def hard():
+    """A problem that is not solved at once, and a schedule of it."""
+    log, table = synthesize(PRESETS["base"], 2, 0.5)
+    instance = instance_of(log, table, SLOT, Goal())
+    problem = instance.problems[0][1]
+    return problem, [task.latest for task in problem.tasks]
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("oracle.cells.solve", dies),
+        ("oracle.cells.solve", has_none),
+        ("oracle.solve.Polish.better", dies),
+        ("oracle.solve.Search.run", dies),
+        ("oracle.tree.Lp.solve", dies),
+        ("oracle.tree.Lp.solve", has_none),
+    ],
+)
+def test_a_solver_that_dies_leaves_the_best_known_answer(where, what, monkeypatch):
+    """In the thread or beside it, and where its tolerance lets it say that there is no schedule."""
+    monkeypatch.setattr(where, what)
+    monkeypatch.setattr("oracle.solve.ROUND", 0.3)
+    problem, start = hard()
+    answer = solving(problem, start=start)
+    assert answer.status == "failed"
+    problem.check(answer.starts)
+    assert answer.bound <= answer.cost <= problem.cost(start)
+
+
+def test_a_solver_that_dies_before_there_is_a_schedule_says_why(monkeypatch):
     monkeypatch.setattr("oracle.cells.solve", dies)
-    problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
-    answer = solving(problem, start=[0, 5])
-    assert (answer.status, answer.starts, answer.cost, answer.bound) == ("failed", [0, 5], 5.0, 0.0)
+    with pytest.raises(SolverError, match="it died"):
+        solving(hard()[0])
+
+
+def test_a_start_that_is_no_schedule_is_not_taken():
+    two = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
+    for start in ([0, 2], [0, 10], [-1, 3]):  # at once, late, early
+        answer = solving(two, start=start)
+        assert (answer.status, answer.cost) == ("optimal", 3.0)
+
+
+def test_what_a_solver_hands_back_is_no_schedule_until_it_is_checked():
+    best = Best(Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1]))
+    assert not best.offer([0, 2])
+    assert best.known == (inf, None)
+    assert best.offer([0, 4])
+    assert not best.offer([5, 0])
+    assert best.known == (4.0, [0, 4])
+
+
+def test_a_cost_and_its_schedule_belong_together_whoever_offers_them():
+    best, rng = Best(Problem([Task(0, 0, 0, 10**5, 10**5, 1, 1)], [1])), Random(1)
+    drawn = [[rng.randrange(10**5) for _ in range(3000)] for _ in range(4)]
+    threads = [Thread(target=lambda own=own: [best.offer([s]) for s in own]) for own in drawn]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        cost, starts = best.known
+        assert starts is None or starts == [cost]
+    sys.setswitchinterval(before)
+    least = min(map(min, drawn))
+    assert best.known == (least, [least])
+
+
+def test_without_a_schedule_the_search_draws_anew_and_spins_not(monkeypatch):
+    seeds = []
+
+    def finds_nothing(problem, parts, seed, seconds, stop):
+        seeds.append(seed)
+
+    monkeypatch.setattr("oracle.solve.from_parts", finds_nothing)
+    monkeypatch.setattr("oracle.solve.Solving._cut", lambda *_: time.sleep(2.0))
+    monkeypatch.setattr("oracle.solve.SLICE", 0.2)
+    assert solving(hard()[0], seconds=5.0).starts is None
+    assert 3 < len(seeds) < 20
+    assert seeds == [*range(len(seeds))]
+
+
+def test_with_a_price_of_fairness_it_is_no_worse_than_the_search_without():
+    """What that finds is weighed at the price, up to what chance finds in so short a time."""
+    problem, start = hard()
+    plainly = solving(problem, seconds=4.0, start=start).starts
+    priced = replace(problem, beta=1.0)
+    assert solving(priced, seconds=8.0, start=start).cost <= 1.02 * priced.cost(plainly)
 
 
 def test_too_little_memory_leaves_the_best_known_answer(monkeypatch):
@@ -263,6 +355,18 @@ def test_cbc_agrees_with_highs():
         ours, theirs = solver.solve(milp), solver.solve(milp, solver="PULP_CBC_CMD")
         assert ours.status == theirs.status, seed
         assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
+
+
+def test_cbc_that_is_stopped_early_hands_back_no_part_of_a_schedule():
+    if "PULP_CBC_CMD" not in solver.solvers():
+        pytest.skip("PuLP 4 brings no CBC")
+    problem, _ = hard()
+    cells = [cells_of(task, 60) for task in problem.tasks]
+    model = Model(problem, FORMS["step"], cells)
+    for seconds in (0.05, 0.5, 2.0):
+        found = solver.solve(model.milp, seconds=seconds, solver="PULP_CBC_CMD")
+        assert found.values is None or all(min(v, 1 - v) < CLOSE for v in found.values)
+    assert solver.solve(model.milp, seconds=0.05, solver="PULP_CBC_CMD").values is None
 
 
 def test_the_story_of_a_job_that_need_not_wait(tmp_path, checker):
