@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 from time import perf_counter
 from typing import NamedTuple
 
 from oracle.errors import NoScheduleError
 from oracle.forms import FORMS
-from oracle.lp import prove
 from oracle.planned import carried_out
 from oracle.problem import Goal, Problem, plain, problems
 from oracle.real import brought_forward
 from oracle.size import refuse_too_large
 from oracle.slots import on_grid, slotted
-from oracle.solve import Answer, Solving, Tell, gap_of
+from oracle.solve import Answer, Solving, Tell, gap_of, prove
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Result, Schedule
 from replay.summary import jct_pairs
@@ -109,7 +108,8 @@ def instance_of(
     trace = slotted(log, slot)
     baseline = replay_one(trace, table, BASELINE, Settings([]), None)
     given = {name: on_grid(start, slot) for name, start in (cutoffs or {}).items()}
-    alone = [_start(baseline, i) for i in range(len(trace.arrivals))]
+    # where quotas change a job may never start; that is refused below
+    alone = [inf if start is None else start for start in baseline.starts]
     latest = [
         given.get(arrival.job.id, start)
         for arrival, start in zip(trace.arrivals, alone, strict=True)

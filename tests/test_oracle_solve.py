@@ -427,7 +427,7 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path, checker):
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 130
     told = json.loads((out / "oracle.json").read_text())
     assert told["status"] == "interrupted"
     assert told["bound_wait_s"] < told["total_wait_s"]
