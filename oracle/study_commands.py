@@ -106,7 +106,7 @@ def study_command(
         return
     show(found)
     if more := _more(out, cases):
-        click.echo(f"note: {counted(more, 'further workload')} of this study kept in {out / RUNS}")
+        click.echo(f"note: {out / RUNS} keeps {counted(more, 'more workload')} of this study")
     click.echo(f"results: {out / 'report.html'}")
 
 

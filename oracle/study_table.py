@@ -25,10 +25,10 @@ MEASURES = (
 HEADER = (*RUN, "policy", *MEASURES)
 
 LEGEND = """\
-mean and geometric mean of the speed-ups, slowed by (all jobs together), waiting:
-the median repetition; at most (the worst job's slowdown): of all repetitions
-of possible: of the waiting that could be avoided, the part that is, as a ratio of
-sums; above 100 % is for those alone that slow somebody"""
+mean, geo (metric mean), slowed by (all jobs together), waiting: the median
+repetition; at most (the worst job's slowdown): the largest of all repetitions;
+of possible (of the waiting that could be avoided, what is): a ratio of sums,
+above 100 % for those alone that slow somebody"""
 
 Run = Mapping[str, Any]
 """The contents of a run.json."""

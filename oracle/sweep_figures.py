@@ -59,7 +59,10 @@ def _trade(axes: Axes, points: Points) -> None:
     y = [point["wait_s"] / 3600 for point in points]
     axes.plot(x, y, color=GREY, linewidth=1.2, marker="o", markersize=4, markerfacecolor=INK)
     for spot, names in names_of(points).items():
-        axes.annotate(names, spot, (4, 4), textcoords="offset points", fontsize=7.5, color=INK)
+        right = spot[0] > (min(x) + max(x)) / 2  # the line comes from above left
+        side, shift = ("right", (-4, -10)) if right else ("left", (4, 4))
+        axes.annotate(names, spot, shift, textcoords="offset points", ha=side, fontsize=7.5,
+                      color=INK)  # fmt: skip
     axes.margins(0.12)
     axes.set_title("Efficiency against fairness (β)", loc="left", fontsize=9, color=INK)
     axes.set_xlabel("unfairness: Σ largest part of a quota in use, slots")
@@ -88,7 +91,6 @@ def _pools(axes: Axes, points: Points, key: str, looks: Mapping[str, Look]) -> N
         values = np.array([np.nan if v is None else v for v in found], dtype=np.float64)
         curve(axes, places, values, look, i)
         axes.lines[-1].set(drawstyle="default", marker="o", markersize=3.2)
-    if axes.get_ylim()[0] > 0:
-        axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 104)
     axes.set_xticks(places, [f"{point['beta']:g}" for point in points])
     axes.set_xlabel("β")

@@ -90,11 +90,8 @@ def show_outcome(outcome: Outcome, *, cutoffs: bool) -> None:
     that may slow somebody.
     """
     goal = outcome.task.goal
-    none = (
-        "none within the cutoffs has"
-        if cutoffs or goal.slowdown_pct
-        else "none that slows nobody has"
-    )
+    within = cutoffs or goal.slowdown_pct
+    none = "none within the cutoffs has" if within else "none that slows nobody has"
     least = _less(none, outcome.wait, outcome.wait_bound, duration)
     waits = f"total waiting {duration(outcome.wait)}; {least}"
     gap = f"gap {decimal(100 * outcome.gap)} %" if outcome.gap else "gap 0"

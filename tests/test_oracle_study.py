@@ -88,7 +88,7 @@ def test_the_checker_accepts_each_schedule_and_measures_the_same(reference, chec
 
 
 def test_report_and_figures_need_nothing_else(reference):
-    out, ran = reference
+    out, _ = reference
     page = (out / "report.html").read_text()
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
@@ -96,7 +96,28 @@ def test_report_and_figures_need_nothing_else(reference):
     assert "fewer-queues" in page
     assert sorted(path.name for path in (out / "figures").iterdir()) == ["fig24.png", "fig24.svg"]
     ET.parse(out / "figures" / "fig24.svg")
+    assert "a bar: from the least repetition to the most" in page
+    for option, value in (
+        ("policies", ", ".join(POLICIES)),
+        ("presets", "fewer-queues, lower-load"),
+        ("repetitions", "2"),
+        ("slot", "5m"),
+    ):
+        assert f"<dt>{option}</dt><dd>{value}</dd>" in page
+
+
+def test_a_terminal_of_80_letters_shows_its_tables(reference):
+    """What is a median and what is not is said below."""
+    _, ran = reference
     assert "what the oracle proved" in ran.stdout
+    assert "a ratio of sums" in ran.stdout
+    results = ran.stdout.partition("results:")[0]
+    assert max(map(len, results.splitlines())) <= 80
+    assert "  sia@peaks+survival" in results
+
+
+def test_what_is_proven_has_no_gap(reference):
+    assert {row["gap_pct"] for row in rows_in(reference[0])} == {"0.0"}
 
 
 def test_what_is_proven_is_the_same_again_whatever_the_hash_seed(reference, tmp_path):
@@ -135,6 +156,8 @@ def test_more_repetitions_and_presets_later_are_the_same_study(reference, tmp_pa
     (out / "figures" / "fig15b.svg").write_text("of forty instances")
     ran = sia("oracle", "study", "--preset", "lower-load", *SHORT, "--repetitions", 1, "--out", out)
     assert "1 of 1 workloads were done before" in ran.stderr
+    assert f"note: {out / 'runs'} keeps 3 more workloads of this study" in ran.stdout
+    assert len(list((out / "runs").iterdir())) == 4
     assert len(rows_in(out)) == len(EACH)
     assert not (out / "figures" / "fig15b.svg").exists()
     numbers = {case: case.run for case in cases_of([*PRESETS], 40)}
@@ -173,7 +196,7 @@ def test_the_folder_of_another_study_is_refused(more, words, reference):
     before = digests(reference[0])
     ran = sia("oracle", "study", *TWO, *SHORT, *more, "--out", reference[0])
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
-    assert words in ran.stderr
+    assert f"holds a study {words}" in ran.stderr
     assert digests(reference[0]) == before
 
 

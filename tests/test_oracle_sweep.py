@@ -2,6 +2,7 @@
 
 import json
 from random import Random
+from time import perf_counter
 
 import oracle_naive
 import pytest
@@ -12,6 +13,8 @@ import oracle.sweep
 from oracle.problem import Goal
 from oracle.run import START, instance_of
 from oracle.sweep import described, sweep
+from oracle.sweep_commands import _show
+from oracle.sweep_figures import names_of
 from replay.run import Settings, replay_one
 from replay.trace import PoolTable
 from sia.model import Pool
@@ -130,6 +133,51 @@ def test_a_sweep_leaves_a_table_and_a_picture(tmp_path):
     ]  # fmt: skip
     assert "of 3 jobs" in ran.stdout
     assert (out / "sweep.csv").read_text().splitlines()[1].startswith("0.0,optimal,0.0,0.0,")
+
+
+def test_prices_with_the_same_schedule_are_named_together():
+    points = [
+        {"beta": beta, "unfairness_slots": shares, "wait_s": wait}
+        for beta, shares, wait in [
+            (0.0, 9.0, 3600.0), (0.3, 9.0 + 1e-9, 3600.0), (1.0, 9.0, 3600.0), (3.0, 8.0, 7200.0),
+        ]
+    ]  # fmt: skip
+    assert names_of(points) == {(9.0, 1.0): "0, 0.3, 1", (8.0, 2.0): "3"}
+
+
+def test_ctrl_c_keeps_the_prices_that_are_done(monkeypatch):
+    """Groups that were not begun when it came are not begun any more."""
+    table = PoolTable([Pool("a", 2), Pool("b", 2), Pool("c", 2, share=False)])
+    rows = [(a.job.id, a.job.pool, a.job.submit, 2, a.duration) for a in STORY.arrivals]
+    log = log_of(*rows, ("c1", "c", 1000, 1, 600))
+    instance = instance_of(log, table, SLOT, Goal())
+    left = []
+
+    def search(solving, thread):
+        thread.join()
+        if solving.problem.beta == 2.0:
+            left.append(solving._until - perf_counter())
+            if len(left) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("oracle.solve.Solving._search", search)
+    monkeypatch.setattr("oracle.solve.Solving._closed", lambda solving: not solving.problem.beta)
+    points = sweep(instance, [0.0, 2.0, 3.0], 20.0, told_nobody)
+    assert [(point.beta, point.status) for point in points] == [
+        (0.0, "optimal"), (2.0, "interrupted"),
+    ]  # fmt: skip
+    assert left[0] > 0 >= left[1]
+
+
+def test_tables_of_many_prices_fit_a_terminal(capsys):
+    log = log_of(*[(f"j{i}", "pool-with-a-name-that-is-long", 9 * i, 1, 900) for i in range(4)])
+    table = PoolTable([Pool("pool-with-a-name-that-is-long", 1), Pool("b", 2)])
+    instance = instance_of(log, table, SLOT, Goal())
+    points = [described(instance, p) for p in sweep(instance, range(9), 0.1, told_nobody)]
+    _show(points)
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.count("start sooner than alone, by beta") == 2
 
 
 @pytest.mark.parametrize(
