@@ -23,6 +23,7 @@ from sia.events import (
     PoolChanged,
 )
 from sia.model import Load
+from sia.policies import load, names
 from sia.policies.easy import Easy
 from sia.policies.emmfs import ElasticMaxMin
 from sia.policies.fcfs import Fcfs
@@ -40,6 +41,7 @@ from sia.policies.themis import Themis
 from sia.snapshot import VERSION, decode, dump, encode, restore
 
 ROUNDS = 40
+ALL = [*POLICIES, *PREEMPTING, SiaRecall]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall]
 
 
@@ -66,7 +68,7 @@ def part(history, rng, renew=again):
     return renew is again and encode(dump(core)) != encode(dump(history.core))
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, *PREEMPTING, SiaRecall])
+@pytest.mark.parametrize("policy", ALL)
 def test_a_restored_core_decides_as_the_undisturbed_one(policy):
     for seed in range(ROUNDS):
         assert not part(troubled(policy, Random(seed)), Random(seed)), f"seed {seed}"
@@ -76,6 +78,12 @@ def test_a_restored_core_decides_as_the_undisturbed_one(policy):
 def test_a_restored_core_places_as_the_undisturbed_one(policy):
     for seed in range(ROUNDS):
         assert not part(troubled_in_cells(policy, Random(seed)), Random(seed)), f"seed {seed}"
+
+
+def test_no_policy_is_left_out():
+    installed = {load(name) for name in names()}
+    assert installed <= {*ALL}
+    assert {policy for policy in installed if policy.places} <= {*IN_CELLS}
 
 
 def test_histories_are_of_all_sorts():
