@@ -8,12 +8,11 @@ jobs of eight and any narrower one no more than four run at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor, inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracle.forms import CONSTANT, Floats, Model
 from oracle.milp import Row
@@ -32,11 +31,29 @@ TORN = 1e-6
 """What is between this and 1 less this runs in part."""
 
 
+Span = tuple[int, int, int]
+"""A job's place, and that it runs if its cell is one of low … high - 1."""
+
+
 class Cut(NamedTuple):
     """A row, and the slot whose capacity it comes of."""
 
     slot: int
     row: Row
+
+
+class _Broken(NamedTuple):
+    """A row that may be added: of a slot, a divisor and so many narrower jobs as running.
+
+    `order` are the places in `spans` of the jobs that run, those of which most runs first.
+    """
+
+    by: float
+    slot: int
+    divisor: int
+    spans: list[Span]
+    order: Counts
+    counted: int
 
 
 class Cuts:
@@ -45,77 +62,99 @@ class Cuts:
     def __init__(self, model: Model) -> None:
         """O(entries of the model)."""
         self._model = model
-        self._widths = sorted({t.width for t in model.problem.tasks if t.width > 1}, reverse=True)
-        spans = _spans(model)
-        self._slots = sorted(spans)
-        self._capacity = model.problem.capacity()[self._slots]
-        shape = len(spans), max((len(of) for of in spans.values()), default=0)
-        at = np.cumsum([0, *(len(cells) for cells in model.cells)])
-        # where a slot has fewer jobs, the rest have no width and never run: the index -1 is of 0
-        self._width = np.zeros(shape, dtype=np.int64)
-        self._from, self._to = np.full(shape, -1), np.full(shape, -1)
-        for i, slot in enumerate(self._slots):
-            for k, (place, low, high) in enumerate(spans[slot]):
-                self._width[i, k] = model.problem.tasks[place].width
-                self._to[i, k] = at[place] + high - 1
-                self._from[i, k] = at[place] + low - 1 if low else -1
-        self._spans = [spans[slot] for slot in self._slots]
+        widths = sorted({t.width for t in model.problem.tasks if t.width > 1}, reverse=True)
+        spans, capacity = _spans(model), model.problem.capacity()
+        self._capacity = {slot: int(capacity[slot]) for slot in spans}
+        alike: dict[int, list[int]] = {}
+        for slot in sorted(spans):
+            alike.setdefault(len(spans[slot]).bit_length(), []).append(slot)
+        self._blocks = [
+            _Block(model, widths, {slot: spans[slot] for slot in slots})
+            for _, slots in sorted(alike.items())
+        ]
 
     def broken(self, values: Sequence[float]) -> list[Cut]:
         """The rows that these values of the LP break most."""
         begun = np.append(self._model.begun(values), 0.0)
+        found = [one for block in self._blocks for one in block.broken(begun)]
+        found.sort(key=lambda one: (-one.by, one.slot, -one.divisor))
+        cuts = [self._cut(one) for one in found[:MOST]]
+        return [cut for cut in cuts if cut.row.variables]
+
+    def _cut(self, broken: _Broken) -> Cut:
+        slot, u = broken.slot, broken.divisor
+        jobs = [broken.spans[k] for k in broken.order]
+        narrow = [job for job in jobs if self._width(job) < u]
+        running = narrow[: broken.counted]
+        left = self._capacity[slot] - sum(map(self._width, running))
+        over, high = left % u / u, float(left // u)
+        row: dict[int, float] = {}
+        for job in [job for job in jobs if self._width(job) >= u] + narrow[broken.counted :]:
+            self._add(row, job, _weight(self._width(job) / u, over))
+        for job in running:
+            weight = -_weight(-self._width(job) / u, over)
+            self._add(row, job, weight)
+            high += weight
+        high -= row.pop(CONSTANT, 0.0)
+        kept = {variable: c for variable, c in row.items() if abs(c) > 1e-12}
+        return Cut(slot, Row([*kept], [*kept.values()], -inf, high))
+
+    def _width(self, job: Span) -> int:
+        return self._model.problem.tasks[job[0]].width
+
+    def _add(self, row: dict[int, float], job: Span, weight: float) -> None:
+        if weight:
+            for variable, coefficient in self._model.terms(*job).items():
+                row[variable] = row.get(variable, 0.0) + weight * coefficient
+
+
+class _Block:
+    """Slots with about as many jobs: as rows of one table no more than twice what they hold."""
+
+    def __init__(
+        self, model: Model, widths: Sequence[int], spans: Mapping[int, list[Span]]
+    ) -> None:
+        self._widths, self._slots, self._spans = widths, [*spans], [*spans.values()]
+        self._capacity = model.problem.capacity()[self._slots]
+        shape = len(spans), max(map(len, self._spans))
+        at = np.cumsum([0, *(len(cells) for cells in model.cells)])
+        # where a slot has fewer jobs, the rest have no width and never run: the index -1 is of 0
+        self._width = np.zeros(shape, dtype=np.int64)
+        self._from, self._to = np.full(shape, -1), np.full(shape, -1)
+        for i, jobs in enumerate(self._spans):
+            for k, (place, low, high) in enumerate(jobs):
+                self._width[i, k] = model.problem.tasks[place].width
+                self._to[i, k] = at[place] + high - 1
+                self._from[i, k] = at[place] + low - 1 if low else -1
+
+    def broken(self, begun: Floats) -> Iterator[_Broken]:
+        """Its broken rows; `begun` is how much of each job has started by each cell, then 0."""
         parts = begun[self._to] - begun[self._from]
         torn = (parts > TORN) & (parts < 1.0 - TORN) & (self._width > 1)
         rows = np.flatnonzero(torn.any(axis=1))
         if not len(rows):
-            return []
+            return
         parts, torn, width = parts[rows], torn[rows], self._width[rows]
         order = np.lexsort((-width, -parts), axis=1)
         order = order[:, : int((parts > NOTHING).sum(axis=1).max())]
         parts, width, torn = (np.take_along_axis(of, order, 1) for of in (parts, width, torn))
         parts[parts <= NOTHING] = 0.0
-        found = []
         for u in self._widths:
             own = np.flatnonzero((torn & (width >= u)).any(axis=1))
-            if len(own):
-                by, counted = _most(self._capacity[rows[own]], u, width[own], parts[own])
-                for i, row in enumerate(own):
-                    if by[i] > VIOLATED:
-                        found.append((by[i], int(row), u, int(counted[i])))
-        found.sort(key=lambda one: -one[0])
-        cuts = [
-            self._cut(int(rows[row]), u, order[row], parts[row] > 0.0, counted)
-            for _, row, u, counted in found[:MOST]
-        ]
-        return [cut for cut in cuts if cut.row.variables]
-
-    def _cut(self, i: int, u: int, order: Counts, runs: NDArray[np.bool_], counted: int) -> Cut:
-        """The row of a slot and a divisor, with so many of the narrower jobs as running."""
-        jobs = [(int(self._width[i, k]), *self._spans[i][k]) for k in order[runs]]
-        narrow = [job for job in jobs if job[0] < u]
-        left = int(self._capacity[i]) - sum(job[0] for job in narrow[:counted])
-        over, high = left % u / u, float(left // u)
-        row: dict[int, float] = {}
-        for job in [job for job in jobs if job[0] >= u] + narrow[counted:]:
-            self._add(row, job, _weight(job[0] / u, over))
-        for job in narrow[:counted]:
-            weight = -_weight(-job[0] / u, over)
-            self._add(row, job, weight)
-            high += weight
-        high -= row.pop(CONSTANT, 0.0)
-        kept = {variable: c for variable, c in row.items() if abs(c) > 1e-12}
-        return Cut(self._slots[i], Row([*kept], [*kept.values()], -inf, high))
-
-    def _add(self, row: dict[int, float], job: tuple[int, int, int, int], weight: float) -> None:
-        if weight:
-            for variable, coefficient in self._model.terms(*job[1:]).items():
-                row[variable] = row.get(variable, 0.0) + weight * coefficient
+            if not len(own):
+                continue
+            by, counted = _most(self._capacity[rows[own]], u, width[own], parts[own])
+            for i in np.flatnonzero(by > VIOLATED):
+                row = own[i]
+                slot, spans = self._slots[rows[row]], self._spans[rows[row]]
+                runs = order[row][parts[row] > 0.0]
+                yield _Broken(float(by[i]), slot, u, spans, runs, int(counted[i]))
 
 
-def _spans(model: Model) -> dict[int, list[tuple[int, int, int]]]:
+def _spans(model: Model) -> dict[int, list[Span]]:
     """Of each slot where capacity may bind: the places of the jobs that may run, in which cells."""
     contended = model.problem.contended()
-    found: dict[int, list[tuple[int, int, int]]] = {}
+    found: dict[int, list[Span]] = {}
     for place, task in enumerate(model.problem.tasks):
         for slot, low, high in model.spans(place, task):
             if contended[slot]:

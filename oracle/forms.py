@@ -49,7 +49,7 @@ class Form(Protocol):
         """Bounds of the values with which the job starts in one of cells low … high."""
 
     def worth(self, costs: Floats) -> Floats:
-        """What each cell costs, less what the last one does, if its variables cost this."""
+        """What each cell costs beyond the program's offset, if its variables cost this."""
 
 
 CONSTANT = -1
@@ -87,7 +87,7 @@ class Pulse:
 
     def worth(self, costs: Floats) -> Floats:
         """Each variable's own."""
-        return np.asarray(costs - costs[-1])
+        return costs
 
 
 class Step:
@@ -237,7 +237,7 @@ class Model:
         return least, most
 
     def worth(self, costs: Floats) -> list[Floats]:
-        """For each task what its cells cost, less what the last one does, if variables cost so."""
+        """For each task what its cells cost beyond the offset, if variables cost so."""
         ends = [*self._first[1:], self._binaries]
         return [
             self.form.worth(costs[first:end]) for first, end in zip(self._first, ends, strict=True)

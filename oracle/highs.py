@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import highspy
 import numpy as np
@@ -13,10 +13,8 @@ import pulp
 
 from oracle.errors import SolverError
 from oracle.forms import Floats
-from oracle.milp import Milp, Row
-
-if TYPE_CHECKING:
-    from oracle.solver import Solved, Tell, Took
+from oracle.in_pulp import in_pulp
+from oracle.milp import Milp, Row, Solved, Tell, Took
 
 STATUS = highspy.HighsModelStatus
 STOPPED = {
@@ -25,11 +23,9 @@ STOPPED = {
     STATUS.kUnboundedOrInfeasible: "infeasible",
     STATUS.kTimeLimit: "time",
     STATUS.kInterrupt: "interrupted",
-    STATUS.kMemoryLimit: "memory",
     STATUS.kSolutionLimit: "optimal",
 }
-"""What stopped it; anything else it died of."""
-
+"""What stopped it; anything else it died of, for want of memory or otherwise."""
 
 INTERIOR = {"solver": "ipm", "run_crossover": "off"}
 
@@ -98,8 +94,6 @@ def solve_with_highs(
     took: Took | None,
 ) -> Solved:
     """As `solver.solve`; the variables of the program are HiGHS's columns, in their order."""
-    from oracle.solver import Solved  # noqa: PLC0415  which imports this module
-
     solver = _Highs(
         mip=not relaxed, msg=False, gapRel=gap, threads=1,
         timeLimit=None if seconds == inf else max(0.01, seconds),
@@ -111,26 +105,40 @@ def solve_with_highs(
     solver.buildSolverModel(problem)
     solver.callSolver(problem)
     model = problem.solverModel
-    status = STOPPED.get(model.getModelStatus())
-    if status is None and relaxed and interior:  # it did not converge; the simplex method does
+    if relaxed and interior and model.getModelStatus() not in STOPPED:
+        # it did not converge; the simplex method does
         model.setOptionValue("solver", "simplex")
         solver.callSolver(problem)
-        status = STOPPED.get(model.getModelStatus())
-    if status is None:
-        raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")
+    if relaxed:
+        return _of_lp(model, milp.offset)
+    status = _status(model)
     if status == "infeasible":
         return Solved(status, None, inf, inf)
     info = model.getInfo()
-    if relaxed:
-        if status != "optimal":
-            return Solved(status, None, inf, -inf)
-        cost = info.objective_function_value + milp.offset
-        solution = model.getSolution()
-        return Solved(status, list(solution.col_value), cost, cost, list(solution.row_dual))
     found = info.objective_function_value < highspy.kHighsInf
     values = list(model.getSolution().col_value) if found else None
     cost = info.objective_function_value + milp.offset if found else inf
     return Solved(status, values, cost, info.mip_dual_bound + milp.offset)
+
+
+def _status(model: Any) -> str:
+    """What stopped it. Raises MemoryError where memory did, SolverError where it died."""
+    said = model.getModelStatus()
+    if said == STATUS.kMemoryLimit:
+        raise MemoryError
+    if said not in STOPPED:
+        raise SolverError(f"HiGHS: died ({said}); give a longer --slot")
+    return STOPPED[said]
+
+
+def _of_lp(model: Any, offset: float) -> Solved:
+    """What came of an LP; its values are worth nothing before its end."""
+    status = _status(model)
+    if status != "optimal":
+        return Solved(status, None, inf, inf if status == "infeasible" else -inf)
+    cost = model.getInfo().objective_function_value + offset
+    solution = model.getSolution()
+    return Solved(status, list(solution.col_value), cost, cost, list(solution.row_dual))
 
 
 class Lp:
@@ -138,8 +146,6 @@ class Lp:
 
     def __init__(self, milp: Milp, stop: Callable[[], bool]) -> None:
         """Build it, through PuLP. It is given up as soon as `stop` says so."""
-        from oracle.solver import in_pulp  # noqa: PLC0415  which imports this module
-
         problem, _ = in_pulp(milp, relaxed=True)
         solver = _Highs(mip=False, msg=False, threads=1)
         solver.createAndConfigureSolver(problem)
@@ -153,24 +159,13 @@ class Lp:
 
         It is not asked whether to go on at each step: the search beside it would be in the way.
         """
-        from oracle.solver import Solved  # noqa: PLC0415
-
         model = self._model
         left = until - perf_counter()
         if left <= 0 or self._stop():
             return Solved("time", None, inf, -inf)
         model.setOptionValue("time_limit", model.getRunTime() + left)
         model.run()
-        status = STOPPED.get(model.getModelStatus())
-        if status is None:
-            raise SolverError(f"HiGHS: died ({model.getModelStatus()}); give a longer --slot")
-        if status == "infeasible":
-            return Solved(status, None, inf, inf)
-        if status != "optimal":
-            return Solved(status, None, inf, -inf)
-        cost = model.getInfo().objective_function_value + self._offset
-        solution = model.getSolution()
-        return Solved(status, list(solution.col_value), cost, cost, list(solution.row_dual))
+        return _of_lp(model, self._offset)
 
     def limit(self, lows: Floats, highs: Floats) -> None:
         """Bound all variables anew."""

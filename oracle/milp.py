@@ -1,11 +1,32 @@
-"""A mixed-integer program as plain numbers, whatever solves it."""
+"""A mixed-integer program as plain numbers, and what solvers say of it, whichever they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
+
+TOLERANCE = 1e-6
+"""Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
+
+Tell = Callable[[float, float, int], bool]
+"""Called now and then with the best cost, the bound and the nodes; True ends the search."""
+
+
+Took = Callable[[Sequence[float]], object]
+"""Called with the values of each better solution as it is found."""
+
+
+class Solved(NamedTuple):
+    """What a solver found; `values` are None without a schedule, and none costs below `bound`."""
+
+    status: str
+    values: list[float] | None
+    cost: float
+    bound: float
+    duals: list[float] | None = None
+    """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
 
 
 class Row(NamedTuple):

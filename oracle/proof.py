@@ -8,8 +8,8 @@ from time import perf_counter
 
 from oracle.cuts import Cut
 from oracle.forms import Model
+from oracle.milp import Solved
 from oracle.pieces import Piece, deal, parted
-from oracle.solver import Solved
 from oracle.tree import Tree
 
 CELLS = 4500

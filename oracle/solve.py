@@ -17,10 +17,11 @@ from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted
 from oracle.errors import NoScheduleError
 from oracle.forms import Form
+from oracle.milp import TOLERANCE
 from oracle.polish import Polish, hinted
 from oracle.problem import Problem
 from oracle.search import Search, from_parts
-from oracle.solver import TOLERANCE, solve
+from oracle.solver import solve
 
 CLOSE = 2.5 * TOLERANCE
 """What may lie between cost and bound of an optimum, in proportion: a bound is proven less one

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import pulp
 
 from oracle.errors import SolverError
-from oracle.milp import Milp
-
-TOLERANCE = 1e-6
-"""Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
-
-Tell = Callable[[float, float, int], bool]
-"""Called now and then with the best cost, the bound and the nodes; True ends the search."""
-
-
-Took = Callable[[Sequence[float]], object]
-"""Called with the values of each better solution as it is found."""
-
-
-class Solved(NamedTuple):
-    """What a solver found; `values` are None without a schedule, and none costs below `bound`."""
-
-    status: str
-    values: list[float] | None
-    cost: float
-    bound: float
-    duals: list[float] | None = None
-    """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
+from oracle.in_pulp import in_pulp
+from oracle.milp import Milp, Solved, Tell, Took
 
 
 def solvers() -> list[str]:
@@ -81,27 +61,6 @@ def solve(
     return _solve_with_cbc(
         chosen, problem, variables, milp, relaxed=relaxed, seconds=seconds, start=start, gap=gap
     )
-
-
-def in_pulp(milp: Milp, *, relaxed: bool = False) -> tuple[Any, list[Any]]:
-    """The program in PuLP, and its variables in their order. The offset is left out."""
-    problem = pulp.LpProblem("oracle", pulp.LpMinimize)
-    digits = len(str(len(milp.costs)))  # PuLP 3 sorts by name
-    variables = [
-        problem.add_variable(
-            f"x{i:0{digits}}", 0, None if high == inf else high,
-            pulp.LpInteger if binary and not relaxed else pulp.LpContinuous,
-        )
-        for i, (high, binary) in enumerate(zip(milp.highs, milp.binary, strict=True))
-    ]  # fmt: skip
-    expression = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
-    problem.setObjective(expression(list(zip(variables, milp.costs, strict=True))))
-    for row in milp.rows:
-        left = expression(
-            [(variables[i], c) for i, c in zip(row.variables, row.coefficients, strict=True)]
-        )
-        problem.addConstraint(left == row.high if row.low == row.high else left <= row.high)
-    return problem, variables
 
 
 def _solve_with_cbc(

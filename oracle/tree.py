@@ -19,7 +19,7 @@ import numpy as np
 from oracle.cuts import TORN, Cut, Cuts
 from oracle.forms import Floats, Model
 from oracle.highs import Lp
-from oracle.solver import Solved
+from oracle.milp import Solved
 
 ROUNDS = 8
 """Rounds of cuts after which those that bind nothing are thrown out."""
@@ -130,7 +130,12 @@ class Tree:
             self.done = node is None
 
     def grow(self, limit: float, until: float) -> None:
-        """Branch from the lowest node down; what costs `limit` or more is of no interest."""
+        """Branch from the lowest node down; what costs `limit` or more is of no interest.
+
+        A tree whose root was given up has no node: it stays as it is.
+        """
+        if not self._open:
+            return
         while self._open and not self._stop():
             node = heappop(self._open)
             if node.bound >= limit:

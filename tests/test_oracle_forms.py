@@ -81,12 +81,13 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
     assert raised > 5
 
 
-def test_pieces_of_time_together_cost_what_the_whole_does():
+@pytest.mark.parametrize("form", FORMS)
+def test_pieces_of_time_together_cost_what_the_whole_does(form):
     """Whatever the starts, and wherever it is parted: each choice is dealt out once."""
     rng = Random(3)
     for seed in range(60):
         jobs, quotas, _ = tiny(seed)
-        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
+        model = Model(as_problem(jobs, quotas, 0.0), FORMS[form])
         tree = Tree(model, lambda: False)
         for _ in tree.root(perf_counter() + 20):
             pass
@@ -146,6 +147,15 @@ def test_trees_that_know_a_schedule_look_only_for_better_ones():
             for _ in proof.bounds(limit):
                 pass
             assert least - 2e-4 <= proof.bound <= least + CLOSE, (seed, before)
+
+
+def test_a_tree_whose_root_is_given_up_has_proven_nothing():
+    model = Model(as_problem(*tiny(2)[:2], 0.0), FORMS["step"])
+    for stop, until in ((True, inf), (False, 0.0)):
+        tree = Tree(model, lambda stop=stop: stop)
+        assert [*tree.root(until)] == []
+        tree.grow(inf, until)
+        assert (tree.done, tree.bound) == (False, -inf)
 
 
 def test_what_a_tree_leaves_aside_still_counts_in_its_bound():

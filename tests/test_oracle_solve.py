@@ -23,6 +23,7 @@ from oracle.best import Best
 from oracle.cells import cells_of, fitted
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS, Model
+from oracle.milp import Solved
 from oracle.polish import Polish
 from oracle.prices import priced_bound
 from oracle.problem import Goal, Problem, Task
@@ -31,7 +32,6 @@ from oracle.search import Search
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.solve import Solving
-from oracle.solver import Solved
 from replay.errors import UserError
 from replay.output import write_pools, write_trace
 from replay.run import Settings, replay_one
@@ -236,7 +236,7 @@ def has_none(*arguments, **options):
 
 def hard():
     """A problem that is not solved at once, and a schedule of it."""
-    log, table = synthesize(PRESETS["base"], 2, 0.5)
+    log, table = synthesize(PRESETS["base"], 2, 1.0)
     instance = instance_of(log, table, SLOT, Goal())
     problem = instance.problems[0][1]
     return problem, [task.latest for task in problem.tasks]
