@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cells.buddy import Buddy
 from cells.ground import Ground
 from cells.shape import Cell
-from cells.zones import Zone
+from cells.zones import Root, Zone
 
 
 def check_ground(ground: Ground) -> None:
@@ -19,10 +19,13 @@ def check_ground(ground: Ground) -> None:
     _check_leaves(ground)
     _check_roots(ground)
     opened, vacant = _free_leaves(ground)
+    bound: dict[int, list[Root]] = {}
+    for root in ground.roots.values():
+        bound.setdefault(id(root.zone), []).append(root)
     for zone in ground.all_zones():
         _check_free(ground, zone, zone.open, opened.get(id(zone), set()))
         _check_free(ground, zone, zone.vacant, vacant.get(id(zone), set()))
-        mine = [root for root in ground.roots.values() if root.zone is zone]
+        mine = bound.get(id(zone), [])
         for level in ground.shape.levels:
             slots = [root.slot for root in mine if root.level == level]
             assert zone.bound[level] == len(slots) == len(set(slots)), zone.name
