@@ -6,13 +6,11 @@ from collections.abc import Callable
 from threading import Event, Thread
 from time import perf_counter
 
+from oracle.lp import Proven
 from oracle.run import Instance, lp_bound
 
 LOOK = 0.2
 """Seconds between two looks at how far it is."""
-
-LATE = 0.05
-"""Seconds before its end in which the time is up: solvers stop by a clock of their own."""
 
 
 class Bounding:
@@ -21,6 +19,8 @@ class Bounding:
     def __init__(self, instance: Instance, form: str, until: float) -> None:
         """Prove what can be proven until the clock reads `until` (seconds)."""
         self.bound = 0.0
+        self.proven = Proven(0.0, finished=False)
+        """What the LPs came to, at their end."""
         self._instance, self._form, self._until = instance, form, until
         self._stop = Event()
         self._died: Exception | None = None
@@ -34,22 +34,27 @@ class Bounding:
         thread = Thread(target=self._prove, daemon=True)
         thread.start()
         try:
-            while thread.is_alive():
+            alive = True
+            while alive:
                 thread.join(LOOK)
+                alive = thread.is_alive()
                 tell(self.bound, max(0.0, self._until - perf_counter()))
         except KeyboardInterrupt:
             self._stop.set()
-        finished = perf_counter() < self._until - LATE
         thread.join()
         if isinstance(self._died, MemoryError):
             return "memory"
         if self._died is not None:
             raise self._died
-        return "interrupted" if self._stop.is_set() else "bound only" if finished else "time"
+        if self._stop.is_set():
+            return "interrupted"
+        return "bound only" if self.proven.finished else "time"
 
     def _prove(self) -> None:
         try:
-            lp_bound(self._instance, self._form, self._until, self._rose, self._stop.is_set)
+            self.proven = lp_bound(
+                self._instance, self._form, self._until, self._rose, self._stop.is_set
+            )
         except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
             self._died = error
 

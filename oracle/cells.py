@@ -23,6 +23,10 @@ from oracle.solver import solve
 FIRST = 20
 """Slots of a first horizon: few jobs wait longer in the best schedules of the paper's workloads."""
 
+SPARE_SLOTS = 5
+"""Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
+can say it."""
+
 LONGER = 3.0
 """Factor by which a horizon grows beyond what the prices ask for: with 1.5 there were twice as many
 rounds, with programs a quarter smaller."""
@@ -47,6 +51,8 @@ class Fitted(NamedTuple):
     parts: list[list[float]]
     horizons: list[int]
     prices: Floats | None
+    settled: bool = False
+    """That no longer horizons are worth another LP, rather than that the time was up."""
 
 
 def cells_of(task: Task, horizon: int) -> list[Cell]:
@@ -70,7 +76,7 @@ def fitted(
     `rose` is told each bound. Raises NoScheduleError where there is no schedule.
     """
     grown, best, before = [*horizons], None, -inf
-    while not stop():
+    while not stop() and perf_counter() < until:
         of = [cells_of(task, horizon) for task, horizon in zip(problem.tasks, grown, strict=True)]
         model = Model(problem, form, of)
         found = solve(
@@ -90,7 +96,7 @@ def fitted(
         best = Fitted(model, model.parts(found.values), [*grown], prices)
         longer = _longer(best)
         if not longer or bound - before < ENOUGH * bound:
-            return best
+            return best._replace(settled=True)
         before = max(before, bound)
         for place, horizon in longer.items():
             grown[place] = horizon
@@ -114,3 +120,13 @@ def _longer(fit: Fitted) -> dict[int, int]:
         if wanted:
             found[place] = int(wanted * LONGER) + 1
     return found
+
+
+def horizons_of(problem: Problem, known: Sequence[int] | None) -> list[int]:
+    """Horizons to begin with: those that a schedule asks for, if one is known."""
+    if known is None:
+        return [FIRST] * len(problem.tasks)
+    return [
+        max(FIRST, start - task.release + SPARE_SLOTS)
+        for task, start in zip(problem.tasks, known, strict=True)
+    ]

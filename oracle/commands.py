@@ -160,7 +160,7 @@ def bound(
     """
     trace, table, _ = read_inputs(log, pools, window, skip_invalid=skip_invalid)
     instance = instance_of(trace, table, slot, Goal())
-    size = refuse_too_large(instance.problems, form)
+    refuse_too_large(instance.problems, form)
     with own_folder(out, [log, pools], RESULTS) as folder:
         bounding = Bounding(instance, form, BEGAN + seconds)
         status = bounding.run(BoundTeller())
@@ -175,8 +175,8 @@ def bound(
             "baseline_wait_s": alone,
             "gap": None,
             "seconds": perf_counter() - BEGAN,
-            "variables": size.variables,
-            "nonzeros": size.nonzeros,
+            "variables": bounding.proven.variables,
+            "nonzeros": bounding.proven.nonzeros,
         }
         write_json(folder / "oracle.json", found)
     none = f"none that slows nobody waits less than {duration(bounding.bound)}"

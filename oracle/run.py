@@ -8,14 +8,16 @@ from math import fsum, inf
 from time import perf_counter
 from typing import NamedTuple
 
-from oracle.errors import NoScheduleError
+from oracle.best import Best
+from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS
+from oracle.lp import Proven, prove
 from oracle.planned import carried_out
 from oracle.problem import Goal, Problem, plain, problems
 from oracle.real import brought_forward
 from oracle.size import refuse_too_large
 from oracle.slots import on_grid, slotted
-from oracle.solve import Answer, Solving, Tell, gap_of, prove
+from oracle.solve import Answer, Solving, Tell, gap_of
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Result, Schedule
 from replay.summary import jct_pairs
@@ -27,6 +29,10 @@ START = "sia-vc"
 
 LEFT_OVER = 1.5
 """Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
+
+RESERVED = 0.2
+"""The part of the time that is left for a bound on waiting, where something else is least: its LP
+is solved in a few seconds mostly, and the better schedule is worth more."""
 
 ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
 """What stopped it, if several problems were stopped by different things: the first of these."""
@@ -52,6 +58,11 @@ class Instance:
     slot: float
     baseline: Schedule
     problems: list[tuple[float, Problem]]
+
+    def turn(self, i: int, until: float) -> float:
+        """What the clock reads at the end of a problem's share of the time that is left."""
+        sizes, now = [problem.choices for _, problem in self.problems[i:]], perf_counter()
+        return now + max(0.0, until - now) * sizes[0] / sum(sizes)
 
     def starts(self, found: Sequence[Sequence[int]]) -> list[float]:
         """Starts in seconds by position in the trace, of those in slots by problem."""
@@ -131,22 +142,34 @@ def run(
     refuse_too_large(instance.problems, task.form)
     known = replay_one(instance.trace, table, START, Settings([START]), instance.baseline)
     first = instance.slots(known)
-    until = began + task.seconds - LEFT_OVER
+    end = began + task.seconds - LEFT_OVER
+    until = end - RESERVED * max(0.0, end - perf_counter()) * any(_other(instance))
     answers: list[Answer] = []
-    sizes = [problem.choices for _, problem in instance.problems]
     for i, (_, problem) in enumerate(instance.problems):
-        now = perf_counter()
-        mine = now + (until - now) * sizes[i] / sum(sizes[i:])
         stopped = any(answer.status == "interrupted" for answer in answers)
-        begin = first[i] if problem.allows(first[i]) else None
-        solving = Solving(
-            problem, FORMS[task.form], now if stopped else mine, begin, task.seed, tell
-        )
+        mine = perf_counter() if stopped else instance.turn(i, until)
+        begin = _begin(problem, first[i])
+        solving = Solving(problem, FORMS[task.form], mine, begin, task.seed, tell)
         answers.append(solving.run())
-    return _outcome(instance, task, answers, began)
+    return _outcome(instance, task, answers, began, end)
 
 
-def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float) -> Outcome:
+def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
+    """The best schedule known before: that one, or the one whose starts are the cutoffs."""
+    best = Best(problem)
+    for starts in (first, [task.cutoff for task in problem.tasks]):
+        best.offer(starts)
+    return best.known.starts
+
+
+def _other(instance: Instance) -> list[bool]:
+    """Of each problem, whether something else than waiting alone is to be least."""
+    return [problem != plain(problem) for _, problem in instance.problems]
+
+
+def _outcome(
+    instance: Instance, task: Task, answers: list[Answer], began: float, end: float
+) -> Outcome:
     found = []
     for answer, (_, problem) in zip(answers, instance.problems, strict=True):
         if answer.starts is None:
@@ -170,7 +193,7 @@ def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float
         real_baseline=replay_one(instance.log, instance.table, BASELINE, Settings([]), None),
         status=next((status for status in ORDER if status in statuses), "optimal"),
         wait=waiting(instance.trace, schedule),
-        wait_bound=_wait_bound(instance, task, answers),
+        wait_bound=_wait_bound(instance, task, answers, end),
         alone=waiting(instance.trace, instance.baseline),
         cost=fsum(answer.cost for answer in answers),
         cost_bound=fsum(answer.bound for answer in answers),
@@ -178,16 +201,27 @@ def _outcome(instance: Instance, task: Task, answers: list[Answer], began: float
     )
 
 
-def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer]) -> float:
-    """No schedule of these jobs waits less (seconds): the cost's own bound, or an LP of waiting."""
-    interrupted = any(answer.status == "interrupted" for answer in answers)
-    until = perf_counter() + (0.0 if interrupted else task.seconds)
+def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer], until: float) -> float:
+    """No schedule of these jobs waits less (seconds): the cost's own bound, or an LP of waiting.
+
+    Once interrupted nothing more is proven, and what dies proves nothing.
+    """
     bounds = []
-    for (_, problem), answer in zip(instance.problems, answers, strict=True):
-        if problem == plain(problem):
-            bounds.append(answer.bound)
-        else:
-            bounds.append(prove(plain(problem), FORMS[task.form], until, answer.starts))
+    stopped = any(answer.status == "interrupted" for answer in answers)
+    for i, ((_, problem), other) in enumerate(
+        zip(instance.problems, _other(instance), strict=True)
+    ):
+        if not other:
+            bounds.append(answers[i].bound)
+        elif not stopped:
+            try:
+                turn = instance.turn(i, until)
+                proven = prove(plain(problem), FORMS[task.form], turn, answers[i].starts)
+                bounds.append(proven.bound)
+            except KeyboardInterrupt:
+                stopped = True
+            except (NoScheduleError, SolverError, MemoryError):
+                continue
     return fsum(bounds) * task.slot
 
 
@@ -197,21 +231,29 @@ def lp_bound(
     until: float,
     rose: Callable[[float], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-) -> float:
+) -> Proven:
     """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`.
 
-    `rose` is told each that is proven on the way; it ends early where `stop` says so.
+    `rose` is told each that is proven on the way; it ends early where `stop` says so. Sizes are
+    sums over the groups' programs.
     """
     known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
-    slot, total = instance.slot, 0.0
-    for (_, problem), own in zip(instance.problems, instance.slots(known), strict=True):
+    slot, total, found = instance.slot, 0.0, []
+    for i, own in enumerate(instance.slots(known)):
         before = total
 
         def higher(bound: float, before: float = before) -> None:
             rose((before + bound) * slot)
 
-        total += prove(problem, FORMS[form], until, own, higher, stop)
-    return total * slot
+        problem = instance.problems[i][1]
+        found.append(prove(problem, FORMS[form], instance.turn(i, until), own, higher, stop))
+        total += found[-1].bound
+    return Proven(
+        total * slot,
+        all(one.finished for one in found),
+        sum(one.variables for one in found),
+        sum(one.nonzeros for one in found),
+    )
 
 
 def _start(schedule: Schedule, position: int) -> float:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil, inf, isfinite
+from math import inf
 from threading import Event, Thread
 from time import perf_counter
 from typing import NamedTuple
 
 from oracle.best import Best
-from oracle.cells import FIRST, Fitted, fitted
+from oracle.cells import FIRST, Fitted, fitted, horizons_of
 from oracle.errors import NoScheduleError
 from oracle.forms import Form
+from oracle.lp import safe
 from oracle.milp import TOLERANCE
 from oracle.polish import Polish, hinted
 from oracle.problem import Problem
@@ -36,10 +37,6 @@ of one of programs. Where many wait, the one finds more, where few do, the other
 
 GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
-
-SPARE_SLOTS = 5
-"""Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
-can say it."""
 
 
 class Progress(NamedTuple):
@@ -181,7 +178,7 @@ class Solving:
             self._draft.offer(starts)
 
     def _raise_bound(self, bound: float) -> None:
-        self.bound = max(self.bound, _safe(bound, whole=self.problem.whole))
+        self.bound = max(self.bound, safe(bound, whole=self.problem.whole))
 
     def _guarded(self) -> None:
         """In the thread: whatever goes wrong is kept for `run`."""
@@ -263,47 +260,6 @@ class Solving:
         return self._done()
 
 
-def prove(
-    problem: Problem,
-    form: Form,
-    until: float,
-    known: Sequence[int] | None = None,
-    rose: Callable[[float], object] = lambda _: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> float:
-    """The LP's bound alone, as far as it gets until the clock reads `until`, or `stop` says so.
-
-    A schedule that is `known` says how far horizons may have to reach; `rose` is told each bound.
-    """
-    best = 0.0
-
-    def higher(bound: float) -> None:
-        nonlocal best
-        best = max(best, _safe(bound, whole=problem.whole))
-        rose(best)
-
-    fitted(problem, form, until, horizons_of(problem, known), higher, stop)
-    return best
-
-
-def horizons_of(problem: Problem, known: Sequence[int] | None) -> list[int]:
-    """Horizons to begin with: those that a schedule asks for, if one is known."""
-    if known is None:
-        return [FIRST] * len(problem.tasks)
-    return [
-        max(FIRST, start - task.release + SPARE_SLOTS)
-        for task, start in zip(problem.tasks, known, strict=True)
-    ]
-
-
 def _closed(cost: float, bound: float) -> bool:
     """Whether a schedule of that cost is proven to be the best, as far as solvers can tell."""
     return cost < inf and cost - bound <= CLOSE * max(1.0, cost)
-
-
-def _safe(bound: float, *, whole: bool) -> float:
-    """What a solver's bound proves in spite of its tolerance; whole costs lie at whole numbers."""
-    if not isfinite(bound):
-        return 0.0
-    safe = bound - TOLERANCE * max(1.0, abs(bound))
-    return float(ceil(safe)) if whole else safe

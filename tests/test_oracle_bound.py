@@ -51,4 +51,4 @@ def test_no_policy_waits_less_than_what_is_proven(preset):
                 continue
             assert label not in HARMLESS, (seed, label)
             wider = instance_of(log, table, SLOT, Goal(), needed_by(schedule, instance))
-            assert waited >= lp_bound(wider, "step", perf_counter() + 60), (seed, label)
+            assert waited >= lp_bound(wider, "step", perf_counter() + 60).bound, (seed, label)

@@ -269,10 +269,10 @@ def test_a_bound_says_what_stopped_it(monkeypatch):
 def test_a_bound_grows_to_what_is_proven_in_the_end():
     log, table = synthesize(PRESETS["base"], 1, 0.5)
     instance, rose = instance_of(log, table, SLOT, Goal()), []
-    total = lp_bound(instance, "step", float("inf"), rose.append)
+    total = lp_bound(instance, "step", float("inf"), rose.append).bound
     assert rose == sorted(rose)
     assert 0 < rose[-1] == total
-    assert lp_bound(instance, "step", float("inf"), stop=lambda: True) == 0.0
+    assert lp_bound(instance, "step", float("inf"), stop=lambda: True) == (0.0, False, 0, 0)
 
 
 def interrupted(*arguments):

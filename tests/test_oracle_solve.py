@@ -27,7 +27,8 @@ from oracle.milp import Solved
 from oracle.polish import Polish
 from oracle.prices import priced_bound
 from oracle.problem import Goal, Problem, Task
-from oracle.run import instance_of, lp_bound, waiting
+from oracle.run import Task as Asked
+from oracle.run import instance_of, lp_bound, run, waiting
 from oracle.search import Search
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
@@ -147,7 +148,7 @@ def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
     for seed in (1, 2):
         log, table = synthesize(PRESETS[preset], seed, 0.5)
         instance = instance_of(log, table, SLOT, Goal())
-        proven = lp_bound(instance, "step", perf_counter() + 60)
+        proven = lp_bound(instance, "step", perf_counter() + 60).bound
         for policy in POLICIES:
             settings = Settings([policy])
             schedule = replay_one(instance.trace, table, policy, settings, instance.baseline)
@@ -158,7 +159,7 @@ def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
                 ids = [arrival.job.id for arrival in log.arrivals]
                 cutoffs = dict(zip(ids, needed, strict=True))
                 wider = instance_of(log, table, SLOT, Goal(), cutoffs)
-                assert waited >= lp_bound(wider, "step", perf_counter() + 60), (seed, policy)
+                assert waited >= lp_bound(wider, "step", perf_counter() + 60).bound, (seed, policy)
             else:
                 assert waited >= proven, (seed, policy)
 
@@ -168,8 +169,45 @@ def test_a_policy_that_slows_somebody_may_wait_less_than_the_bound():
     log, table = synthesize(PRESETS["less-skewed"], 1, 0.5)
     instance = instance_of(log, table, SLOT, Goal())
     schedule = replay_one(instance.trace, table, "gssf", Settings(["gssf"]), instance.baseline)
-    proven = lp_bound(instance, "step", perf_counter() + 60)
+    proven = lp_bound(instance, "step", perf_counter() + 60).bound
     assert waiting(instance.trace, schedule) < proven
+
+
+def test_a_bound_of_several_groups_shares_the_time_and_says_whether_that_was_its_end():
+    pools = [Pool(name, 2, group=name) for name in "ab"]
+    rows = [(f"{p}{i}", p, 300 * i, 2, 3000) for i in range(4) for p in "ab"]
+    instance = instance_of(log_of(*rows), PoolTable(pools), SLOT, Goal())
+    assert len(instance.problems) == 2
+    turns = [instance.turn(i, perf_counter() + 10.0) - perf_counter() for i in range(2)]
+    assert turns == pytest.approx([5.0, 10.0], abs=0.1)
+    assert lp_bound(instance, "step", perf_counter() + 20.0).finished
+    assert lp_bound(instance, "step", perf_counter() - 1.0) == (0.0, False, 0, 0)
+
+
+@pytest.mark.parametrize("goal", [Goal(weighted=True), Goal(beta=1.0), Goal(slowdown_pct=50.0)])
+def test_the_time_is_kept_whatever_is_to_be_least(goal):
+    log, table = synthesize(PRESETS["base"], 2, 1.0)
+    began = perf_counter()
+    found = run(log, table, Asked(SLOT, 6.0, goal=goal), began)
+    assert perf_counter() - began < 6.0 + 2.0  # an LP's step at its end, on a busy machine
+    assert 0 < found.wait_bound <= found.wait
+
+
+def test_a_bound_on_waiting_that_cannot_be_proven_costs_no_answer(monkeypatch):
+    monkeypatch.setattr("oracle.run.prove", dies)
+    found = run(STORY, TWO, Asked(SLOT, 20.0, goal=Goal(weighted=True)), perf_counter())
+    assert (found.status, found.wait_bound) == ("optimal", 0.0)
+
+
+def test_the_schedule_whose_starts_are_the_cutoffs_is_one_to_begin_with(monkeypatch):
+    """Here the long job is last, which `sia-vc` would not have it."""
+    monkeypatch.setattr("oracle.cells.solve", dies)
+    monkeypatch.setattr("oracle.solve.Search.run", lambda *_: None)
+    one = PoolTable([Pool("a", 2)])
+    rows = [("long", "a", 0, 2, 6000), ("x", "a", 0, 2, 300), ("y", "a", 300, 2, 300)]
+    cutoffs = {"long": 600.0, "x": 0.0, "y": 300.0}
+    found = run(log_of(*rows), one, Asked(SLOT, 9.0), perf_counter(), cutoffs)
+    assert (found.status, found.schedule.starts) == ("failed", [600.0, 0.0, 300.0])
 
 
 def test_slots_round_submissions_and_durations_up():
