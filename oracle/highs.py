@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Sequence
 from math import inf
 from time import perf_counter
@@ -15,6 +16,9 @@ from oracle.errors import SolverError
 from oracle.forms import Floats
 from oracle.in_pulp import in_pulp
 from oracle.milp import Milp, Row, Solved, Tell, Took
+
+# an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
+atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
 
 STATUS = highspy.HighsModelStatus
 STOPPED = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from oracle.problem import Counts, Problem, Task
 
-ROUND = 8.0
+ANNEALING = 8.0
 """Seconds of one annealing, from warm to cold; then it begins again from the best."""
 
 WARM, COLD = 12.0, 0.1
@@ -117,7 +117,7 @@ class Search:
         """Search for so long, in rounds."""
         until = perf_counter() + seconds
         while (left := until - perf_counter()) > 0 and not stop():
-            self._anneal(min(ROUND, left), stop)
+            self._anneal(min(ANNEALING, left), stop)
 
     def _anneal(self, seconds: float, stop: Stop) -> None:
         """One round, from the best schedule."""
