@@ -115,11 +115,12 @@ class Solving:
             self._died = error
         self._stop.set()
         thread.join(GRACE)
+        closed = self._closed()  # first: what comes later only closes it more
         (cost, starts), bound, died = self._best.known, self.bound, self._died
         if died is not None and starts is None:
             raise died
         status = "time"
-        if _closed(cost, bound):
+        if closed:
             status = "optimal"
         elif interrupted:
             status = "interrupted"
@@ -164,7 +165,8 @@ class Solving:
 
     def _closed(self) -> bool:
         """Whether the best schedule is proven to be so, as far as solvers can tell."""
-        return _closed(self._best.known.cost, self.bound)
+        cost = self._best.known.cost
+        return cost < inf and cost - self.bound <= CLOSE * max(1.0, cost)
 
     def _say(self) -> None:
         if self._tell is not None:
@@ -258,8 +260,3 @@ class Solving:
         self._nodes = nodes
         self._raise_bound(bound)
         return self._done()
-
-
-def _closed(cost: float, bound: float) -> bool:
-    """Whether a schedule of that cost is proven to be the best, as far as solvers can tell."""
-    return cost < inf and cost - bound <= CLOSE * max(1.0, cost)
