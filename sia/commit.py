@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from sia.accounts import Accounts
+from sia.bounds import check_job
 from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob
 from sia.events import (
     Event,
@@ -24,7 +25,7 @@ from sia.events import (
     RunTimesUpdated,
     TimePassed,
 )
-from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
+from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Nodes, Stream
 from sia.places import Places
 from sia.policies import Keep, Policy, Preempt, Release, Resize, Start
@@ -39,26 +40,6 @@ class RefusedError(Exception):
         super().__init__(f"job {job_id}: {why}")
         self.job_id = job_id
         self.why = why
-
-
-def check_job(job: Job, run_time: float) -> None:
-    """Raise ValueError for a width, a cost of stopping or an estimate out of bounds."""
-    if not 1 <= job.width <= MAX_QUOTA:
-        raise ValueError(f"job {job.id}: a width is 1 to {MAX_QUOTA}, not {job.width}")
-    if job.min_width or job.max_width or job.demand:
-        _check_elastic(job)
-    if job.preemptible is not None and not 0 <= job.preemptible <= MAX_RESUME_COST:
-        raise ValueError(f"job {job.id}: stopping it costs 0 to {MAX_RESUME_COST:g} seconds")
-    if not 0 <= run_time < inf:
-        raise ValueError(f"job {job.id}: a run time is finite, not {run_time}")
-
-
-def _check_elastic(job: Job) -> None:
-    if not 0 <= job.min_width <= job.width <= (job.max_width or job.width) <= MAX_QUOTA:
-        raise ValueError(f"job {job.id}: widths must ascend: min_width, width, max_width")
-    gpus = [point[0] for point in job.demand]
-    if gpus != sorted(set(gpus)) or any(g < 1 or not 0 < s < inf for g, s in job.demand):
-        raise ValueError(f"job {job.id}: a demand is GPUs, ascending, and seconds above 0")
 
 
 def _check_width(job: Job, width: int) -> None:

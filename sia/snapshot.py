@@ -17,7 +17,7 @@ from msgspec import Struct, json
 
 from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
-from sia.commit import check_job
+from sia.bounds import check_job
 from sia.core import Core
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Options, Pool, Stream
