@@ -88,8 +88,15 @@ class Turns:
         return self._ahead.get(pool, 0)
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its queue; one that was stopped elsewhere has its old place. O(1)."""
+        """A job joined its queue; one that was stopped elsewhere has its old place. O(1).
+
+        Raises ValueError, with nothing changed, for the id of one that ended before its turn.
+        """
         job_id = job.job.id
+        if job_id in self._ran:
+            raise ValueError(
+                f"job {job_id}: one of this id ended before its turn, which is to come"
+            )
         away = self._away.pop(job_id, None)
         self._since.pop(job_id, None)
         if job_id in self._queued:

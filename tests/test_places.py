@@ -14,7 +14,15 @@ from replay.cells_file import whole_spec
 from replay.trace import PoolTable
 from sia import Core, Pool
 from sia.decisions import PreemptJob, Refused, StartJob
-from sia.events import JobCancelled, JobFinished, JobSubmitted, NodeBack, NodeOut, PoolChanged
+from sia.events import (
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    NodeBack,
+    NodeOut,
+    PoolChanged,
+    TimePassed,
+)
 from sia.playout import Arrival, play
 from sia.policies.easy import Easy
 from sia.policies.fcfs import Fcfs
@@ -618,3 +626,20 @@ def test_a_job_that_runs_elsewhere_keeps_its_turn():
     shared = in_cells(Sia, owned, SLOWED)
     assert shared["guest"][:3] == (15, 55, "spare")
     assert (shared["early"].start, shared["slowed"].start) == (40, 60)
+
+
+def test_an_id_is_free_again_when_its_turn_is_over():
+    owned = pools(a=8, b=8)
+    core = Core(owned, Sia(), SMALL, nodes_of(owned))
+    own, guest = job("own").gpus(8).runs(30), job("guest").gpus(8).runs(10)
+    core.step(0.0, [JobSubmitted(0.0, own.job, 30.0), JobSubmitted(0.0, guest.job, 10.0)])
+    assert running(core) == {"own", "guest"}
+    core.step(10.0, [JobFinished(10.0, "guest")])
+    with pytest.raises(ValueError, match="job guest: one of this id ended before its turn"):
+        core.step(11.0, [JobSubmitted(11.0, guest.job, 10.0)])
+    core.check()
+    core.step(30.0, [JobFinished(30.0, "own")])
+    core.step(40.0, [TimePassed(40.0)])
+    core.step(41.0, [JobSubmitted(41.0, guest.job, 10.0)])
+    core.check()
+    assert running(core) == {"guest"}
