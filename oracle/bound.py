@@ -22,7 +22,7 @@ class Bounding:
         self.proven = Proven(0.0, finished=False)
         """What the LPs came to, at their end."""
         self._instance, self._form, self._until = instance, form, until
-        self._stop = Event()
+        self._stop, self._ended = Event(), Event()
         self._died: Exception | None = None
 
     def run(self, tell: Callable[[float, float], object]) -> str:
@@ -34,13 +34,13 @@ class Bounding:
         thread = Thread(target=self._prove, daemon=True)
         thread.start()
         try:
-            alive = True
-            while alive:
-                thread.join(LOOK)
-                alive = thread.is_alive()
+            ended = False
+            while not ended:  # a join that Ctrl-C ends takes the thread for ended as well
+                ended = self._ended.wait(LOOK)
                 tell(self.bound, max(0.0, self._until - perf_counter()))
         except KeyboardInterrupt:
             self._stop.set()
+        self._ended.wait()
         thread.join()
         if isinstance(self._died, MemoryError):
             return "memory"
@@ -57,6 +57,8 @@ class Bounding:
             )
         except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
             self._died = error
+        finally:
+            self._ended.set()
 
     def _rose(self, bound: float) -> None:
         self.bound = bound

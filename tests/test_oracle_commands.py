@@ -1,9 +1,12 @@
 """`sia oracle` as somebody meets it: what it says, what it refuses, what it leaves of a folder."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from threading import Timer
+from time import sleep
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +18,7 @@ from oracle.bound import Bounding
 from oracle.commands import oracle as group
 from oracle.cutoffs import read_cutoffs
 from oracle.inputs import read_inputs
+from oracle.lp import Proven
 from oracle.problem import Goal
 from oracle.run import instance_of, lp_bound
 from oracle.solve import Progress
@@ -275,6 +279,24 @@ def test_a_bound_grows_to_what_is_proven_in_the_end():
     assert lp_bound(instance, "step", float("inf"), stop=lambda: True) == (0.0, False, 0, 0)
 
 
+def test_a_bound_that_is_interrupted_waits_for_its_solver(monkeypatch):
+    """It must not run on while the process ends."""
+    ended = []
+
+    def slow(instance, form, until, rose, stop):
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        while not stop():
+            sleep(0.01)
+        sleep(0.3)
+        ended.append(True)
+        return Proven(0.0, finished=False)
+
+    monkeypatch.setattr("oracle.bound.lp_bound", slow)
+    instance = instance_of(STORY, TWO, SLOT, Goal())
+    assert Bounding(instance, "step", float("inf")).run(lambda *_: None) == "interrupted"
+    assert ended
+
+
 def interrupted(*arguments):
     """Start it, wait for its first line of progress, and press Ctrl-C."""
     command = [sys.executable, "-m", "sia", "oracle", *map(str, arguments)]
@@ -289,7 +311,8 @@ def interrupted(*arguments):
     finally:
         process.kill()
     assert "Traceback" not in said
-    return process.returncode, out, said.splitlines()[-1]
+    [last] = [line for line in said.splitlines() if line.startswith("sia:")]
+    return process.returncode, out, last
 
 
 def test_interrupted_each_says_what_it_keeps(tmp_path):
