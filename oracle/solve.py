@@ -98,23 +98,23 @@ class Solving:
         self._size = 0, 0
         self._nodes = 0
         self._died: Exception | None = None
+        self._ended = Event()  # in 3.11 a join that Ctrl-C ends takes the thread for ended as well
 
     def run(self) -> Answer:
         """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
 
         Raises NoScheduleError where there is no schedule, and without one what the solver died of.
         """
-        thread = Thread(target=self._guarded, daemon=True)
-        thread.start()
+        Thread(target=self._guarded, daemon=True).start()
         interrupted = False
         try:
-            self._search(thread)
+            self._search()
         except KeyboardInterrupt:
             interrupted = True
         except Exception as error:  # noqa: BLE001  what is known by then is kept
             self._died = error
         self._stop.set()
-        thread.join(GRACE)
+        self._ended.wait(GRACE)
         closed = self._closed()  # first: what comes later only closes it more
         (cost, starts), bound, died = self._best.known, self.bound, self._died
         if died is not None and starts is None:
@@ -128,15 +128,15 @@ class Solving:
             status = "memory" if isinstance(died, MemoryError) else "failed"
         return Answer(status, starts, cost, min(bound, cost), *self._size)
 
-    def _search(self, thread: Thread) -> None:
+    def _search(self) -> None:
         """Look for schedules until the solver is done or the time is up."""
         round_ = 0
-        while thread.is_alive() and not self._done():
+        while not self._ended.is_set() and not self._done():
             if self._parts is not None or self._draft.known.starts is not None:
                 self._look(round_)
                 round_ += 1
             if self._draft.known.starts is None:
-                thread.join(self._share(SLICE))
+                self._ended.wait(self._share(SLICE))
             self._say()
 
     def _look(self, number: int) -> None:
@@ -188,6 +188,8 @@ class Solving:
             self._prove()
         except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
             self._died = error
+        finally:
+            self._ended.set()
 
     def _prove(self) -> None:
         """The LP, then branch and bound, with longer horizons where its best uses a tail."""

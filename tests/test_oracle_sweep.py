@@ -153,8 +153,8 @@ def test_ctrl_c_keeps_the_prices_that_are_done(monkeypatch):
     instance = instance_of(log, table, SLOT, Goal())
     left = []
 
-    def search(solving, thread):
-        thread.join()
+    def search(solving):
+        solving._ended.wait()
         if solving.problem.beta == 2.0:
             left.append(solving._until - perf_counter())
             if len(left) == 1:
