@@ -1,0 +1,1 @@
+"""The daemon: pools that share, live and durable; the replay's core decides."""

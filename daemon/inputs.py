@@ -1,0 +1,198 @@
+"""All that comes from outside: what the journal keeps and a replay of it is fed.
+
+Commands come from people and say who (`actor`), observations from the backend, forecasts from the
+predictors. A step has several of them and one time, in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from daemon.jobs import JobSpec, PoolMode
+from sia.model import Estimate, Load
+
+
+class Submit(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A job is asked for. `run_time`: how long the daemon thinks that it will run (seconds)."""
+
+    spec: JobSpec
+    run_time: float = 0.0
+    actor: str = ""
+
+
+class Cancel(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job, or a whole array, is not wanted any more: it leaves its queue, or is ended."""
+
+    job: str
+    actor: str = ""
+
+
+class Hold(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A waiting job is to wait until it is released."""
+
+    job: str
+    actor: str = ""
+
+
+class Release(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A held job may start again; it stands at the end of its queue."""
+
+    job: str
+    actor: str = ""
+
+
+class SetPriority(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A waiting job goes before those of its pool with a lower number."""
+
+    job: str
+    priority: int
+    actor: str = ""
+
+
+class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A pool is changed; what is None stays as it is.
+
+    Is `version` not that of the pool at that moment, nothing changes. With `until`, all goes back
+    to what it was at that time.
+    """
+
+    pool: str
+    quota: int | None = None
+    cells: Mapping[str, Mapping[str, int]] | None = None
+    """With cells: how many of each type it owns, by chain."""
+    state: PoolMode | None = None
+    lend_limit: int | None = None
+    """GPUs of its own that others may hold at a time."""
+    borrow_limit: int | None = None
+    """GPUs of others that its jobs may hold at a time."""
+    weight: float | None = None
+    version: int | None = None
+    until: float | None = None
+    actor: str = ""
+
+
+class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Nothing more is placed on a node; what runs there goes on."""
+
+    node: str
+    why: str = ""
+    actor: str = ""
+
+
+class Resume(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A node takes jobs again."""
+
+    node: str
+    actor: str = ""
+
+
+class Maintain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A node will be out from `start` to `end`."""
+
+    id: str
+    node: str
+    start: float
+    end: float
+    why: str = ""
+    actor: str = ""
+
+
+class CancelMaintenance(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A node will not be out for that after all, or is back before its time."""
+
+    id: str
+    actor: str = ""
+
+
+class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """From now on no new loans are made, or they are again."""
+
+    on: bool
+    actor: str = ""
+
+
+Command = (
+    Submit
+    | Cancel
+    | Hold
+    | Release
+    | SetPriority
+    | SetPool
+    | Drain
+    | Resume
+    | Maintain
+    | CancelMaintenance
+    | Lending
+)
+
+
+class Started(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job runs."""
+
+    job: str
+    attempt: int
+
+
+class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job's processes are gone. A code, or the signal that ended it, or neither is known."""
+
+    job: str
+    attempt: int
+    code: int | None = None
+    signal: int | None = None
+    why: str = ""
+
+
+class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job could not be started."""
+
+    job: str
+    attempt: int
+    why: str
+
+
+class Lost(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Nobody knows what became of a job that ran; it runs no more."""
+
+    job: str
+    attempt: int
+    why: str
+
+
+class Stray(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Something runs that the daemon did not expect to."""
+
+    job: str
+    attempt: int
+
+
+Observation = Started | Ended | StartFailed | Lost | Stray
+
+
+class Foreseen(Struct, frozen=True, tag=True):
+    """These loads are from now on foreseen; those not named stay."""
+
+    loads: Sequence[Load]
+
+
+class Estimated(Struct, frozen=True, tag=True):
+    """These waiting jobs are from now on thought to run for another time."""
+
+    estimates: Sequence[Estimate]
+
+
+class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """From now on forecasts come from another model."""
+
+    name: str
+    digest: str
+    why: str = ""
+
+
+class Tick(Struct, frozen=True, gc=False, tag=True):
+    """Time has passed."""
+
+
+Input = Command | Observation | Foreseen | Estimated | ModelChanged | Tick
