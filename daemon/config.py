@@ -1,0 +1,149 @@
+"""What a daemon is told at its start: plain values, checked whole by `config_read`."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta, Struct
+
+from cells.spec import Spec
+from daemon.jobs import PoolMode
+from sia.limits import MAX_QUOTA, TICK, WINDOWS
+from sia.model import Pool
+
+MAX_NAME = 200
+"""Characters of a name of a pool, node, user or job: longer ones are no names, and ids become
+names of folders, which end at 255 bytes."""
+
+MAX_SPEED = 1e6
+"""Times as fast as the clock on the wall: a year in half a minute."""
+
+PORT = 8642
+"""Where the daemon listens if nothing else is said; nobody else is known to."""
+
+FIRST_NAME = "sia.toml"
+"""The configuration that is read if no other is named, where there is one."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Gpus = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class PoolConfig(Struct, frozen=True):
+    """A pool as it is before anybody changes it: GPUs that somebody owns."""
+
+    name: Name
+    quota: Gpus
+    group: Annotated[str, Meta(max_length=MAX_NAME)] = ""
+    share: bool = True
+    lend_limit: Gpus | None = None
+    """GPUs of its own that others may hold at a time."""
+    borrow_limit: Gpus | None = None
+    """GPUs of others that its jobs may hold at a time."""
+    weight: Positive = 1.0
+    """Pools are visited by what they use / (quota · weight)."""
+    state: PoolMode = PoolMode.OPEN
+
+    @property
+    def pool(self) -> Pool:
+        """What the replay knows of it."""
+        return Pool(self.name, self.quota, self.group, self.share)
+
+
+class NodeConfig(Struct, frozen=True):
+    """A node, where there are no cells."""
+
+    name: Name
+    gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
+
+
+class SimulatedConfig(Struct, frozen=True, tag_field="kind", tag="simulated"):
+    """Jobs that last as long as they say."""
+
+    speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
+    """Times as fast as the clock on the wall."""
+
+
+class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
+    """Processes on this machine."""
+
+    folder: str = "jobs"
+    """Where their logs and states are kept; in the state folder if it is relative."""
+    gpus: Gpus | None = None
+    """GPUs of this machine; None detects them."""
+    kill_after: Positive = 10.0
+    """Seconds from SIGTERM to SIGKILL."""
+
+
+BackendConfig = SimulatedConfig | LocalConfig
+
+
+class Address(NamedTuple):
+    """Where the daemon listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """As clients ask for it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+LOOPBACK = Address("127.0.0.1", PORT)
+
+DEFAULT_POOLS = (
+    PoolConfig("vision", 64),
+    PoolConfig("speech", 32),
+    PoolConfig("language", 32),
+    PoolConfig("robots", 16),
+)
+"""The pools of a daemon that nobody configured: small enough to queue, unequal enough to lend."""
+
+
+def state_folder() -> Path:
+    """Where a user's daemon keeps what it knows, unless it is told another folder."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "sia"
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All of it. Times are seconds; paths are absolute, or relative to the working folder."""
+
+    database: Path
+    token_file: Path
+    listen: Address = LOOPBACK
+    policy: str = "sia"
+    forecast: str = "peaks+survival"
+    """What the policy foresees by, as after the @ of a replay's label; "none" for nothing."""
+    windows: tuple[float, ...] = WINDOWS
+    tick: float = TICK
+    slack: float = 1.0
+    snapshot_every: int = 10_000
+    """Records between two snapshots."""
+    retention: float = 30 * 86400.0
+    """How long the journal is kept behind the older snapshot."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    backend: BackendConfig = SimulatedConfig()
+    pools: tuple[PoolConfig, ...] = DEFAULT_POOLS
+    nodes: tuple[NodeConfig, ...] = ()
+    """Where there are no cells; one node with the GPUs of all pools if none is named."""
+    cells: Spec | None = None
+
+    @classmethod
+    def embedded(cls, folder: Path | None = None) -> Config:
+        """The configuration of a daemon that nobody configured."""
+        state = state_folder() if folder is None else folder
+        return cls(database=state / "sia.db", token_file=state / "token")

@@ -1,0 +1,132 @@
+"""What a configuration says that each key alone does not show to be wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from cells.spec import Spec
+from daemon.config import Config, LocalConfig, PoolConfig
+from replay.cells_file import NAME, cells_for, checked_places
+from replay.errors import UserError
+from replay.foresight import Choice, parse
+from replay.text import DAY, as_typed, counted
+from replay.trace import PoolTable
+from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
+from sia.policies import load, names
+
+NOT_FORESEEN = ("perfect", "random")
+"""Forecasts that a log can be replayed with, and nobody lives by."""
+
+LEAST_TICK = 0.01
+"""Seconds: below it there would be nothing but ticks."""
+
+
+def problems_of(config: Config) -> list[str]:
+    """A line for each thing that is wrong."""
+    checks: Sequence[Callable[[Config], Iterator[str]]] = (
+        _policy, _forecast, _times, _pools, _nodes,
+    )  # fmt: skip
+    return [problem for check in checks for problem in check(config)]
+
+
+def cells_of(path: Path, pools: Sequence[PoolConfig], problems: list[str]) -> Spec | None:
+    """The cells of a file, which are those of the pools; what is wrong goes to the problems."""
+    table = PoolTable([pool.pool for pool in pools])
+    try:
+        spec = cells_for(path, table)
+        checked_places(path, spec, Path("[[pool]]"), table)
+    except UserError as error:
+        problems.append(f"daemon.cells: {error.format_message()}")
+        return None
+    return spec
+
+
+def _policy(config: Config) -> Iterator[str]:
+    if config.policy not in names():
+        yield f"daemon.policy: is {config.policy!r}; there is {', '.join(_able())}"
+        return
+    policy = load(config.policy)
+    if config.policy not in _able():
+        why = "the future" if policy.needs.future else "jobs that are stopped and go on"
+        yield (
+            f"daemon.policy: {config.policy} needs {why}, which the daemon has not; "
+            f"there is {', '.join(_able())}"
+        )
+    if config.cells is not None and not policy.places:
+        able = ", ".join(name for name in _able() if load(name).places)
+        yield f"daemon.policy: {config.policy} knows no cells; there is {able}"
+
+
+def _able() -> list[str]:
+    """Policies that do with what a daemon has."""
+    needs = {name: load(name).needs for name in names()}
+    return [name for name in needs if not needs[name].future and not needs[name].preemption]
+
+
+def _forecast(config: Config) -> Iterator[str]:
+    if config.policy not in _able() or config.forecast == "none":
+        return
+    needs = load(config.policy).needs
+    if not (needs.loads or needs.run_times):
+        return
+    try:
+        choice = parse(f"{config.policy}@{config.forecast}", Choice("", "", ""))
+    except KeyError as error:
+        yield f"daemon.forecast: is {config.forecast!r}; {error.args[0]}"
+        return
+    for name in (choice.forecast, choice.durations):
+        if name in NOT_FORESEEN:
+            yield f"daemon.forecast: nobody foresees by {name!r}; write peaks+survival"
+
+
+def _times(config: Config) -> Iterator[str]:
+    windows = config.windows
+    if not windows or len(windows) > MAX_WINDOWS or any(a >= b for a, b in pairwise(windows)):
+        shown = ", ".join(map(as_typed, windows))
+        yield f"daemon.windows: is {shown}; write 1 to {MAX_WINDOWS} times, ascending"
+    elif windows[-1] > LONGEST_WINDOW:
+        yield f"daemon.windows: the last is {windows[-1]:g} s; write {LONGEST_WINDOW / DAY:g}d or less"
+    if not LEAST_TICK <= config.tick <= DAY:
+        yield f"daemon.tick: is {config.tick:g} s; write {LEAST_TICK:g}s to 1d"
+
+
+def _pools(config: Config) -> Iterator[str]:
+    for name, times in Counter(pool.name for pool in config.pools).items():
+        if times > 1:
+            yield f"pool: {name!r} stands {times} times; give each another name"
+        if not name.isprintable() or "/" in name:
+            yield f"pool: {name!r} is no name; write letters, digits, dots and dashes"
+    most: Counter[tuple[bool, str]] = Counter()
+    for pool in config.pools:
+        most[pool.share, pool.group if pool.share else pool.name] += pool.quota
+    if most and max(most.values()) > MAX_GROUP:
+        yield f"pool: a sharing group owns more than {MAX_GROUP} GPUs; split it by group"
+
+
+def _nodes(config: Config) -> Iterator[str]:
+    owned = sum(pool.quota for pool in config.pools)
+    if config.nodes and config.cells is not None:
+        yield "node: the cells file has nodes already; leave [[node]] out"
+    for name, times in Counter(node.name for node in config.nodes).items():
+        if times > 1:
+            yield f"node: {name!r} stands {times} times; give each another name"
+        if not NAME.fullmatch(name):
+            yield f"node: {name!r} is no name; write one without spaces, commas, colons, semicolons"
+    there = sum(node.gpus for node in config.nodes)
+    if config.nodes and there < owned:
+        yield (
+            f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
+            "give the pools smaller quotas or add a node"
+        )
+    if not isinstance(config.backend, LocalConfig):
+        return
+    if len(config.nodes) > 1:
+        yield "node: backend local has this machine alone; leave all but one out"
+    gpus = config.backend.gpus
+    if gpus is not None and gpus < owned:
+        yield (
+            f"backend.gpus: is {gpus}, and the pools own {owned:,}; give the pools smaller quotas"
+        )
