@@ -88,7 +88,8 @@ def _times(config: Config) -> Iterator[str]:
         shown = ", ".join(map(as_typed, windows))
         yield f"daemon.windows: is {shown}; write 1 to {MAX_WINDOWS} times, ascending"
     elif windows[-1] > LONGEST_WINDOW:
-        yield f"daemon.windows: the last is {windows[-1]:g} s; write {LONGEST_WINDOW / DAY:g}d or less"
+        longest = as_typed(LONGEST_WINDOW)
+        yield f"daemon.windows: the last is {as_typed(windows[-1])}; write {longest} or less"
     if not LEAST_TICK <= config.tick <= DAY:
         yield f"daemon.tick: is {config.tick:g} s; write {LEAST_TICK:g}s to 1d"
 

@@ -144,7 +144,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\ntick = 0", "daemon.tick"),
         ("[daemon]\ntick = -5", "daemon.tick"),
         ("[daemon]\nwindows = []", "daemon.windows"),
-        ("[daemon]\nwindows = ['60d']", "daemon.windows: the last is 5184000 s; write 30d or less"),
+        ("[daemon]\nwindows = ['60d']", "daemon.windows: the last is 60d; write 30d or less"),
         ("[daemon]\npolicy = 'best'", "daemon.policy: is 'best'; there is "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc needs the future"),
         ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
