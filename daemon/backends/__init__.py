@@ -1,0 +1,83 @@
+"""What runs the jobs: one small interface, and one file for each kind of machine behind it.
+
+The daemon decides what starts when and where; a backend starts it, says what becomes of it, ends it
+when told, and finds it again after the daemon was away. Everything goes by (job, attempt).
+
+How others fit. Slurm: jobs that wait here are nothing there yet, or held there since their
+submission; `start` releases one with a partition and nodes (or submits it so), `stop` is `scancel`,
+what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, `start`
+takes that away and adds node selectors, `stop` deletes it, a watch gives the observations. In both
+the name of what is made says job and attempt, so that a second `start` makes nothing, and
+`reconcile` is one listing of what bears such names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from daemon.answers import StartEffect
+from daemon.inputs import Observation
+from sia.model import Nodes
+
+Sink = Callable[[Observation], None]
+"""Where a backend says what it sees. It only queues, so that it may be called at any moment, from
+within `start` and `stop` too, on the event loop's thread."""
+
+StopKind = Literal["warn", "end"]
+
+Ability = Literal["logs", "preempt", "requeue", "resize"]
+"""What not every backend can: keep logs; stop a job that goes on later; start one again as another
+attempt; change the number of GPUs of one that runs."""
+
+
+class Expected(Struct, frozen=True):
+    """A job that should be starting or running, or was told to end and was not seen to."""
+
+    order: StartEffect
+    started: float | None = None
+    """When it was seen to run (seconds since the epoch); None while it was not."""
+
+
+class Backend(Protocol):
+    """Starts jobs, says what becomes of them, ends them.
+
+    Of each attempt it says `StartFailed`, or `Started` and then `Ended` or `Lost`. Where the job
+    had ended before it was seen to run, or its command is none, `Started` is left out. A job is
+    `Ended` or `Lost` only when nothing of it is left on its GPUs.
+    """
+
+    can: frozenset[Ability]
+
+    @property
+    def gpus(self) -> Nodes | None:
+        """The GPUs that it has found, by node; None where only the configuration can say."""
+
+    async def open(self, sink: Sink) -> None:
+        """Begin to work. Raises UserError where it cannot."""
+
+    async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
+        """After `open`, once: compare what should run with what does.
+
+        Says by observations what became of the expected, and `Stray` of what runs unexpected (a
+        `stop` ends it, as any other). Returns the expected that it has never seen: they are to be
+        started again, as the same attempt. What was told to end is to be told again.
+        """
+
+    async def start(self, order: StartEffect) -> None:
+        """Start a job. A second time, also by another daemon after this one, does nothing more.
+
+        Returns when the order is safe; that the job runs is an observation.
+        """
+
+    async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
+        """Warn a job of its end, or end it; returns at once. One that is gone is let be."""
+
+    async def close(self) -> None:
+        """Stop working. Jobs go on, and nothing more is said of them."""
+
+    def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
+        """The file that holds what a job wrote; None where there is none."""

@@ -1,0 +1,157 @@
+"""Jobs that are only timers: for demos, tests and load, at any speed of the daemon's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Literal, Protocol
+
+from daemon.answers import StartEffect
+from daemon.backends import Ability, Expected, Sink, StopKind
+from daemon.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
+from daemon.jobs import JobSpec
+from sia.model import Nodes
+
+RUN_TIME = 300.0
+"""Seconds that a job lasts which says nothing of it: over soon, and yet seen to run."""
+
+TERM = 15
+"""The number of SIGTERM: by it a job ends that is told to."""
+
+Fate = Literal["done", "failed", "start failed", "lost"]
+
+_Key = tuple[str, int]
+
+
+class Time(Protocol):
+    """The daemon's clock, in seconds since the epoch."""
+
+    def now(self) -> float:
+        """The present."""
+
+    async def sleep_until(self, time: float) -> object:
+        """Wait; it may return early."""
+
+
+class SimulatedBackend:
+    """Each job lasts its `duration`, else its `run_time`, else `RUN_TIME`, and ends with code 0.
+
+    It remembers nothing beyond the process: `reconcile` takes those that were seen to run as
+    running, until their start + duration. All timers stand in one heap: starts and ends cost
+    O(log n).
+
+    Args:
+        clock: in whose time jobs last.
+        fate: what becomes of a job, for tests; one that is "lost" or "failed" is so at its end.
+    """
+
+    can: frozenset[Ability] = frozenset({"preempt", "requeue"})
+    gpus: Nodes | None = None
+
+    def __init__(self, clock: Time, fate: Callable[[StartEffect], Fate] = lambda _: "done") -> None:
+        """Nothing runs."""
+        self._clock = clock
+        self._fate = fate
+        self._sink: Sink
+        self._running: dict[_Key, tuple[int, Observation]] = {}
+        """By the number of its timer, and what will be said at its end."""
+        self._timers: list[tuple[float, int, _Key]] = []
+        """Also those of jobs that were stopped before."""
+        self._number = count()
+        self._follower: asyncio.Task[None] | None = None
+
+    async def open(self, sink: Sink) -> None:
+        """Begin to work."""
+        self._sink = sink
+        self._follow()
+
+    async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
+        """Go on with what ran; what was not seen to run is to be started."""
+        strays = set(self._running)
+        unseen = []
+        for job in expected:
+            key = (job.order.job, job.order.attempt)
+            strays.discard(key)
+            if key in self._running:
+                if job.started is None:
+                    self._sink(Started(*key))
+            elif job.started is None:
+                unseen.append(job.order)
+            else:
+                self._run(job.order, job.started)
+        for name, attempt in sorted(strays):
+            self._sink(Stray(name, attempt))
+        return unseen
+
+    async def start(self, order: StartEffect) -> None:
+        """Start its timer."""
+        if (order.job, order.attempt) in self._running:
+            return
+        if self._fate(order) == "start failed":
+            self._sink(StartFailed(order.job, order.attempt, "the simulation was told to fail it"))
+            return
+        self._sink(Started(order.job, order.attempt))
+        self._run(order, self._clock.now())
+
+    async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
+        """End it at once; a warning changes nothing."""
+        if kind == "end" and self._running.pop((job, attempt), None) is not None:
+            self._sink(Ended(job, attempt, signal=TERM))
+
+    async def close(self) -> None:
+        """Stop the timers; another `open` goes on with them."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+            self._follower = None
+
+    def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
+        """None: timers write nothing."""
+        return None
+
+    def check(self) -> None:
+        """Assert that everything that runs will end."""
+        timers = {(number, key) for _, number, key in self._timers}
+        ends = {(number, key) for key, (number, _) in self._running.items()}
+        assert ends <= timers, "a job without an end"
+
+    def _run(self, order: StartEffect, started: float) -> None:
+        key = (order.job, order.attempt)
+        timer = (started + _lasts(order.spec), next(self._number), key)
+        self._running[key] = (timer[1], _end(order, self._fate(order)))
+        heappush(self._timers, timer)
+        if self._timers[0] is timer:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Wait for the first end anew: it is another one now."""
+        if self._follower is not None:
+            self._follower.cancel()
+        self._follower = asyncio.get_running_loop().create_task(self._end_in_time())
+
+    async def _end_in_time(self) -> None:
+        while self._timers:
+            await self._clock.sleep_until(self._timers[0][0])
+            self._end_due()
+
+    def _end_due(self) -> None:
+        now = self._clock.now()
+        while self._timers and self._timers[0][0] <= now:
+            _, number, key = heappop(self._timers)
+            if key in self._running and self._running[key][0] == number:
+                self._sink(self._running.pop(key)[1])
+
+
+def _lasts(spec: JobSpec) -> float:
+    if spec.duration is not None:
+        return spec.duration
+    return RUN_TIME if spec.run_time is None else spec.run_time
+
+
+def _end(order: StartEffect, fate: Fate) -> Observation:
+    if fate == "lost":
+        return Lost(order.job, order.attempt, "the simulation was told to lose it")
+    return Ended(order.job, order.attempt, code=0 if fate == "done" else 1)
