@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from cells.spec import Spec
 from daemon.jobs import PoolMode
+from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
 
@@ -43,7 +44,7 @@ class PoolConfig(Struct, frozen=True):
     """GPUs of its own that others may hold at a time."""
     borrow_limit: Gpus | None = None
     """GPUs of others that its jobs may hold at a time."""
-    weight: Positive = 1.0
+    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] = 1.0
     """Pools are visited by what they use / (quota · weight)."""
     state: PoolMode = PoolMode.OPEN
 
@@ -131,10 +132,10 @@ class Config(Struct, frozen=True, kw_only=True):
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
-    snapshot_every: int = 10_000
-    """Records between two snapshots."""
-    retention: float = 30 * 86400.0
-    """How long the journal is kept behind the older snapshot."""
+    snapshot_every: int = SNAPSHOT_EVERY
+    """Inputs between two snapshots."""
+    retention: float = KEEP_RECORDS
+    """How long records older than the snapshots are kept."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     backend: BackendConfig = SimulatedConfig()
     pools: tuple[PoolConfig, ...] = DEFAULT_POOLS

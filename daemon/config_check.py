@@ -10,7 +10,6 @@ from pathlib import Path
 from cells.spec import Spec
 from daemon.config import Config, LocalConfig, PoolConfig
 from replay.cells_file import NAME, cells_for, checked_places
-from replay.errors import UserError
 from replay.foresight import Choice, parse
 from replay.text import DAY, as_typed, counted
 from replay.trace import PoolTable
@@ -32,15 +31,11 @@ def problems_of(config: Config) -> list[str]:
     return [problem for check in checks for problem in check(config)]
 
 
-def cells_of(path: Path, pools: Sequence[PoolConfig], problems: list[str]) -> Spec | None:
-    """The cells of a file, which are those of the pools; what is wrong goes to the problems."""
+def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
+    """The cells of a file, which are those of the pools. Raises UserError."""
     table = PoolTable([pool.pool for pool in pools])
-    try:
-        spec = cells_for(path, table)
-        checked_places(path, spec, Path("[[pool]]"), table)
-    except UserError as error:
-        problems.append(f"daemon.cells: {error.format_message()}")
-        return None
+    spec = cells_for(path, table)
+    checked_places(path, spec, Path("[[pool]]"), table)
     return spec
 
 

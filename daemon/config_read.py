@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from cells.spec import Spec
+from daemon.checked import Problem, T, read, refuse_unknown
 from daemon.config import (
     DEFAULT_POOLS,
     LOOPBACK,
@@ -25,13 +26,12 @@ from daemon.config import (
     state_folder,
 )
 from daemon.config_check import cells_of, problems_of
+from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
 
 MAX_CONFIG = 2**24
 """Bytes of a configuration: a thousand pools take 100,000."""
-
-T = TypeVar("T", bound=Struct)
 
 Time = float | str
 """Seconds, or text like `5m`."""
@@ -61,8 +61,8 @@ class _Daemon(Struct, frozen=True):
     windows: tuple[Time, ...] = ("5m", "1h", "12h")
     tick: Time = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
-    snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
-    retention: Time = "30d"
+    snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
+    retention: Time = KEEP_RECORDS
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     cells: str = ""
 
@@ -75,11 +75,11 @@ def read_config(path: Path | None) -> Config:
     if path is None:
         return Config.embedded()
     values = _values(path)
-    problems: list[str] = []
+    problems: list[Problem] = []
     config = _config(path, values, problems)
-    problems += problems_of(config)
-    if problems:
-        raise ConfigError(path, problems)
+    said = [*map(str, problems), *problems_of(config)]
+    if said:
+        raise ConfigError(path, said)
     return config
 
 
@@ -99,10 +99,10 @@ def _values(path: Path) -> dict[str, Any]:
         raise ConfigError(path, ["is nested too deeply; see docs/daemon.md"]) from None
 
 
-def _config(path: Path, values: dict[str, Any], problems: list[str]) -> Config:
+def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Config:
     """What the file says, with defaults for what is wrong, which goes to the problems."""
-    refuse_unknown(values, ("daemon", "backend", "pool", "node"), "", problems)
-    said = table(values.get("daemon", {}), _Daemon, "daemon", problems) or _Daemon()
+    refuse_unknown(values, ("daemon", "backend", "pool", "node"), (), problems)
+    said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
     backend = _backend(values.get("backend", {}), problems)
@@ -116,107 +116,69 @@ def _config(path: Path, values: dict[str, Any], problems: list[str]) -> Config:
         listen=_address(said.listen, problems),
         policy=said.policy,
         forecast=said.forecast,
-        windows=tuple(_seconds("daemon.windows", window, problems) for window in said.windows),
-        tick=_seconds("daemon.tick", said.tick, problems),
+        windows=tuple(_seconds("windows", window, problems) for window in said.windows),
+        tick=_seconds("tick", said.tick, problems),
         slack=said.slack,
         snapshot_every=said.snapshot_every,
-        retention=_seconds("daemon.retention", said.retention, problems),
+        retention=_seconds("retention", said.retention, problems),
         log_level=said.log_level,
         backend=backend,
         pools=pools,
         nodes=nodes,
-        cells=cells_of(base / said.cells, pools, problems) if said.cells else None,
+        cells=_cells(base / said.cells, pools, problems) if said.cells else None,
     )
 
 
-def _backend(values: Any, problems: list[str]) -> BackendConfig:
-    if not isinstance(values, dict):
-        problems.append("backend: is no table; write [backend] and its keys below it")
-        return SimulatedConfig()
-    kind = values.get("kind", "simulated")
+def _backend(values: Any, problems: list[Problem]) -> BackendConfig:
+    kind = values.get("kind", "simulated") if isinstance(values, dict) else "simulated"
     if not isinstance(kind, str) or kind not in BACKENDS:
-        problems.append(f"backend.kind: is {kind!r}; write {' or '.join(BACKENDS)}")
+        mend = f"write {' or '.join(BACKENDS)}"
+        problems.append(Problem(("backend", "kind"), f"is {kind!r}", mend))
         return SimulatedConfig()
-    rest = {key: value for key, value in values.items() if key != "kind"}
-    return table(rest, BACKENDS[kind], "backend", problems) or SimulatedConfig()
+    if isinstance(values, dict):
+        values = {key: value for key, value in values.items() if key != "kind"}
+    return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
 
 
-def _tables(values: Mapping[str, Any], key: str, kind: type[T], said: list[str]) -> tuple[T, ...]:
+def _tables(
+    values: Mapping[str, Any], key: str, kind: type[T], problems: list[Problem]
+) -> tuple[T, ...]:
     """The tables of an array that are well formed."""
     rows = values[key]
     if not isinstance(rows, list) or not rows:
-        said.append(f"{key}: is no array of tables; write [[{key}]] before each")
+        problems.append(Problem((key,), "is no array of tables", f"write [[{key}]] before each"))
         return ()
-    read = (table(row, kind, f"{key}[{i}]", said) for i, row in enumerate(rows))
-    return tuple(row for row in read if row is not None)
+    found = (read(row, kind, (key, i), problems) for i, row in enumerate(rows))
+    return tuple(row for row in found if row is not None)
 
 
-def table(values: Any, kind: type[T], where: str, problems: list[str]) -> T | None:
-    """A table as a struct, with defaults for what is wrong, which is added to the problems.
-
-    None where a key is wrong that has no default.
-    """
-    if not isinstance(values, dict):
-        problems.append(f"{where}: is no table; write keys and values")
+def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> Spec | None:
+    """The cells of a file, which are those of the pools."""
+    try:
+        return cells_of(path, pools)
+    except UserError as error:
+        what, _, mend = error.format_message().rpartition("; ")
+        problems.append(Problem(("daemon", "cells"), what, mend))
         return None
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    refuse_unknown(values, fields, where, problems)
-    good = {}
-    for name, field in fields.items():
-        if name in values:
-            try:
-                good[name] = msgspec.convert(values[name], field.type)
-            except msgspec.ValidationError as error:
-                problems.append(f"{where}.{name}: {_mend(values[name], str(error), field.type)}")
-        elif field.required:
-            problems.append(f"{where}.{name}: is missing; add it")
-    whole = all(name in good for name, field in fields.items() if field.required)
-    return kind(**good) if whole else None
 
 
-def refuse_unknown(values: Mapping[str, Any], known: Any, where: str, problems: list[str]) -> None:
-    """Name each key that is not known, and the one that was likely meant."""
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-            problems.append(f"{where}{'.' if where else ''}{key}: is unknown; {mend}")
-
-
-def _mend(value: Any, message: str, kind: Any) -> str:
-    """`Expected ...` as what is there and what to write instead."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    if message.startswith("Invalid enum value"):
-        return f"is {shown}; write {', '.join(_choices(kind))}"
-    wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
-    return f"is {shown}; write {wanted}"
-
-
-def _choices(kind: Any) -> list[str]:
-    found = msgspec.inspect.type_info(kind)
-    if isinstance(found, msgspec.inspect.EnumType):
-        return [str(member.value) for member in found.cls]
-    return [str(value) for value in getattr(found, "values", ())]
-
-
-def _seconds(key: str, value: Time, problems: list[str]) -> float:
+def _seconds(key: str, value: Time, problems: list[Problem]) -> float:
     """A time, which is above 0; five minutes where it is none."""
     try:
         seconds = parse_seconds(value if isinstance(value, str) else f"{value:f}")
     except ValueError as error:
-        problems.append(f"{key}: {error}")
+        what, _, mend = str(error).rpartition("; ")
+        problems.append(Problem(("daemon", key), what, mend))
         return 300.0
     if seconds <= 0:
-        problems.append(f"{key}: is {value!r}; write a time above 0, like 5m")
+        problems.append(Problem(("daemon", key), f"is {value!r}", "write a time above 0, like 5m"))
     return seconds
 
 
-def _address(text: str, problems: list[str]) -> Address:
+def _address(text: str, problems: list[Problem]) -> Address:
     found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5})", text)
     if found is None or int(found[3]) > 65535:
-        problems.append(
-            f"daemon.listen: is {text!r}; write HOST:PORT, like {LOOPBACK[0]}:{LOOPBACK[1]}"
-        )
+        mend = "write HOST:PORT, like {}:{}".format(*LOOPBACK)
+        problems.append(Problem(("daemon", "listen"), f"is {text!r}", mend))
         return LOOPBACK
     return Address(found[1] or found[2], int(found[3]))

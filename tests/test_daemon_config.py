@@ -132,11 +132,11 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("daemon = 3", "daemon: is no table"),
-        ("backend = 3", "backend: is no table"),
+        ("daemon = 3", "daemon: is 3; write keys"),
+        ("backend = 3", "backend: is 3; write keys"),
         ("pool = 3", "pool: is no array of tables"),
         ("pool = []", "pool: is no array of tables"),
-        ("pool = [3]", "pool[0]: is no table"),
+        ("pool = [3]", "pool[0]: is 3; write keys"),
         ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write simulated or local"),
         ("[backend]\nspeed = 0", "backend.speed: is 0; write float > 0"),
         ("[backend]\nspeed = nan", "backend.speed: is nan"),

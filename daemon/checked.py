@@ -1,0 +1,93 @@
+"""Values from outside as structs, with all that is wrong with them said at once.
+
+`msgspec` stops at the first wrong value, which is quick; where something is wrong it is looked at
+again here, key by key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+MAX_SHOWN = 40
+"""Characters of a wrong value that are said: enough to find it by."""
+
+T = TypeVar("T", bound=Struct)
+
+Path = tuple[str | int, ...]
+"""Keys and numbers that lead to a value."""
+
+
+class Problem(NamedTuple):
+    """One wrong value: where it is, what is wrong, and the mend."""
+
+    path: Path
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        """As one line."""
+        where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
+        return f"{where.removeprefix('.')}: {self.what}; {self.mend}"
+
+
+def read(values: Any, kind: type[T], path: Path, problems: list[Problem]) -> T | None:
+    """Values by key as a struct, with defaults for what is wrong, which is added to the problems.
+
+    None where a key is wrong that has no default.
+    """
+    if not isinstance(values, dict):
+        problems.append(Problem(path, f"is {shown(values)}", "write keys and their values"))
+        return None
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    refuse_unknown(values, fields, path, problems)
+    good = {}
+    for name, field in fields.items():
+        if name in values:
+            try:
+                good[field.name] = msgspec.convert(values[name], field.type)
+            except msgspec.ValidationError as error:
+                what, mend = explained(values[name], str(error), field.type)
+                problems.append(Problem((*path, name), what, mend))
+        elif field.required:
+            problems.append(Problem((*path, name), "is missing", "add it"))
+    whole = all(field.name in good for field in fields.values() if field.required)
+    return kind(**good) if whole else None
+
+
+def refuse_unknown(
+    values: Mapping[str, Any], known: Collection[str], path: Path, problems: list[Problem]
+) -> None:
+    """Name each key that is not known, and the one that was likely meant."""
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+            problems.append(Problem((*path, key[:MAX_SHOWN]), "is unknown", mend))
+
+
+def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
+    """`Expected …` of msgspec as what is there and what to write instead."""
+    if message.startswith("Invalid enum value"):
+        return f"is {shown(value)}", f"write {', '.join(_choices(kind))}"
+    wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
+    inside = " in it" if " - at `" in message else ""
+    return f"is {shown(value)}", f"write {wanted}{inside}"
+
+
+def shown(value: Any) -> str:
+    """A wrong value, not all of it if it is long."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def _choices(kind: Any) -> list[str]:
+    found = msgspec.inspect.type_info(kind)
+    if isinstance(found, msgspec.inspect.EnumType):
+        return [str(member.value) for member in found.cls]
+    return [str(value) for value in getattr(found, "values", ())]
