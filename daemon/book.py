@@ -1,0 +1,175 @@
+"""What the daemon knows besides the core: jobs, pools, nodes, maintenance.
+
+Records are plain values that `msgspec` writes and reads as they are: a snapshot copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from daemon.jobs import JobPhase, JobSpec, PoolMode
+from daemon.limits import KEEP_ENDED
+from daemon.setup import Setup
+from sia.model import Nodes, Stream
+
+STAY = "\x1f"
+"""Between a job's id and the number of its stay in the core; no job's id has it."""
+
+
+class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A job and where it is in its life. Times are seconds since the epoch."""
+
+    spec: JobSpec
+    submitted: float
+    run_time: float
+    """How long the daemon thinks that it runs."""
+    phase: JobPhase = JobPhase.PENDING
+    priority: int = 0
+    core: str = ""
+    """Its id in the core; empty while it is not there."""
+    stays: int = 0
+    """How often it has been there."""
+    attempt: int = 0
+    """Starts so far: what an earlier one is said to have done counts no more."""
+    placed: bool = False
+    """Whether the backend was told of this attempt; it is not before its GPUs are free."""
+    decided: float | None = None
+    """When this attempt was decided."""
+    started: float | None = None
+    """When the backend said that it runs."""
+    ended: float | None = None
+    stream: Stream | None = None
+    reason: str = ""
+    """Why it was started."""
+    nodes: Nodes = ()
+    loans: tuple[tuple[str, int], ...] = ()
+    """(pool, GPUs): whose GPUs it uses, where they are lent."""
+    stop: str = ""
+    """Why it is being ended."""
+    warned: bool = False
+    code: int | None = None
+    signal: int | None = None
+    why: str = ""
+    """How it ended."""
+
+
+class Override(Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of a pool at a time; what is None does not change then."""
+
+    until: float
+    quota: int | None = None
+    cells: Mapping[str, Mapping[str, int]] | None = None
+    state: PoolMode | None = None
+    lend_limit: int | None = None
+    borrow_limit: int | None = None
+    weight: float | None = None
+
+
+class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A pool as it is now; `version` grows with each change."""
+
+    name: str
+    quota: int
+    group: str = ""
+    share: bool = True
+    cells: Mapping[str, Mapping[str, int]] = {}
+    state: PoolMode = PoolMode.OPEN
+    lend_limit: int | None = None
+    borrow_limit: int | None = None
+    weight: float = 1.0
+    version: int = 1
+    waiting: dict[str, None] = {}
+    """Jobs that wait outside the core while the pool is on hold, in their order."""
+    override: Override | None = None
+
+
+class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A node. It is out while anybody has a reason for it."""
+
+    name: str
+    gpus: tuple[int, ...] = ()
+    reasons: dict[str, str] = {}
+    """Who takes it out, and why: `operator`, `config`, or a maintenance window."""
+
+
+class Window(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A node's maintenance."""
+
+    id: str
+    node: str
+    start: float
+    end: float
+    why: str
+    begun: bool = False
+
+
+class Book(Struct, forbid_unknown_fields=True):
+    """All of it. `jobs` are alive, in order of submission; `ended` are the newest others."""
+
+    setup: Setup
+    jobs: dict[str, JobRecord] = {}
+    ended: dict[str, JobRecord] = {}
+    arrays: dict[str, tuple[int, int]] = {}
+    """Of each array: its size, and how many of its jobs are here."""
+    pools: dict[str, PoolRecord] = {}
+    nodes: dict[str, NodeRecord] = {}
+    windows: dict[str, Window] = {}
+    seatless: dict[str, None] = {}
+    """Jobs that were started and wait for their GPUs to be free, in order."""
+    lending: bool = True
+    notices: int = 0
+    """So many have been given."""
+    model: str = ""
+    """The forecasts' model, by its digest."""
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """A job that is alive or has ended lately. O(1)."""
+        return self.jobs.get(job_id) or self.ended.get(job_id)
+
+    def named(self, job_id: str) -> list[JobRecord]:
+        """The job of that id, or those of the array, that are here. O(size)."""
+        known = self.job(job_id)
+        if known is not None:
+            return [known]
+        size = self.arrays.get(job_id, (0, 0))[0]
+        found = (self.job(f"{job_id}.{i}") for i in range(size))
+        return [record for record in found if record is not None]
+
+    def add(self, record: JobRecord) -> None:
+        """Take a new job in. O(1)."""
+        spec = record.spec
+        self.jobs[spec.id] = record
+        if spec.array is not None:
+            name = array_of(spec)
+            self.arrays[name] = spec.array[1], self.arrays.get(name, (0, 0))[1] + 1
+
+    def end(self, record: JobRecord) -> None:
+        """A job is over; the oldest that have ended are forgotten. O(1)."""
+        del self.jobs[record.spec.id]
+        self.ended[record.spec.id] = record
+        if len(self.ended) > KEEP_ENDED:
+            self._forget(next(iter(self.ended)))
+
+    def _forget(self, job_id: str) -> None:
+        spec = self.ended.pop(job_id).spec
+        if spec.array is not None:
+            name = array_of(spec)
+            size, here = self.arrays.pop(name)
+            if here > 1:
+                self.arrays[name] = size, here - 1
+
+    def loans(self) -> Iterable[JobRecord]:
+        """Jobs on GPUs that are lent to them. O(jobs)."""
+        return (record for record in self.jobs.values() if record.loans)
+
+
+def array_of(spec: JobSpec) -> str:
+    """The name of the array that a job is of."""
+    return spec.id.rpartition(".")[0]
+
+
+def job_of(core_id: str) -> str:
+    """The job of an id in the core."""
+    return core_id.partition(STAY)[0]

@@ -1,0 +1,28 @@
+"""Whether the daemon's book and the core say the same."""
+
+from __future__ import annotations
+
+from daemon.book import Book
+from daemon.jobs import ON_GPUS, OVER, JobPhase
+from sia.core import Core
+
+
+def check_book(book: Book, core: Core) -> None:
+    """Assert that each job is in the core where it should be, and nowhere else. O(n)."""
+    known = dict(core.state.jobs)
+    waiting = {job_id for pool in book.pools.values() for job_id in pool.waiting}
+    for job_id, record in book.jobs.items():
+        assert record.phase not in OVER, job_id
+        assert job_id not in book.ended, job_id
+        state = known.pop(record.core, None)
+        assert (state is not None) is (
+            record.phase in ON_GPUS or (record.phase is JobPhase.PENDING and job_id not in waiting)
+        ), (job_id, record.phase, record.core)
+        if state is not None:
+            assert (state.stream is not None) is (record.phase in ON_GPUS), job_id
+            assert state.stream is None or state.stream is record.stream, job_id
+            loans = {donor.name: gpus for donor, gpus in state.loans.items()}
+            assert loans == dict(record.loans), (job_id, loans, record.loans)
+        seatless = record.phase is JobPhase.STARTING and not record.placed
+        assert (job_id in book.seatless) is seatless, job_id
+    assert not known, f"jobs that only the core knows: {list(known)[:5]}"

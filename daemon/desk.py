@@ -1,0 +1,99 @@
+"""What the parts of the engine work on together, and what one step gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daemon.answers import Effect, Notice, Refused
+from daemon.book import Book, JobRecord
+from daemon.seats import Seats
+from daemon.timers import Timers
+from sia.core import Core
+from sia.decisions import Decision
+from sia.events import Event, JobFinished, TimePassed
+
+
+class Desk:
+    """One step's papers, beside what stays: the book, the core, the GPUs in use, the timers.
+
+    Attributes:
+        now: The step's time, in seconds since the epoch.
+        events: Facts that the core has not been told yet.
+        told: Those that it has, in this step.
+        decisions: What it decided in this step.
+        effects: What the backend is to do.
+        notices: What people are to hear.
+        over: Jobs that have ended in this step.
+    """
+
+    def __init__(self, book: Book, core: Core, seats: Seats | None) -> None:
+        """Begin with a clean desk."""
+        self.book = book
+        self.core = core
+        self.seats = seats
+        self.timers = Timers()
+        self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
+        self.clear(float("-inf"))
+
+    def clear(self, now: float) -> None:
+        """Begin a step."""
+        self.now = now
+        self.events: list[Event] = []
+        self.told: list[Event] = []
+        self.decisions: list[Decision] = []
+        self.effects: list[Effect] = []
+        self.notices: list[Notice] = []
+        self.over: list[JobRecord] = []
+
+    def tell(
+        self, kind: str, *, job: str = "", pool: str = "", node: str = "", **data: Any
+    ) -> None:
+        """Have people hear of something."""
+        self.book.notices += 1
+        notice = Notice(self.book.notices, self.now, kind, job, pool, node, data)
+        self.notices.append(notice)
+
+    def flush(self) -> None:
+        """Tell the core what has happened, have it decide, and carry that out.
+
+        Nothing where nothing has happened that it should know of and it asked for no call. Raises
+        ValueError as `Core.step` does.
+        """
+        core, events = self.core, self.events
+        if self.now >= core.wake > float("-inf"):
+            events.append(TimePassed(self.now))
+        if not events:
+            return
+        decisions = core.step(self.now, events)
+        self.events = []
+        self.told += events
+        self.decisions += decisions
+        self.carry_out(decisions)
+
+    def vacate(self, record: JobRecord) -> None:
+        """A job is on its GPUs no more: the core hears that it ended, whoever lent gets back."""
+        self.events.append(JobFinished(self.now, record.core))
+        record.core = ""
+        job_id = record.spec.id
+        if record.placed and self.seats is not None:
+            self.seats.free(record.nodes)
+        self.book.seatless.pop(job_id, None)
+        for donor, gpus in record.loans:
+            self.tell("loan_closed", job=job_id, pool=donor, gpus=gpus)
+        record.loans = ()
+
+
+def refused(status: int, title: str, detail: str, mend: str) -> Refused:
+    """What a client did or gave that cannot be."""
+    return Refused(status, title, detail, mend)
+
+
+def unknown_job(job_id: str) -> Refused:
+    """There is no such job."""
+    return Refused(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
+
+
+def unknown_pool(pool: str) -> Refused:
+    """There is no such pool."""
+    return Refused(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")

@@ -1,0 +1,67 @@
+"""The service's hands: what the backend is told, in order, and told again where it must be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from daemon.answers import Effect, StartEffect
+from daemon.backends import Backend, Expected
+from daemon.engine import Engine
+from daemon.inputs import Observation, StartFailed
+from daemon.jobs import ON_GPUS
+from daemon.limits import LAST_EFFECTS, STOP_AGAIN
+
+
+class Hands:
+    """Does effects one after the other, beside the steps: a slow backend holds up no commit."""
+
+    def __init__(self, backend: Backend, observe: Callable[[Observation], None]) -> None:
+        """Say what the backend cannot do as if it had seen it."""
+        self._backend = backend
+        self._observe = observe
+        self._queue: asyncio.Queue[Effect] = asyncio.Queue()
+        self._worker: asyncio.Task[None] | None = None
+
+    def do(self, effects: Sequence[Effect]) -> None:
+        """Have these done, after those before."""
+        for effect in effects:
+            self._queue.put_nowait(effect)
+
+    async def reconcile(self, engine: Engine) -> None:
+        """Compare what should run with what does, and do what was left undone; then begin."""
+        there = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
+        expected = [
+            Expected(StartEffect(job.spec.id, job.attempt, job.spec, job.nodes), job.started)
+            for job in there
+        ]
+        self.do(await self._backend.reconcile(expected))
+        self.do(engine.unended())
+        self._worker = asyncio.create_task(self._work())
+
+    async def close(self) -> None:
+        """Do what waits, and stop."""
+        if self._worker is not None:
+            await asyncio.wait([asyncio.create_task(self._queue.join())], timeout=LAST_EFFECTS)
+            self._worker.cancel()
+
+    async def _work(self) -> None:
+        while True:
+            effect = await self._queue.get()
+            try:
+                await self._do(effect)
+            finally:
+                self._queue.task_done()
+
+    async def _do(self, effect: Effect) -> None:
+        try:
+            if isinstance(effect, StartEffect):
+                await self._backend.start(effect)
+            else:
+                await self._backend.stop(effect.job, effect.attempt, effect.kind)
+        except Exception as error:  # noqa: BLE001  whatever a backend raises, the others go on
+            if isinstance(effect, StartEffect):
+                self._observe(StartFailed(effect.job, effect.attempt, str(error)))
+            else:
+                loop = asyncio.get_running_loop()
+                loop.call_later(STOP_AGAIN, self._queue.put_nowait, effect)

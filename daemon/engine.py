@@ -1,0 +1,256 @@
+"""The engine: inputs in; answers, decisions, effects and notices out. Pure, like the core.
+
+One step applies all inputs of one moment in their order, tells the core what has happened, and
+carries out what it decides. The same inputs give the same steps, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from msgspec import Struct, json
+
+from cells.cells import Cells
+from cells.spec import Spec, shapes
+from daemon.answers import Accepted, Answer, Effect, Notice, StopEffect
+from daemon.book import Book, JobRecord, NodeRecord, PoolRecord
+from daemon.check import check_book
+from daemon.desk import Desk
+from daemon.engine_jobs import Jobs
+from daemon.engine_nodes import BEGIN, CONFIG, OVER, Nodes
+from daemon.engine_pools import OVERRIDE, Pools
+from daemon.engine_runs import LIMIT, WARN, Runs
+from daemon.inputs import (
+    Cancel,
+    CancelMaintenance,
+    Drain,
+    Ended,
+    Estimated,
+    Foreseen,
+    Hold,
+    Input,
+    Lending,
+    Lost,
+    Maintain,
+    ModelChanged,
+    Release,
+    Resume,
+    SetPool,
+    SetPriority,
+    Started,
+    StartFailed,
+    Stray,
+    Submit,
+    Tick,
+)
+from daemon.jobs import ON_GPUS, JobPhase, PoolMode
+from daemon.seats import Seats
+from daemon.setup import Node, Setup
+from sia.core import Core
+from sia.decisions import Decision
+from sia.events import Event, ForecastUpdated
+from sia.policies import load
+from sia.snapshot import Snapshot, dump, restore
+
+VERSION = 1
+"""Of the engine's snapshots: another number for each change that older code would misread."""
+
+
+class Step(NamedTuple):
+    """What one step came to; `answers` are in the order of the inputs."""
+
+    answers: list[Answer]
+    decisions: Sequence[Decision]
+    effects: Sequence[Effect]
+    notices: Sequence[Notice]
+    events: Sequence[Event]
+    """All that the core was told."""
+    over: Sequence[JobRecord]
+    """Jobs that have ended."""
+
+
+class _Version(Struct):
+    version: int
+
+
+class EngineSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine between two steps."""
+
+    version: int
+    book: Book
+    core: Snapshot
+
+
+class Engine:
+    """All that the daemon decides.
+
+    Attributes:
+        book: Jobs, pools, nodes and maintenance, for reading.
+        core: The core of `sia`, for reading.
+    """
+
+    def __init__(self, book: Book, core: Core) -> None:
+        """Go on with what these say. O(n log n)."""
+        self.book, self.core = book, core
+        nodes = [Node(node.name, node.gpus) for node in book.nodes.values() if node.gpus]
+        desk = self._desk = Desk(book, core, Seats(nodes) if nodes else None)
+        self._jobs = Jobs(desk)
+        self._runs = Runs(desk, self._jobs)
+        self._pools = Pools(desk, self._jobs)
+        self._nodes = Nodes(desk)
+        self._of_timer: dict[str, Runs | Pools | Nodes] = {
+            WARN: self._runs,
+            LIMIT: self._runs,
+            OVERRIDE: self._pools,
+            OVER: self._nodes,
+            BEGIN: self._nodes,
+        }
+        self._handlers: dict[type, Callable[[Any], Answer]] = {
+            Submit: self._jobs.submit,
+            Cancel: self._jobs.cancel,
+            Hold: self._jobs.hold,
+            Release: self._jobs.release,
+            SetPriority: self._jobs.set_priority,
+            Estimated: self._jobs.estimate,
+            SetPool: self._pools.set_pool,
+            Lending: self._pools.set_lending,
+            Drain: self._nodes.drain,
+            Resume: self._nodes.resume,
+            Maintain: self._nodes.maintain,
+            CancelMaintenance: self._nodes.cancel,
+            Started: self._runs.started,
+            Ended: self._runs.ended,
+            StartFailed: self._runs.start_failed,
+            Lost: self._runs.lost,
+            Stray: self._runs.stray,
+            Foreseen: self._foresee,
+            ModelChanged: self._change_model,
+            Tick: _pass,
+        }
+        self._resume()
+
+    @property
+    def due(self) -> float:
+        """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
+        wake = self.core.wake
+        return min(self._desk.timers.next, wake if wake > -inf else inf)
+
+    def step(self, now: float, inputs: Sequence[Input]) -> Step:
+        """Apply what came from outside, in its order, and decide.
+
+        Costs what the inputs and the core's pass do; nothing grows with jobs that nothing
+        happens to. Raises ValueError when time runs backwards, with nothing changed.
+        """
+        if now < self.core.state.now:
+            raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
+        desk = self._desk
+        desk.clear(now)
+        while (timer := desk.timers.due(now)) is not None:
+            self._of_timer[timer.kind].due(timer)
+        answers = [self._handlers[type(each)](each) for each in inputs]
+        desk.flush()
+        self._runs.seat()
+        return Step(answers, desk.decisions, desk.effects, desk.notices, desk.told, desk.over)
+
+    def unended(self) -> list[StopEffect]:
+        """Jobs that were told to end and have not yet. O(jobs)."""
+        return [
+            StopEffect(record.spec.id, record.attempt, "end")
+            for record in self.book.jobs.values()
+            if record.phase is JobPhase.ENDING
+        ]
+
+    def dump(self) -> bytes:
+        """All that it knows: the same bytes for the same state. O(n)."""
+        return json.encode(EngineSnapshot(VERSION, self.book, dump(self.core)))
+
+    @classmethod
+    def new(cls, setup: Setup) -> Engine:
+        """An empty cluster. Raises ValueError as `Core` does, KeyError for an unknown policy."""
+        cells = None if setup.cells is None else Cells(setup.cells, lend_rests=setup.lend_rests)
+        return cls(_new_book(setup), Core(setup.pools, load(setup.policy)(), setup.options, cells))
+
+    @classmethod
+    def restore(cls, data: bytes) -> Engine:
+        """An engine that goes on where the one stood that was dumped. O(n · log n).
+
+        Raises ValueError for another version, and for what contradicts itself.
+        """
+        version = json.decode(data, type=_Version).version
+        if version != VERSION:
+            raise ValueError(f"a snapshot of version {version}; this one reads {VERSION}")
+        kept = json.decode(data, type=EngineSnapshot)
+        return cls(kept.book, restore(kept.core, load(kept.book.setup.policy)()))
+
+    def _resume(self) -> None:
+        """Work out anew which GPUs are in use, and what is due when."""
+        book, seats = self.book, self._desk.seats
+        for record in book.jobs.values():
+            self._runs.set_timers(record)
+            if seats is not None and record.placed and record.phase in ON_GPUS:
+                seats.take(record.nodes)
+        for pool in book.pools.values():
+            self._pools.set_timer(pool)
+        for window in book.windows.values():
+            self._nodes.set_timers(window)
+        if seats is not None:
+            for node in book.nodes.values():
+                if node.reasons:
+                    seats.out(node.name)
+
+    def check(self) -> None:
+        """Assert that book, core and GPUs in use agree. O(n)."""
+        self.core.check()
+        check_book(self.book, self.core)
+        seats = self._desk.seats
+        if seats is not None:
+            used = [r.nodes for r in self.book.jobs.values() if r.placed and r.phase in ON_GPUS]
+            seats.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
+
+    def _foresee(self, news: Foreseen) -> Answer:
+        self._desk.events.append(ForecastUpdated(self._desk.now, news.loads))
+        return Accepted()
+
+    def _change_model(self, news: ModelChanged) -> Answer:
+        self.book.model = news.digest
+        self._desk.tell("model", name=news.name, digest=news.digest, why=news.why)
+        return Accepted()
+
+
+def _pass(_: Tick) -> Answer:
+    return Accepted()
+
+
+def _new_book(setup: Setup) -> Book:
+    book = Book(setup)
+    cells = _quotas(setup)
+    for pool in setup.pools:
+        state = setup.modes.get(pool.name, PoolMode.OPEN)
+        book.pools[pool.name] = PoolRecord(
+            pool.name, pool.quota, pool.group, pool.share, cells.get(pool.name, {}), state
+        )
+    for node in setup.nodes:
+        book.nodes[node.name] = NodeRecord(node.name, node.gpus)
+    if setup.cells is not None:
+        book.nodes.update(_nodes_of(setup.cells))
+    return book
+
+
+def _quotas(setup: Setup) -> dict[str, dict[str, dict[str, int]]]:
+    """The cells of each pool, by chain and type."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for quota in () if setup.cells is None else setup.cells.quotas:
+        found.setdefault(quota.pool, {}).setdefault(quota.chain, {})[quota.type] = quota.count
+    return found
+
+
+def _nodes_of(spec: Spec) -> dict[str, NodeRecord]:
+    found = {}
+    for top in spec.tops:
+        shape = shapes(spec)[top.type]
+        for node in top.nodes:
+            gpus = node.gpus or tuple(range(shape.size[shape.node]))
+            found[node.name] = NodeRecord(node.name, gpus, {CONFIG: "bad"} if node.bad else {})
+    return found

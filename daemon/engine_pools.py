@@ -1,0 +1,243 @@
+"""The engine's part for pools: they are changed while all goes on, for good or for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from cells.spec import Spec, shapes
+from daemon.answers import Accepted, Answer, Refused
+from daemon.book import Override, PoolRecord
+from daemon.desk import Desk, refused, unknown_pool
+from daemon.engine_jobs import Jobs
+from daemon.inputs import Lending, SetPool
+from daemon.jobs import PoolMode
+from daemon.limits import MAX_WEIGHT
+from daemon.timers import Timer
+from sia.events import PoolChanged
+from sia.limits import MAX_GROUP, MAX_QUOTA, TICK
+
+OVERRIDE = "override"
+"""Kind of timer."""
+
+FIELDS = ("quota", "cells", "state", "lend_limit", "borrow_limit", "weight")
+"""What may be changed of a pool."""
+
+
+class Pools:
+    """Changes pools and remembers what they go back to."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        """Work at this desk, beside those who know of waiting jobs."""
+        self._desk = desk
+        self._book = desk.book
+        self._jobs = jobs
+
+    def set_pool(self, asked: SetPool) -> Answer:
+        """Change a pool, or nothing at all. O(1), and O(n) where its jobs leave or join the core.
+
+        In cells it costs what finding cells for all quotas does.
+        """
+        pool = self._book.pools.get(asked.pool)
+        if pool is None:
+            return unknown_pool(asked.pool)
+        wanted = {f: v for f in FIELDS if (v := getattr(asked, f)) is not None}
+        wrong = self._wrong(pool, asked, wanted)
+        if wrong is not None:
+            return wrong
+        changed = {f: v for f, v in wanted.items() if v != getattr(pool, f)}
+        before = {f: getattr(pool, f) for f in changed}
+        wrong = self._apply(pool, changed)
+        if wrong is not None:
+            return wrong
+        self._remember(pool, asked, wanted, before)
+        if changed or asked.until is not None:
+            pool.version += 1
+            self._told(pool, changed, asked.until, asked.actor)
+        return Accepted(bool(changed) or asked.until is not None, pool.version)
+
+    def _wrong(self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]) -> Refused | None:
+        if asked.version is not None and asked.version != pool.version:
+            return refused(
+                409,
+                "pool has changed",
+                f"pool {pool.name} is at version {pool.version}, not {asked.version}",
+                "look at it again, then change it",
+            )
+        if asked.until is not None:
+            if not asked.until > self._desk.now:
+                return _unfit(pool, "the override ends before it begins", "name a time to come")
+            if pool.override is not None:
+                return refused(
+                    409,
+                    "has an override",
+                    f"pool {pool.name} is overridden until {pool.override.until:.0f}",
+                    "set it without an end, or wait until then",
+                )
+        return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)
+
+    def _wrong_cells(
+        self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]
+    ) -> Refused | None:
+        spec = self._book.setup.cells
+        if asked.cells is None:
+            if spec is not None and asked.quota not in (None, pool.quota):
+                return _unfit(pool, "its quota is in cells here", "give its cells, by chain")
+            return None
+        if spec is None:
+            return _unfit(pool, "there are no cells here", "change its quota in GPUs")
+        gpus = _gpus_of(spec, pool.name, asked.cells)
+        if gpus is None:
+            return _unfit(pool, f"there are no cells as in {asked.cells}", "see: sia nodes")
+        if asked.quota not in (None, gpus):
+            return _unfit(pool, f"its cells have {gpus} GPUs, not {asked.quota}", "leave quota out")
+        wanted["quota"] = gpus
+        return None
+
+    def _wrong_numbers(self, pool: PoolRecord, wanted: dict[str, object]) -> Refused | None:
+        for field in ("quota", "lend_limit", "borrow_limit"):
+            value = wanted.get(field, 0)
+            if not 0 <= value <= MAX_QUOTA:  # type: ignore[operator]
+                return _unfit(pool, f"{field} is {value}", f"write 0 to {MAX_QUOTA}")
+        weight = wanted.get("weight", 1.0)
+        if not 0 < weight <= MAX_WEIGHT:  # type: ignore[operator]
+            return _unfit(pool, f"weight is {weight}", f"write more than 0, to {MAX_WEIGHT:g}")
+        quota: int = wanted.get("quota", pool.quota)  # type: ignore[assignment]
+        return None if quota == pool.quota else self._wrong_quota(pool, quota)
+
+    def _wrong_quota(self, pool: PoolRecord, quota: int) -> Refused | None:
+        known = self._desk.core.state.pools[pool.name]
+        if quota < known.dedicated:
+            return refused(
+                409,
+                "quota is in use",
+                f"{known.dedicated} GPUs of pool {pool.name} are in use by its own jobs, "
+                f"which a quota of {quota} would be below",
+                "wait until they end, or cancel some; its state hold keeps others from starting",
+            )
+        others = [other for other in self._book.pools.values() if other is not pool]
+        own = known.group.pools
+        group = sum(o.quota for o in others if self._desk.core.state.pools[o.name] in own)
+        if group + quota > MAX_GROUP:
+            return _unfit(pool, f"its group would own {group + quota} GPUs", f"up to {MAX_GROUP}")
+        there = sum(len(node.gpus) for node in self._book.nodes.values())
+        owned = sum(other.quota for other in others) + quota
+        if quota > pool.quota and self._desk.seats is not None and owned > there:
+            return _unfit(
+                pool,
+                f"all pools would own {owned} GPUs, and there are {there}",
+                "lower another pool's quota first",
+            )
+        return None
+
+    def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        """Do it, or say why the cells do not allow it, with nothing changed."""
+        if "cells" in changed or "quota" in changed:
+            wrong = self._requota(pool, changed)
+            if wrong is not None:
+                return wrong
+        for field, value in changed.items():
+            if field != "state":
+                setattr(pool, field, value)
+        state = changed.get("state")
+        if isinstance(state, PoolMode):
+            self._switch(pool, state)
+        return None
+
+    def _requota(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        desk = self._desk
+        quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
+        cells = changed.get("cells", pool.cells)
+        event = PoolChanged(desk.now, pool.name, quota, cells)  # type: ignore[arg-type]
+        if desk.core.state.places is None:
+            desk.events.append(event)
+            return None
+        desk.flush()  # so that a refusal leaves nothing else undone
+        desk.events.append(event)
+        try:
+            desk.flush()
+        except ValueError as error:
+            desk.events.clear()
+            return _unfit(pool, str(error), "give it other cells")
+        return None
+
+    def _switch(self, pool: PoolRecord, state: PoolMode) -> None:
+        before, pool.state = pool.state, state
+        if state is PoolMode.HOLD:
+            self._jobs.all_out(pool)
+        elif before is PoolMode.HOLD:
+            self._jobs.all_in(pool)
+
+    def _remember(
+        self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object], before: dict[str, object]
+    ) -> None:
+        """What the pool goes back to: not what is set for good meanwhile."""
+        if asked.until is not None:
+            pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
+            self.set_timer(pool)
+        elif pool.override is not None:
+            kept = {f: v for f, v in asdict(pool.override).items() if f not in wanted}
+            left = any(kept.get(f) is not None for f in FIELDS)
+            pool.override = Override(**kept) if left else None
+
+    def set_timer(self, pool: PoolRecord) -> None:
+        """Look at a pool again when its override ends. O(log n)."""
+        if pool.override is not None:
+            self._desk.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
+
+    def due(self, timer: Timer) -> None:
+        """A pool goes back to what it was before its override, if it is over."""
+        pool = self._book.pools[timer.name]
+        over = pool.override
+        if over is None or over.until != timer.time:
+            return
+        back = {f: v for f in FIELDS if (v := getattr(over, f)) is not None}
+        changed = {f: v for f, v in back.items() if v != getattr(pool, f)}
+        wrong = self._apply(pool, changed)
+        if wrong is not None:  # others have its cells meanwhile
+            pool.override = Override(over.until + TICK, **back)
+            self._desk.tell("refused", pool=pool.name, why=wrong.detail)
+            self.set_timer(pool)
+            return
+        pool.override = None
+        pool.version += 1
+        self._told(pool, changed, None, "")
+
+    def _told(
+        self, pool: PoolRecord, changed: Mapping[str, object], until: float | None, actor: str
+    ) -> None:
+        data: dict[str, Any] = {
+            f: v.value if isinstance(v, PoolMode) else v for f, v in changed.items()
+        }
+        if until is not None:
+            data["until"] = until
+        self._desk.tell("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
+
+    def set_lending(self, asked: Lending) -> Answer:
+        """Have no new loans made, or have them made again. O(1)."""
+        if asked.on is self._book.lending:
+            return Accepted(new=False)
+        self._book.lending = asked.on
+        self._desk.tell("lending", on=asked.on, by=asked.actor)
+        return Accepted()
+
+
+def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:
+    """GPUs of these cells and of a pool's pinned ones; None if there are no such cells."""
+    size = {
+        (chain, kind): shape.size[level]
+        for chain, shape in shapes(spec).items()
+        for level, kind in enumerate(shape.names)
+    }
+    asked = [(chain, k, count) for chain, types in cells.items() for k, count in types.items()]
+    if any((chain, kind) not in size or count < 0 for chain, kind, count in asked):
+        return None
+    kinds = {kind: gpus for (_, kind), gpus in size.items()}
+    pinned = sum(kinds[pin.type] for pin in spec.pinned if pin.pool == pool)
+    return pinned + sum(size[chain, kind] * count for chain, kind, count in asked)
+
+
+def _unfit(pool: PoolRecord, detail: str, mend: str) -> Refused:
+    return refused(422, "cannot be", f"pool {pool.name}: {detail}", mend)

@@ -1,0 +1,200 @@
+"""The engine's part for jobs on GPUs: they are started, seen to run, warned, ended, lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daemon.answers import Accepted, Answer, StartEffect, StopEffect
+from daemon.book import JobRecord, job_of
+from daemon.desk import Desk, refused, unknown_job
+from daemon.engine_jobs import Jobs
+from daemon.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
+from daemon.jobs import ON_GPUS, JobPhase
+from daemon.limits import MAX_STARTS
+from daemon.timers import Timer
+from sia.decisions import Decision, MoveLoan, Refused, StartJob
+
+WARN, LIMIT = "limit 1 warn", "limit 2 end"
+"""Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
+
+
+class Runs:
+    """Turns the core's starts into the backend's, and what the backend sees into facts."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        """Work at this desk, beside those who know of waiting jobs."""
+        self._desk = desk
+        self._book = desk.book
+        self._jobs = jobs
+        desk.carry_out = self.carry_out
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Carry out what the core has decided. O(decisions)."""
+        for decision in decisions:
+            kind = type(decision)
+            if kind is StartJob:
+                self._start(decision)  # type: ignore[arg-type]
+            elif kind is MoveLoan:
+                self._move(decision)  # type: ignore[arg-type]
+            elif kind is Refused:
+                job_id = job_of(decision.job_id)  # type: ignore[union-attr]
+                self._desk.tell("refused", job=job_id, why=decision.why)  # type: ignore[union-attr]
+
+    def _start(self, start: StartJob) -> None:
+        desk, job_id = self._desk, job_of(start.job_id)
+        record = self._book.jobs[job_id]
+        record.phase, record.decided = JobPhase.STARTING, desk.now
+        record.attempt += 1
+        record.placed, record.started, record.warned, record.stop = False, None, False, ""
+        record.stream, record.reason = start.stream, start.reason
+        record.nodes, record.loans = start.nodes, start.loans
+        pool = record.spec.pool
+        desk.tell(
+            "started", job=job_id, pool=pool, attempt=record.attempt, stream=start.stream.value,
+            reason=start.reason, nodes=start.nodes, loans=start.loans,
+        )  # fmt: skip
+        for donor, gpus in start.loans:
+            desk.tell("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
+        self._book.seatless[job_id] = None
+
+    def _move(self, move: MoveLoan) -> None:
+        job_id = job_of(move.job_id)
+        record = self._book.jobs[job_id]
+        loans = dict(record.loans)
+        loans[move.previous] -= move.gpus
+        if not loans[move.previous]:
+            del loans[move.previous]
+        loans[move.donor] = loans.get(move.donor, 0) + move.gpus
+        record.loans = tuple(loans.items())
+        self._desk.tell(
+            "loan_moved", job=job_id, pool=move.donor, gpus=move.gpus, previous=move.previous
+        )
+
+    def seat(self) -> None:
+        """Have those start whose GPUs are free, first come first served. O(started)."""
+        for job_id in list(self._book.seatless):
+            record = self._book.jobs[job_id]
+            if not self._find(record):
+                return
+            del self._book.seatless[job_id]
+            record.placed = True
+            self._desk.effects.append(
+                StartEffect(job_id, record.attempt, record.spec, record.nodes)
+            )
+
+    def _find(self, record: JobRecord) -> bool:
+        seats = self._desk.seats
+        if seats is None:
+            return True
+        nodes = record.nodes or seats.find(record.spec.gpus)
+        if nodes is None or not seats.are_free(nodes):
+            return False
+        record.nodes = nodes
+        seats.take(nodes)
+        return True
+
+    def _mine(self, seen: Observation) -> JobRecord | Answer:
+        """The job that this is said of, if it holds GPUs in this attempt."""
+        record = self._book.jobs.get(seen.job)
+        if record is None:
+            return unknown_job(seen.job)
+        if record.phase not in ON_GPUS or not record.placed or record.attempt != seen.attempt:
+            return refused(
+                409,
+                "not this attempt",
+                f"job {seen.job} is {record.phase.value} in attempt {record.attempt}, "
+                f"not in {seen.attempt}",
+                "nothing is to be done",
+            )
+        return record
+
+    def started(self, seen: Started) -> Answer:
+        """A job runs. O(log n)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        if record.started is not None:
+            return Accepted(new=False)
+        record.started = self._desk.now
+        if record.phase is JobPhase.STARTING:
+            record.phase = JobPhase.RUNNING
+            self._desk.tell("running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt)
+        self.set_timers(record)
+        return Accepted()
+
+    def set_timers(self, record: JobRecord) -> None:
+        """Look at a job again when it is to be warned or ended. O(log n)."""
+        limit, start = record.spec.time_limit, record.started
+        if limit is None or start is None or record.phase is not JobPhase.RUNNING:
+            return
+        job_id, attempt = record.spec.id, record.attempt
+        if record.spec.warn > 0 and not record.warned:
+            warn = start + max(0.0, limit - record.spec.warn)
+            self._desk.timers.set(Timer(warn, WARN, job_id, attempt))
+        self._desk.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
+
+    def due(self, timer: Timer) -> None:
+        """A job comes near its limit, or to it, if it still runs."""
+        record = self._book.jobs.get(timer.name)
+        if (
+            record is None
+            or record.attempt != timer.attempt
+            or record.phase is not JobPhase.RUNNING
+        ):
+            return
+        if timer.kind == LIMIT:
+            self._jobs.stop(record, "time limit")
+            return
+        record.warned = True
+        self._desk.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
+        self._desk.tell("warned", job=timer.name, pool=record.spec.pool)
+
+    def ended(self, seen: Ended) -> Answer:
+        """A job is gone from its GPUs. O(1)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        record.code, record.signal = seen.code, seen.signal
+        if record.stop == "cancelled":
+            phase, why = JobPhase.CANCELLED, record.stop
+        elif record.stop:
+            phase, why = JobPhase.FAILED, record.stop
+        else:
+            phase = JobPhase.FINISHED if seen.code == 0 else JobPhase.FAILED
+            why = seen.why
+        self._desk.vacate(record)
+        self._jobs.finish(record, phase, why)
+        return Accepted()
+
+    def start_failed(self, seen: StartFailed) -> Answer:
+        """A job did not come to run: it is queued again, or has failed. O(1)."""
+        return self._gone(seen, JobPhase.FAILED)
+
+    def lost(self, seen: Lost) -> Answer:
+        """A job is gone, nobody knows how: it is queued again, or lost. O(1)."""
+        return self._gone(seen, JobPhase.LOST)
+
+    def _gone(self, seen: StartFailed | Lost, phase: JobPhase) -> Answer:
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        self._desk.vacate(record)
+        if record.stop:
+            phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
+            self._jobs.finish(record, phase, record.stop)
+        elif record.spec.requeue and record.attempt < MAX_STARTS:
+            self._desk.tell("requeued", job=seen.job, pool=record.spec.pool, why=seen.why)
+            self._jobs.join(record)
+        else:
+            self._jobs.finish(record, phase, seen.why)
+        return Accepted()
+
+    def stray(self, seen: Stray) -> Answer:
+        """Something runs that should not: what is known to be over is ended, others let be."""
+        record = self._book.job(seen.job)
+        if isinstance(self._mine(seen), JobRecord):
+            return self.started(Started(seen.job, seen.attempt))
+        self._desk.tell("stray", job=seen.job, attempt=seen.attempt)
+        if record is not None and seen.attempt <= record.attempt:
+            self._desk.effects.append(StopEffect(seen.job, seen.attempt, "end"))
+        return Accepted()

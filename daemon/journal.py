@@ -1,0 +1,364 @@
+"""The journal: an SQLite file in which each step is durable before anybody hears of it.
+
+One transaction a step, written ahead and synced (WAL, `synchronous=FULL`), by one thread at a time.
+The file is locked as long as it is open, so that no second daemon writes to it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import json
+
+from daemon.answers import Notice
+from daemon.book import JobRecord
+from daemon.clock import Anchor
+from daemon.inputs import Input
+from daemon.limits import (
+    KEEP_HISTORY,
+    KEEP_RECORDS,
+    PROBE_BYTES,
+    PRUNE_EVERY,
+    PRUNED_AT_ONCE,
+    SNAPSHOT_PART,
+    SNAPSHOTS_KEPT,
+)
+from replay.errors import UserError
+from sia.decisions import Decision
+
+VERSION = 1
+"""Of the tables: another number for each change that older code would misread."""
+
+APPLICATION = 0x51A_DAE
+"""By which SQLite files of ours are known."""
+
+SCHEMA = """
+CREATE TABLE records (seq INTEGER PRIMARY KEY, now REAL NOT NULL, boot TEXT NOT NULL,
+    uptime REAL NOT NULL, inputs TEXT NOT NULL, decisions TEXT NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, parts INTEGER NOT NULL);
+CREATE TABLE parts (seq INTEGER, part INTEGER, body BLOB NOT NULL, PRIMARY KEY (seq, part));
+CREATE TABLE notices (seq INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL,
+    job TEXT NOT NULL, pool TEXT NOT NULL, node TEXT NOT NULL, data TEXT NOT NULL);
+CREATE TABLE history (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, ended REAL NOT NULL,
+    pool TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE probe (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+"""
+
+_read_inputs = json.Decoder(list[Input]).decode
+_read_job = json.Decoder(JobRecord).decode
+
+
+class JournalError(Exception):
+    """It could not be written or read: the disk is full, or has failed. Nothing is half done."""
+
+
+class Entry(NamedTuple):
+    """One step as it is written."""
+
+    seq: int
+    anchor: Anchor
+    inputs: Sequence[Input]
+    decisions: Sequence[Decision]
+    notices: Sequence[Notice] = ()
+    over: Sequence[JobRecord] = ()
+
+
+class Record(NamedTuple):
+    """One step as it is read; `decisions` are the bytes that the same inputs must give again."""
+
+    seq: int
+    now: float
+    inputs: list[Input]
+    decisions: bytes
+
+
+class Part(NamedTuple):
+    """A piece of a snapshot that was taken after step `seq`."""
+
+    seq: int
+    part: int
+    body: bytes
+    last: bool
+
+
+def parts_of(seq: int, snapshot: bytes) -> list[Part]:
+    """A snapshot in pieces; it counts once the last of them is written."""
+    starts = range(0, len(snapshot), SNAPSHOT_PART)
+    return [
+        Part(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
+        for i, start in enumerate(starts)
+    ]
+
+
+class Journal:
+    """What has happened, in order. Not for several threads at a time.
+
+    Attributes:
+        last: The number of the last step; 0 before the first.
+    """
+
+    def __init__(
+        self, path: Path, *, keep_records: float = KEEP_RECORDS, keep_history: float = KEEP_HISTORY
+    ) -> None:
+        """Open the file, or make it. What is kept for so long is in seconds.
+
+        Raises UserError for a file that is another's, of a newer version, in use or unreadable.
+        """
+        self.path = path
+        self._keep_records, self._keep_history = keep_records, keep_history
+        try:
+            if not path.exists():
+                _create(path)
+            self._open()
+        except (OSError, sqlite3.Error, JournalError) as error:
+            raise UserError(f"{path}: {_mend(error)}") from error
+
+    def _open(self) -> None:
+        self._db = sqlite3.connect(
+            self.path, timeout=0.0, isolation_level=None, check_same_thread=False
+        )
+        try:
+            run = self._db.execute
+            run("PRAGMA locking_mode=EXCLUSIVE")
+            run("PRAGMA journal_mode=WAL")
+            run("PRAGMA synchronous=FULL")
+            run("BEGIN IMMEDIATE")
+            self._check_version()
+            run("COMMIT")
+            self.last: int = run("SELECT COALESCE(MAX(seq), 0) FROM records").fetchone()[0]
+            newest = self.snapshots()
+            self.last = max(self.last, *newest, 0)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _check_version(self) -> None:
+        """Make the tables of a new file. Raises UserError for a file that is not ours."""
+        run = self._db.execute
+        application, version = (
+            run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        if not run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            for statement in SCHEMA.split(";")[:-1]:
+                run(statement)
+            run(f"PRAGMA application_id={APPLICATION}")
+            run(f"PRAGMA user_version={VERSION}")
+        elif application != APPLICATION:
+            raise UserError(f"{self.path}: is no database of sia serve; name another file")
+        elif version != VERSION:
+            raise UserError(
+                f"{self.path}: is of version {version}, this release reads {VERSION}; "
+                "use the release that wrote it, or name another file"
+            )
+
+    def reopen(self) -> None:
+        """Close the file and open it again: what it says then is what is durable.
+
+        Raises JournalError if it cannot be.
+        """
+        try:
+            self._db.close()
+            self._open()
+        except (OSError, sqlite3.Error, UserError) as error:
+            raise JournalError(str(error)) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def commit(self, entry: Entry, part: Part | None = None) -> None:
+        """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
+        assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
+        with _Transaction(self._db):
+            self._write(entry)
+            if part is not None:
+                self._write_part(part)
+            if entry.seq % PRUNE_EVERY == 0:
+                self._prune(entry.anchor.now)
+        self.last = entry.seq
+
+    def _write(self, entry: Entry) -> None:
+        anchor = entry.anchor
+        self._db.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                entry.seq,
+                anchor.now,
+                anchor.boot,
+                anchor.uptime,
+                json.encode(entry.inputs).decode(),
+                json.encode(entry.decisions).decode(),
+            ),
+        )
+        if entry.notices:
+            self._db.executemany(
+                "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (n.seq, n.time, n.kind, n.job, n.pool, n.node, json.encode(n.data).decode())
+                    for n in entry.notices
+                ],
+            )
+        if entry.over:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO history (id, ended, pool, body) VALUES (?, ?, ?, ?)",
+                [
+                    (job.spec.id, job.ended, job.spec.pool, json.encode(job).decode())
+                    for job in entry.over
+                ],
+            )
+
+    def save(self, part: Part) -> None:
+        """Write a piece of a snapshot by itself. Raises JournalError."""
+        with _Transaction(self._db):
+            self._write_part(part)
+
+    def _write_part(self, part: Part) -> None:
+        run = self._db.execute
+        if part.part == 0:
+            run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
+        run("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", part[:3])
+        if part.last:
+            run("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (part.seq, part.part + 1))
+            kept = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
+            run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
+            run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
+
+    def _prune(self, now: float) -> None:
+        oldest = min(self.snapshots(), default=0)
+        for table, key, where, values in (
+            ("records", "seq", "seq <= ? AND now < ?", (oldest, now - self._keep_records)),
+            ("notices", "seq", "time < ?", (now - self._keep_history,)),
+            ("history", "number", "ended < ?", (now - self._keep_history,)),
+        ):
+            # In the order of their keys, which is that of time: the first that stays ends it.
+            first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {PRUNED_AT_ONCE}"  # noqa: S608
+            self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
+
+    def probe(self) -> None:
+        """Try whether it can be written. Raises JournalError if not."""
+        with _Transaction(self._db):
+            self._db.execute("INSERT INTO probe (body) VALUES (zeroblob(?))", (PROBE_BYTES,))
+        with _Transaction(self._db):
+            self._db.execute("DELETE FROM probe")
+
+    def anchor(self) -> Anchor | None:
+        """The time of the last step; None before the first."""
+        row = self._one("SELECT boot, uptime, now FROM records ORDER BY seq DESC LIMIT 1")
+        return None if row is None else Anchor(*row)
+
+    def snapshots(self) -> list[int]:
+        """After which steps there are whole snapshots, newest first."""
+        return [row[0] for row in self._all("SELECT seq FROM snapshots ORDER BY seq DESC")]
+
+    def snapshot(self, seq: int) -> bytes:
+        """The snapshot that was taken after a step."""
+        rows = self._all("SELECT body FROM parts WHERE seq = ? ORDER BY part", seq)
+        return b"".join(row[0] for row in rows)
+
+    def records(self, after: int) -> Iterator[Record]:
+        """The steps after one, in order. Raises UserError for one that cannot be read."""
+        sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq"
+        for seq, now, inputs, decisions in self._db.execute(sql, (after,)):
+            try:
+                yield Record(seq, now, _read_inputs(inputs), decisions.encode())
+            except ValueError as error:
+                raise UserError(
+                    f"{self.path}: record {seq} cannot be read: {error}; "
+                    "use the release that wrote it"
+                ) from error
+
+    def notices(self, after: int, limit: int) -> list[Notice]:
+        """The notices after one, in order, so many at most."""
+        sql = "SELECT * FROM notices WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [
+            Notice(seq, time, kind, job, pool, node, json.decode(data))
+            for seq, time, kind, job, pool, node, data in self._all(sql, after, limit)
+        ]
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """A job that has ended, however long ago."""
+        row = self._one("SELECT body FROM history WHERE id = ?", job_id)
+        return None if row is None else _read_job(row[0])
+
+    def history(self, before: int, limit: int, pool: str = "") -> list[tuple[int, JobRecord]]:
+        """Jobs that have ended, newest first, with the number to go on before; 0 is the start."""
+        sql = (
+            "SELECT number, body FROM history WHERE (? = 0 OR number < ?) AND (? = '' OR pool = ?) "
+            "ORDER BY number DESC LIMIT ?"
+        )
+        rows = self._all(sql, before, before, pool, pool, limit)
+        return [(number, _read_job(body)) for number, body in rows]
+
+    def ended_since(self, time: float) -> Iterator[JobRecord]:
+        """Jobs that have ended since a time, in the order of their ends."""
+        sql = "SELECT body FROM history WHERE ended >= ? ORDER BY number"
+        for (body,) in self._db.execute(sql, (time,)):
+            yield _read_job(body)
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise JournalError(f"{self.path}: {_mend(error)}") from error
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        rows = self._all(sql, *values)
+        return rows[0] if rows else None
+
+
+class _Transaction:
+    """All of it is durable at the end, or nothing; what SQLite says is wrong is a JournalError."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise JournalError(_mend(error)) from error
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if error is None:
+                self._db.execute("COMMIT")
+                return
+        except sqlite3.Error as failed:
+            error = failed
+        if self._db.in_transaction:
+            self._roll_back()
+        if isinstance(error, sqlite3.Error):
+            raise JournalError(_mend(error)) from error
+
+    def _roll_back(self) -> None:
+        try:
+            self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            return  # SQLite has done so, or does when the file is opened again
+
+
+def _create(path: Path) -> None:
+    """An empty file that nobody else may read, in its folder for good."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _mend(error: Exception) -> str:
+    """What to do about it, in a line."""
+    text = str(error)
+    if "locked" in text:
+        return "another daemon has it open; stop that one, or name another file"
+    if "not a database" in text or "malformed" in text:
+        return f"cannot be read ({text}); restore it from a backup, or name another file"
+    if "full" in text:
+        return "the disk is full; make room"
+    return f"{text}; see that the disk is well and the file is yours"

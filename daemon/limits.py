@@ -1,0 +1,77 @@
+"""Limits of the daemon, with their reasons."""
+
+MAX_ID = 200
+"""Characters of a job's id: it stands in file names, where 255 bytes are the most."""
+
+MAX_NODES = 100_000
+"""Nodes without cells: more GPUs than a sharing group may have."""
+
+MAX_STARTS = 3
+"""Attempts of a job that is to be queued again after a failed start or a lost node: what fails
+three times fails for a reason that trying again does not mend."""
+
+MAX_PRIORITY = 1000
+"""Of a job, either way: enough to order by, and few enough that people remember them."""
+
+MAX_TIME_LIMIT = 10 * 366 * 86400.0
+"""Seconds: nothing is limited to ten years; a greater number is more likely in milliseconds."""
+
+MAX_MAINTENANCE = 1000
+"""Maintenance windows to come: a year of weekly ones of twenty nodes."""
+
+MAX_WEIGHT = 1000.0
+"""Of a pool: more orders it no further in front."""
+
+KEEP_ENDED = 10_000
+"""Jobs that have ended and are still in memory, the newest: enough to look at the last hours; all
+are in the journal's history."""
+
+MAX_BATCH = 1000
+"""Inputs of one step: about 50 ms of work, so that nobody waits for long behind a crowd."""
+
+MAX_INBOX = 50_000
+"""Inputs of clients that wait for a step: at 5,000 a second, ten seconds of waiting."""
+
+SNAPSHOT_EVERY = 20_000
+"""Inputs between two snapshots: they are replayed in about two seconds at a restart."""
+
+SNAPSHOT_PART = 2**20
+"""Bytes of one part of a snapshot: parts are written between records, so that none waits long."""
+
+SNAPSHOTS_KEPT = 2
+"""The newest, and the one before should the newest be of no use."""
+
+KEEP_RECORDS = 86400.0
+"""Seconds for which records older than both snapshots are kept: to look at what was decided."""
+
+KEEP_HISTORY = 400 * 86400.0
+"""Seconds for which ended jobs and notices are kept: a year can be looked at as a whole."""
+
+PRUNED_AT_ONCE = 500
+"""Rows of a table that one commit prunes: a millisecond or so."""
+
+NOTICES_LIVE = 10_000
+"""Notices in memory for those who follow: they read older ones from the journal."""
+
+NOTICES_PAGE = 500
+"""Notices read from the journal at a time."""
+
+PROBE_EVERY = 1.0
+"""Seconds between two tries to write again where the journal could not."""
+
+PROBE_BYTES = 2**20
+"""Written as a try: where so much fits, the next records do."""
+
+STOP_AGAIN = 1.0
+"""Seconds until a backend that could not end a job is told again."""
+
+SLEW = 1e-3
+"""Seconds a second by which the daemon's clock is led towards the wall clock: what nobody notices
+in a job's run time."""
+
+LAST_EFFECTS = 5.0
+"""Seconds that a daemon which stops waits for its backend: what is not done then is done by the
+next one."""
+
+PRUNE_EVERY = 64
+"""Commits between two looks at what may be pruned: eight rows a commit, and a commit adds one."""

@@ -1,0 +1,69 @@
+"""Notices for those who follow: the past from the journal, then what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from daemon.answers import Notice
+from daemon.journal import Journal
+from daemon.limits import NOTICES_LIVE, NOTICES_PAGE
+
+
+class Live:
+    """The newest notices, and who waits for more."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        newest: int,
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        """Go on after the `newest` one that the journal has."""
+        self._journal, self._in_thread = journal, in_thread
+        self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)
+        self._newest = newest
+        self._more = asyncio.Event()
+        self._closed = False
+
+    def publish(self, notices: Sequence[Notice]) -> None:
+        """These are durable from now on."""
+        if notices:
+            self._recent.extend(notices)
+            self._newest = notices[-1].seq
+            self._wake()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+    def close(self) -> None:
+        """There will be no more."""
+        self._closed = True
+        self._wake()
+
+    async def follow(self, after: int) -> AsyncIterator[Notice]:
+        """All after one, without end until the service stops."""
+        while not self._closed:
+            page = await self._page(after)
+            for notice in page:
+                yield notice
+                after = notice.seq
+            if not page and not self._closed:
+                await self._more.wait()
+
+    async def _page(self, after: int) -> Sequence[Notice]:
+        """Some of those that come next; none if there are none yet."""
+        if after >= self._newest:
+            return ()
+        first = self._recent[0].seq if self._recent else self._newest + 1
+        if after + 1 >= first:
+            skipped = after + 1 - first
+            return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
+        page: Sequence[Notice] = await self._in_thread(
+            lambda: self._journal.notices(after, NOTICES_PAGE)
+        )
+        return page

@@ -1,0 +1,49 @@
+"""An engine out of a journal: its newest snapshot, and the steps after it once more."""
+
+from __future__ import annotations
+
+from msgspec import json
+
+from daemon.engine import Engine
+from daemon.journal import Journal, Record, parts_of
+from daemon.setup import Setup
+from replay.errors import UserError
+
+
+def recover(journal: Journal, setup: Setup) -> Engine:
+    """The engine that the journal's last step left behind; of a new journal, an empty cluster.
+
+    Raises UserError where the steps cannot be taken again, or come out otherwise than recorded.
+    """
+    kept = journal.snapshots()
+    if not kept:
+        engine = Engine.new(setup)
+        for part in parts_of(0, engine.dump()):
+            journal.save(part)
+        return engine
+    wrong: Exception | None = None
+    for seq in kept:
+        try:
+            engine = Engine.restore(journal.snapshot(seq))
+        except ValueError as error:
+            wrong = wrong or error
+            continue
+        for record in journal.records(seq):
+            _repeat(engine, record, journal)
+        return engine
+    raise UserError(f"{journal.path}: no snapshot can be read: {wrong}") from wrong
+
+
+def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
+    where = f"{journal.path}: record {record.seq}"
+    try:
+        step = engine.step(record.now, record.inputs)
+    except (ValueError, AssertionError, LookupError) as error:
+        raise UserError(
+            f"{where} cannot have happened: {error!r}; use the release that wrote it"
+        ) from error
+    if json.encode(step.decisions) != record.decisions:
+        raise UserError(
+            f"{where} gives other decisions than it did; use the release that wrote it, or the "
+            "settings that were in force then"
+        )

@@ -1,0 +1,16 @@
+"""What the service reports of itself while it works."""
+
+from __future__ import annotations
+
+
+class Watch:
+    """Hears of it, and does nothing: for whoever measures to derive from."""
+
+    def stepped(self, seconds: float, inputs: int, decisions: int) -> None:
+        """A step took so long."""
+
+    def committed(self, seconds: float, inputs: int) -> None:
+        """A step became durable in so long."""
+
+    def failed(self, why: str) -> None:
+        """A step could not be made durable, and did not happen."""

@@ -1,0 +1,121 @@
+"""Daemons for tests: a backend that does as it is told, a clock that stands, stories of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager
+
+from daemon.clock import Anchor
+from daemon.inputs import Ended, Started, Submit
+from daemon.jobs import JobSpec
+from daemon.journal import Journal
+from daemon.service import Service
+from daemon.setup import Node, Setup
+from sia.model import Options, Pool
+
+SMALL = Options(windows=(5.0, 20.0, 100.0), tick=5.0)
+
+
+def setup(nodes=(), **quotas):
+    return Setup(
+        tuple(Pool(name, quota) for name, quota in quotas.items()),
+        options=SMALL,
+        nodes=tuple(Node(f"n{i}", tuple(range(gpus))) for i, gpus in enumerate(nodes)),
+    )
+
+
+def job(job_id, pool="a", gpus=1, **more):
+    return JobSpec(job_id, pool, gpus, **more)
+
+
+def submit(job_id, pool="a", gpus=1, run_time=50.0, **more):
+    return Submit(job(job_id, pool, gpus, **more), run_time)
+
+
+class StillClock:
+    """Time goes on only when it is told to; who waits for it looks again now and then."""
+
+    def __init__(self, now=1000.0):
+        self.time = now
+
+    def now(self):
+        return self.time
+
+    def anchor(self):
+        return Anchor("", 0.0, self.time)
+
+    def seconds_until(self, moment):
+        return 0.001 if moment > self.time else 0.0
+
+    async def sleep_until(self, moment):
+        await asyncio.sleep(self.seconds_until(moment))
+
+
+class FakeBackend:
+    """Remembers what it was told; says only what a test has it say."""
+
+    can = frozenset()
+    gpus = None
+
+    def __init__(self, *, runs=True):
+        self.told = []
+        self.runs = runs  # whether what is started is at once seen to run
+        self.running = {}
+        self.sink = None
+
+    async def open(self, sink):
+        self.sink = sink
+
+    async def reconcile(self, expected):
+        orders = [each.order for each in expected]
+        return [order for order in orders if self.running.get(order.job) != order.attempt]
+
+    async def start(self, order):
+        assert self.running.get(order.job) is None, f"{order.job} is started twice"
+        self.told.append(("start", order.job, order.attempt))
+        self.running[order.job] = order.attempt
+        if self.runs:
+            self.sink(Started(order.job, order.attempt))
+
+    async def stop(self, job_id, attempt, kind):
+        self.told.append((kind, job_id, attempt))
+        if kind == "end" and self.running.get(job_id) == attempt:
+            self.end(job_id, code=None, signal=15)
+
+    def end(self, job_id, code=0, signal=None):
+        self.sink(Ended(job_id, self.running.pop(job_id), code, signal))
+
+    async def close(self):
+        self.sink = None
+
+    def log(self, job_id, attempt, stream):
+        return None
+
+
+@asynccontextmanager
+async def serving(path, cluster, backend, clock=None, **more):
+    """A service from its start to its stop."""
+    service = Service(cluster, backend, Journal(path), clock or StillClock(), **more)
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+async def until(happens, seconds=5.0):
+    """Wait for something that other tasks bring about."""
+    for _ in range(int(seconds / 0.002)):
+        if happens():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it never happens")
+
+
+def forget_snapshots(path):
+    """Have a restart repeat all steps from the first on."""
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM snapshots WHERE seq > 0")
+        db.execute("DELETE FROM parts WHERE seq > 0")
+    db.close()
