@@ -1,0 +1,186 @@
+"""Which predictors a daemon has, and how they come to know what happened before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.book import Book, JobRecord
+from daemon.engine import Engine, Step
+from daemon.forecasting import Forecaster
+from daemon.inputs import Input, ModelChanged
+from daemon.past import SPAN, Story, said_to
+from daemon.setup import Setup
+from predictors.rounded import RoundedLoads
+from replay.foresight import LEARNED, PEAKS, Choice, loads_of, parse, run_times_of
+from replay.past import Past
+from replay.run import Settings
+from replay.trace import PoolTable, Trace
+from sia.forecasts import Loads
+from sia.places import Places
+from sia.policies import load
+
+if TYPE_CHECKING:
+    from predictors.model import Model
+
+NONE = "none"
+"""The label of a daemon that foresees nothing."""
+
+PAGE = 1000
+"""Jobs of the past read from the journal at a time: a few milliseconds in which nothing commits."""
+
+Read = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
+"""Jobs that have ended, newest first: as `Service.past_jobs`."""
+
+
+class Predictors(NamedTuple):
+    """What a label like `peaks+survival` means to a policy, in these pools."""
+
+    setup: Setup
+    label: str
+
+    @property
+    def any(self) -> bool:
+        """Whether the policy foresees anything."""
+        needs = load(self.setup.policy).needs
+        return self.label != NONE and (needs.loads or needs.run_times)
+
+    @property
+    def choice(self) -> Choice:
+        """The label, taken apart. Raises KeyError for what there is not."""
+        return parse(f"{self.setup.policy}@{self.label}", Choice("", "", ""))
+
+    @property
+    def learns(self) -> bool:
+        """Whether it asks for a model of loads."""
+        return self.any and load(self.setup.policy).needs.loads and self.choice.forecast == LEARNED
+
+    def make(self, story: Story, places: Places | None, model: Model | None) -> Forecaster:
+        """Predictors that have heard the story. Seconds of work, and none of it on the loop.
+
+        Who is to learn loads and has not yet goes by their peaks.
+        """
+        needs, choice = load(self.setup.policy).needs, self.choice
+        if choice.forecast == LEARNED and model is None:
+            choice = choice._replace(forecast=PEAKS, load_quantile=None)
+        settings = Settings([], options=self.setup.options, model=model)
+        run_times = run_times_of(choice, Trace([]), settings) if needs.run_times else None
+        loads = self._loads(choice, settings, story, places) if needs.loads else None
+        forecaster = Forecaster(run_times, loads, updates=needs.updates)
+        forecaster.hear(story)
+        return forecaster
+
+    def _loads(
+        self, choice: Choice, settings: Settings, story: Story, places: Places | None
+    ) -> Loads | None:
+        table = PoolTable(list(self.setup.pools))
+        loads = loads_of(choice, Trace([]), table, settings, Past(story.begin, []))
+        if loads is not None and choice.guard is not None:
+            from predictors.guard import Guard  # noqa: PLC0415  numpy takes its time
+
+            windows = self.setup.options.windows
+            loads = Guard(loads, table.pools, windows, story.begin, choice.guard)
+        if loads is None or places is None:
+            return loads
+        return RoundedLoads(loads, places.gpus)
+
+
+class Foresight:
+    """A forecaster that is ready once it has heard of the past, which takes a while.
+
+    Until then steps go without: the core believes what it was last told.
+    """
+
+    def __init__(self, predictors: Predictors) -> None:
+        """Nothing is foreseen before `begin`."""
+        self.predictors = predictors
+        self._news: list[ModelChanged] = []
+        self._forecaster: Forecaster | None = None
+        self._missed: list[tuple[float, Step]] = []
+        self._hearing: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything is foreseen yet."""
+        return self._forecaster is not None
+
+    def begin(
+        self, engine: Engine, now: float, read: Read, model: Model | None = None, why: str = ""
+    ) -> None:
+        """Hear of the past of an engine up to now, anew; called on the loop, between two steps.
+
+        What was foreseen by until then goes on until the new one is ready. `why` there is another
+        model goes into the journal.
+        """
+        self.end()
+        story = Story(now - SPAN, now)
+        story.add_alive(engine.book.jobs.values())
+        self._missed = []
+        self._hearing = asyncio.create_task(self._hear(engine, story, read, model, why))
+
+    def end(self) -> None:
+        """Hear of nothing more."""
+        if self._hearing is not None:
+            self._hearing.cancel()
+            self._hearing = None
+
+    def forget(self) -> None:
+        """What was told did not happen: foresee nothing until the next `begin`."""
+        self.end()
+        self._forecaster = None
+
+    async def heard(self) -> None:
+        """Wait until it is ready."""
+        if self._hearing is not None:
+            await self._hearing
+
+    async def _hear(
+        self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
+    ) -> None:
+        story.add_ended(await ended_between(read, story.begin, story.end))
+        places = engine.core.state.places
+        forecaster = await asyncio.to_thread(self.predictors.make, story, places, model)
+        for now, step in self._missed:
+            forecaster.after(now, step)
+        forecaster.correct(said_to(engine.core.state))
+        self._missed, self._forecaster = [], forecaster
+        if model is not None and model.checksum != engine.book.model:
+            self._news.append(ModelChanged("loads", model.checksum, why))
+
+    @property
+    def due(self) -> float:
+        """When it wants to be asked at the latest; infinite while it knows nothing."""
+        return inf if self._forecaster is None else self._forecaster.due
+
+    @property
+    def curious(self) -> bool:
+        """Whether it may think otherwise than it last said."""
+        return self._forecaster is not None and self._forecaster.curious
+
+    def before(self, now: float, inputs: Sequence[Input], book: Book) -> Sequence[Input]:
+        """The inputs of a step, with what is foreseen."""
+        if self._forecaster is None:
+            return inputs
+        news, self._news = self._news, []
+        return [*news, *self._forecaster.before(now, inputs, book)]
+
+    def after(self, now: float, step: Step) -> None:
+        """Hear what a step came to, once it is durable."""
+        if self._hearing is not None and not self._hearing.done():
+            self._missed.append((now, step))
+        if self._forecaster is not None:
+            self._forecaster.after(now, step)
+
+
+async def ended_between(read: Read, begin: float, end: float) -> list[JobRecord]:
+    """Jobs that ended in a span of time (seconds), read page by page beside the commits."""
+    found: list[JobRecord] = []
+    before = 0
+    while True:
+        page = await read(before, PAGE)
+        found += [job for _, job in page if job.ended is not None and begin <= job.ended <= end]
+        if len(page) < PAGE or (page[-1][1].ended or begin) < begin:
+            return found[::-1]
+        before = page[-1][0]
