@@ -18,6 +18,7 @@ from daemon.backends import Expected, supervise
 from daemon.backends.attempts import Attempt, folder_name
 from daemon.backends.gpus import count_gpus
 from daemon.backends.local import LocalBackend
+from daemon.backends.orders import order_of
 from daemon.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.jobs import JobSpec
 from replay.errors import UserError
@@ -422,7 +423,7 @@ def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
 
     async def lost(machine):
         assert await machine.said_of("a", Lost, Ended) == Lost(
-            "a", 1, "its supervisor was killed, so its processes were killed too"
+            "a", 1, "its supervisor ended before it (it said nothing); all of it was killed"
         )
         assert not runs(read_pid(pid))
         assert not runs(read_pid(far))
@@ -460,12 +461,57 @@ def test_the_folder_is_for_its_user_alone(tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in written)
 
 
-def test_a_disk_that_refuses_is_a_start_that_failed(tmp_path):
+@pytest.mark.parametrize(
+    ("blocked", "why"),
+    [
+        ("a", "a/1: Not a directory"),
+        ("a/1/order.new/", "a/1/order.new: Is a directory"),
+        ("a/1/started.new/", "its supervisor failed (started: Is a directory)"),
+        ("a/1/stdout/", "its supervisor failed (logs: Is a directory)"),
+    ],
+)
+def test_a_disk_that_refuses_is_a_start_that_failed(tmp_path, blocked, why):
     async def story(machine):
-        (tmp_path / "state" / "jobs" / "a").touch()  # where its folder would be
-        failed = await machine.run(order("a", "true"))
+        path = tmp_path / "state" / "jobs" / blocked
+        if blocked.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.touch()
+        failed = await machine.run(shell("a", f"touch {tmp_path / 'ran'}"))
         assert isinstance(failed, StartFailed)
-        assert "Not a directory" in failed.why or "File exists" in failed.why
+        assert failed.why.endswith(why)
+        assert machine.said == [failed]
+        assert not (tmp_path / "ran").exists()
+
+    play(tmp_path / "state", story)
+
+
+def test_an_end_that_the_disk_refuses_is_told_once_it_takes_it(tmp_path):
+    refusing = tmp_path / "state" / "jobs" / "a" / "1" / "exit.new"
+
+    async def story(machine):
+        refusing.mkdir(parents=True)
+        await machine.backend.start(shell("a", "exit 3"))
+        await machine.said_of("a", Started)
+        await asyncio.sleep(0.2)
+        assert len(machine.said) == 1
+        refusing.rmdir()
+        assert await machine.said_of("a", Ended) == Ended("a", 1, code=3)
+
+    play(tmp_path / "state", story)
+
+
+def test_an_orphan_that_has_only_just_begun_is_followed(tmp_path):
+    """A daemon is killed as it starts a job; the next one starts the job again."""
+    asked = shell("a", f"echo >> {tmp_path / 'count'}; exit 3")
+
+    async def story(machine):
+        attempt = Attempt(tmp_path / "state", "a", 1)
+        _, news = attempt.begin(order_of(asked, attempt, 1.0))
+        assert await machine.backend.reconcile(expected(asked, started=None)) in ([asked], [])
+        assert (await machine.run(asked)).code == 3
+        assert (tmp_path / "count").read_text() == "\n"
+        os.close(news)
 
     play(tmp_path / "state", story)
 

@@ -30,7 +30,6 @@ SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
 """What the supervisor hears."""
 
 REBOOTED = "the machine was started anew while it ran"
-UNSUPERVISED = "its supervisor was killed, so its processes were killed too"
 
 
 class _Run:
@@ -156,11 +155,7 @@ class LocalBackend:
         try:
             asked = order_of(order, run.attempt, self._kill_after)
             spawned = await asyncio.to_thread(run.attempt.begin, asked)
-            run.ready = True
-            if spawned is None:
-                self._look(run)
-            else:
-                self._spawned(run, *spawned)
+            self._begun(run, spawned)
         except OSError as error:
             self._runs.pop(run.key, None)
             self._sink(StartFailed(*run.key, f"{error.filename or self._root}: {error.strerror}"))
@@ -230,14 +225,20 @@ class LocalBackend:
     def _rebooted(self, attempt: Attempt) -> bool:
         return attempt.started.get("boot", self._boot) != self._boot
 
-    def _spawned(self, run: _Run, pid: int, news: int) -> None:
+    def _begun(self, run: _Run, spawned: tuple[int, int] | None) -> None:
+        """Listen to its supervisor, a child of this process; None where it had one before."""
         if self._runs.get(run.key) is not run:  # closed meanwhile: the next daemon finds it
-            os.close(news)
             return
+        run.ready = True
+        if spawned is None:
+            self._look(run)
+            return
+        pid, run.news = spawned
         loop = asyncio.get_running_loop()
-        run.news, run.pidfd = news, os.pidfd_open(pid)
-        loop.add_reader(news, self._heard, run)
-        loop.add_reader(run.pidfd, self._supervisor_gone, run)
+        loop.add_reader(run.news, self._heard, run)
+        with suppress(OSError):  # too many files are open: it is looked at again
+            run.pidfd = os.pidfd_open(pid)
+            loop.add_reader(run.pidfd, self._supervisor_gone, run)
         self._ask(run)
 
     def _heard(self, run: _Run) -> None:
@@ -286,7 +287,8 @@ class LocalBackend:
             for process in remains:
                 supervise.send(process, signal.SIGKILL)
             await asyncio.sleep(supervise.AGAIN)
-        self._done(run, Lost(*run.key, UNSUPERVISED))
+        why = f"its supervisor ended before it ({run.attempt.trouble}); all of it was killed"
+        self._done(run, Lost(*run.key, why))
 
     def _done(self, run: _Run, last: Ended | StartFailed | Lost) -> None:
         run.close()

@@ -24,7 +24,10 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SET_CHILD_SUBREAPER = 36
 """Of prctl(2): orphans among the descendants become children of this process."""
 
-AGAIN = 0.2
+HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+"""Signals that a supervisor waits for; the others wait for its end."""
+
+AGAIN = 0.5
 """Seconds from one SIGKILL to the next, for what was forked between: seldom, and soon enough."""
 
 RETRY = 1.0
@@ -128,14 +131,16 @@ def send(to: Process, number: int) -> None:
 
 def write_whole(path: str, body: bytes) -> None:
     """Write a file that is there whole, on the disk, or not at all. Raises OSError."""
-    new = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(new, body)
-        os.fsync(new)
-    finally:
-        os.close(new)
+    with open(path + ".new", "wb", opener=_private) as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
     os.rename(path + ".new", path)
     sync_folder(os.path.dirname(path) or ".")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(path: str) -> None:
@@ -270,23 +275,20 @@ class Supervisor:
 
     def _hear(self) -> None:
         """Wait for a child's end, an order, or the time to kill."""
-        heard = (
-            signal.sigtimedwait(HEARD, self._nap()) if self._kill_at else signal.sigwaitinfo(HEARD)
-        )
-        number = heard.si_signo if heard else 0
+        if self._kill_at is None:
+            number = signal.sigwait(HEARD)
+        else:
+            heard = signal.sigtimedwait(HEARD, _left(self._kill_at) or AGAIN)
+            number = heard.si_signo if heard else 0
         if number == signal.SIGTERM:
             self._end["asked"] = 1
             self._finish()
         elif number == signal.SIGUSR1:
             warn()
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+        if self._kill_at is not None and not _left(self._kill_at):
             self._end["killed"] = 1
             for found in descendants():
                 send(found, signal.SIGKILL)
-
-    def _nap(self) -> float:
-        left = (self._kill_at or 0.0) - time.monotonic()
-        return left if left > 0 else AGAIN
 
     def _finish(self) -> None:
         """Ask all of it to end; those that sleep stopped are woken for it."""
@@ -306,7 +308,9 @@ class Supervisor:
                 return
 
 
-HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+def _left(until: float) -> float:
+    """Seconds, 0 where it is past."""
+    return max(0.0, until - time.monotonic())
 
 
 def descendants() -> list[Process]:
@@ -340,7 +344,8 @@ def caught(pid: int) -> int:
 
 def main(folder: str) -> None:
     """Supervise the attempt of this folder, unless somebody does or did."""
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the daemon's parent left open in it
+    inherited = map(int, os.listdir("/proc/self/fd"))
+    os.closerange(3, max(inherited) + 1)  # what the daemon's own parent left open in it
     os.chdir(folder)
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
