@@ -93,9 +93,12 @@ class Foresight:
     Until then steps go without: the core believes what it was last told.
     """
 
-    def __init__(self, predictors: Predictors) -> None:
-        """Nothing is foreseen before `begin`."""
+    def __init__(
+        self, predictors: Predictors, model: Callable[[str], Model | None] = lambda _: None
+    ) -> None:
+        """Nothing is foreseen before `begin`; `model` finds a model of loads by its checksum."""
         self.predictors = predictors
+        self._model = model
         self._news: list[ModelChanged] = []
         self._forecaster: Forecaster | None = None
         self._missed: list[tuple[float, Step]] = []
@@ -111,8 +114,8 @@ class Foresight:
     ) -> None:
         """Hear of the past of an engine up to now, anew; called on the loop, between two steps.
 
-        What was foreseen by until then goes on until the new one is ready. `why` there is another
-        model goes into the journal.
+        What was foreseen by until then goes on until the new one is ready. Without a `model` it
+        is the one that the journal names; `why` there is another goes into the journal.
         """
         self.end()
         story = Story(now - SPAN, now)
@@ -140,6 +143,8 @@ class Foresight:
         self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
     ) -> None:
         story.add_ended(await ended_between(read, story.begin, story.end))
+        if model is None:
+            model = await asyncio.to_thread(self._model, engine.book.model)
         places = engine.core.state.places
         forecaster = await asyncio.to_thread(self.predictors.make, story, places, model)
         for now, step in self._missed:
