@@ -27,7 +27,7 @@ from daemon.retraining import Models, trace_of
 from daemon.setup import Setup
 from sia.forecasts import Loads
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import Pool
+from sia.model import Pool, Stream
 
 HOUR, DAY = 3600.0, 86400.0
 MONDAY = 1_700_000_400.0
@@ -248,7 +248,9 @@ def test_waiting_jobs_are_thought_of_anew():
         world.step(Submit(job(f"other{i}", "b", user="short", duration=100.0)))
 
     assert any(type(i) is Estimated for i in world.taken)
-    assert world.engine.book.jobs["waits"].run_time == 300.0
+    waited = world.engine.book.job("waits")
+    assert waited.run_time == 300.0
+    assert waited.stream is Stream.SPARE  # which lends it a GPU of b
 
 
 def read_from(records):
