@@ -379,6 +379,48 @@ def test_jobs_outlive_a_killed_daemon_and_are_found_again(tmp_path):
     play(state, story)
 
 
+HASTY = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_daemon_local import Machine, hasty_jobs
+
+async def serve():
+    async with Machine(Path({folder!r})) as machine:
+        print("ready", flush=True)
+        await asyncio.gather(*map(machine.backend.start, hasty_jobs(Path({folder!r}))))
+        await asyncio.sleep(60)
+
+asyncio.run(serve())
+"""
+
+
+def hasty_jobs(folder):
+    return [shell(f"j{i}", f"echo >> {folder.parent}/ran{i}; exit {i}") for i in range(12)]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4])
+def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds):
+    """What the killed daemon had begun is not begun again, and what it had not is."""
+    text = HASTY.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "state"))
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as daemon:
+        daemon.stdout.readline()
+        time.sleep(seconds)
+        daemon.kill()
+    jobs = hasty_jobs(tmp_path / "state")
+
+    async def story(machine):
+        for unseen in await machine.backend.reconcile(expected(*jobs, started=None)):
+            await machine.backend.start(unseen)
+        for i, job in enumerate(jobs):
+            assert await machine.said_of(job.job, Ended, Lost, StartFailed) == Ended(
+                job.job, 1, code=i
+            )
+
+    play(tmp_path / "state", story)
+    assert [(tmp_path / f"ran{i}").read_text() for i in range(12)] == ["\n"] * 12
+
+
 def test_after_the_machine_was_started_anew_what_ran_is_lost(tmp_path):
     state, pid = tmp_path / "state", tmp_path / "pid"
     jobs = {"runs": f"echo $$ > {pid}; sleep 60", "over": "exit 2", "stray": "sleep 60"}
