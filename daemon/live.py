@@ -14,7 +14,11 @@ from daemon.limits import NOTICES_LIVE, NOTICES_PAGE
 
 
 class Live:
-    """The newest notices, and who waits for more."""
+    """The newest notices, and who waits for more.
+
+    Attributes:
+        newest: The number of the newest; 0 before the first.
+    """
 
     def __init__(
         self,
@@ -25,7 +29,7 @@ class Live:
         """Go on after the `newest` one that the journal has."""
         self._journal, self._in_thread = journal, in_thread
         self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)
-        self._newest = newest
+        self.newest = newest
         self._more = asyncio.Event()
         self._closed = False
 
@@ -33,7 +37,7 @@ class Live:
         """These are durable from now on."""
         if notices:
             self._recent.extend(notices)
-            self._newest = notices[-1].seq
+            self.newest = notices[-1].seq
             self._wake()
 
     def _wake(self) -> None:
@@ -57,9 +61,9 @@ class Live:
 
     async def _page(self, after: int) -> Sequence[Notice]:
         """Some of those that come next; none if there are none yet."""
-        if after >= self._newest:
+        if after >= self.newest:
             return ()
-        first = self._recent[0].seq if self._recent else self._newest + 1
+        first = self._recent[0].seq if self._recent else self.newest + 1
         if after + 1 >= first:
             skipped = after + 1 - first
             return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))

@@ -69,6 +69,7 @@ class Service:
 
     Attributes:
         engine: For reading; another one after the journal failed.
+        clock: The daemon's.
     """
 
     engine: Engine
@@ -84,7 +85,7 @@ class Service:
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
-        self._setup, self._journal, self._clock = setup, journal, clock
+        self._setup, self._journal, self.clock = setup, journal, clock
         self._watch = watch or Watch()
         self._snapshot_every = snapshot_every
         self._hands = Hands(backend, self.observe)
@@ -103,6 +104,11 @@ class Service:
     def book(self) -> Book:
         """Jobs, pools, nodes and maintenance, for reading on the loop's thread."""
         return self.engine.book
+
+    @property
+    def told(self) -> int:
+        """The number of the newest notice that is durable; 0 before the first."""
+        return self._live.newest
 
     @property
     def ready(self) -> bool:
@@ -196,7 +202,7 @@ class Service:
 
     async def _once(self) -> None:
         asked, inputs = self._take()
-        if inputs or self._clock.now() >= self.engine.due:
+        if inputs or self.clock.now() >= self.engine.due:
             await self._turn(asked, inputs or [Tick()])
         elif self._parts:
             await self._save_part()
@@ -217,7 +223,7 @@ class Service:
         due = self.engine.due
         timer = None
         if due < inf:
-            wait = self._clock.seconds_until(due)
+            wait = self.clock.seconds_until(due)
             timer = asyncio.get_running_loop().call_later(wait, self._news.set)
         await self._news.wait()
         if timer is not None:
@@ -237,10 +243,10 @@ class Service:
     async def _turn(self, asked: list[_Asked], inputs: list[Input]) -> None:
         """One step, durable, and then in effect."""
         began = perf_counter()
-        anchor = self._clock.anchor()
+        anchor = self.clock.anchor()
         step = self.engine.step(anchor.now, inputs)
         stepped = perf_counter()
-        self._watch.stepped(stepped - began, len(inputs), len(step.decisions))
+        self._watch.stepped(stepped - began, inputs, step)
         part = self._parts[0] if self._parts else None
         entry = Entry(
             self._journal.last + 1, anchor, inputs, step.decisions, step.notices, step.over
@@ -337,5 +343,5 @@ class Service:
         """Take commands from now on, or none for a reason."""
         serving = not reason
         self._status = self._status._replace(
-            serving=serving, reason=reason, since=self._clock.now()
+            serving=serving, reason=reason, since=self.clock.now()
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from daemon.engine import Step
+from daemon.inputs import Input
+
 
 class Watch:
     """Hears of it, and does nothing: for whoever measures to derive from."""
 
-    def stepped(self, seconds: float, inputs: int, decisions: int) -> None:
-        """A step took so long."""
+    def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
+        """A step of these inputs took so long."""
 
     def committed(self, seconds: float, inputs: int) -> None:
         """A step became durable in so long."""

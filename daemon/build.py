@@ -1,0 +1,102 @@
+"""A daemon out of its configuration: journal, clock, backend, service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon.backends import Backend
+from daemon.backends.local import LocalBackend
+from daemon.backends.simulated import SimulatedBackend
+from daemon.clock import Clock, FastClock
+from daemon.config import Config, LocalConfig, SimulatedConfig
+from daemon.jobs import PoolMode
+from daemon.journal import Journal
+from daemon.service import Service
+from daemon.setup import Node, Setup
+from daemon.watch import Watch
+from replay.errors import UserError
+from replay.text import counted
+from sia.model import Nodes, Options
+
+MACHINE = "local"
+"""The name of this machine as a node, if the configuration gives it none."""
+
+
+class Daemon(NamedTuple):
+    """All that serves, not begun yet."""
+
+    service: Service
+    journal: Journal
+    clock: Clock
+    setup: Setup
+
+
+def build(config: Config, watch: Watch) -> Daemon:
+    """What a configuration describes; the database is open and locked from now on.
+
+    Raises UserError where the database or the machine are not as they should be.
+    """
+    journal = _journal(config)
+    try:
+        clock = _clock(config, journal)
+        backend = _backend(config, clock)
+        setup = setup_of(config, backend.gpus)
+        service = Service(
+            setup, backend, journal, clock, watch=watch, snapshot_every=config.snapshot_every
+        )
+    except BaseException:
+        journal.close()
+        raise
+    return Daemon(service, journal, clock, setup)
+
+
+def _journal(config: Config) -> Journal:
+    folder = config.database.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; give another daemon.state") from None
+    return Journal(config.database, keep_records=config.retention)
+
+
+def _clock(config: Config, journal: Journal) -> Clock:
+    """Simulated jobs may live faster than the clock on the wall."""
+    anchor = journal.anchor()
+    if isinstance(config.backend, SimulatedConfig) and config.backend.speed != 1.0:
+        return FastClock(config.backend.speed, Clock().now(), anchor)
+    return Clock(anchor)
+
+
+def _backend(config: Config, clock: Clock) -> Backend:
+    if isinstance(config.backend, LocalConfig):
+        own = config.backend
+        node = config.nodes[0].name if config.nodes else MACHINE
+        gpus = config.nodes[0].gpus if config.nodes else own.gpus
+        return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
+    return SimulatedBackend(clock)
+
+
+def setup_of(config: Config, found: Nodes | None) -> Setup:
+    """What the engine is built of; `found` are the GPUs that the backend knows of.
+
+    Raises UserError where the pools own more than there are.
+    """
+    nodes: tuple[Node, ...] = ()
+    if config.cells is None:
+        declared = ((node.name, tuple(range(node.gpus))) for node in config.nodes)
+        nodes = tuple(Node(*node) for node in found or declared)
+    owned = sum(pool.quota for pool in config.pools)
+    there = sum(len(node.gpus) for node in nodes)
+    if nodes and there < owned:
+        raise UserError(
+            f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
+            "smaller quotas, or say backend.gpus"
+        )
+    options = Options(windows=config.windows, tick=config.tick, slack=config.slack)
+    pools = tuple(pool.pool for pool in config.pools)
+    modes: dict[str, PoolMode] = {}
+    for pool in config.pools:
+        if pool.state is not PoolMode.OPEN:
+            modes[pool.name] = pool.state
+    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes)

@@ -1,0 +1,106 @@
+"""The application: routes from the table of operations, and one door before all of them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from daemon.config import Address, Config
+from daemon.http.auth import Gate
+from daemon.http.events import EventRoutes
+from daemon.http.limits import MAX_BODY
+from daemon.http.openapi import document
+from daemon.http.operations import Handler, Operation
+from daemon.http.problems import ProblemError, of_http
+from daemon.http.prometheus import Metrics
+from daemon.http.routes_jobs import JobRoutes
+from daemon.http.routes_pools import PoolRoutes
+from daemon.http.routes_views import ViewRoutes
+from daemon.logs import log
+from daemon.service import Service, UnavailableError
+from replay.errors import UserError
+
+GOODBYE = 5.0
+"""Seconds that requests under way have to end in when the daemon stops."""
+
+
+def make_app(
+    service: Service, config: Config, token: str, metrics: Metrics | None = None
+) -> web.Application:
+    """All of `/v1`, for those who have the token."""
+    metrics = metrics or Metrics()
+    metrics.watch(service)
+    views, events = ViewRoutes(service, config, metrics), EventRoutes(service)
+    routes = (JobRoutes(service), PoolRoutes(service), views, events)
+    operations = [operation for part in routes for operation in part.operations()]
+    app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)
+    _add(app, operations)
+    views.document = msgspec.json.encode(document(operations))
+    app.on_shutdown.append(events.close)
+    return app
+
+
+def _add(app: web.Application, operations: Sequence[Operation]) -> None:
+    for operation in operations:
+        app.router.add_route(operation.method, operation.path, operation.handler)
+
+
+def _door(gate: Gate, metrics: Metrics) -> Middleware:
+    """Who may come in, and what they are told if anything goes wrong."""
+
+    @web.middleware
+    async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response: web.StreamResponse
+        try:
+            gate.admit(request)
+            response = await handler(request)
+        except ProblemError as problem:
+            response = problem.response()
+        except UnavailableError as error:
+            response = _unavailable(error)
+        except web.HTTPException as error:
+            response = of_http(error)
+        except Exception:  # noqa: BLE001  a request that fails must not take others with it
+            log().exception("request failed", method=request.method, path=request.path)
+            response = _FAILED.response()
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "other"
+        metrics.asked(f"{request.method} {path}", response.status)
+        return response
+
+    return door
+
+
+_FAILED = ProblemError(
+    500, "internal error", "the daemon failed to answer", "look into its log, and report it"
+)
+
+
+def _unavailable(error: UnavailableError) -> web.Response:
+    title = "too many requests" if error.status == 429 else "unavailable"
+    headers = {"Retry-After": str(max(1, round(error.retry_after)))}
+    return ProblemError(
+        error.status, title, str(error), "try again after Retry-After", headers=headers
+    ).response()
+
+
+async def listen(app: web.Application, address: Address) -> web.AppRunner:
+    """Serve from now on, until `cleanup`. Raises UserError where the address cannot be had."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, *address, reuse_address=True).start()
+    except OSError as error:
+        await runner.cleanup()
+        where = f"{address.host}:{address.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"{where}: is in use; end who listens there, or give another daemon.listen"
+            ) from None
+        why = error.strerror or str(error)
+        raise UserError(f"{where}: {why}; give another daemon.listen") from None
+    return runner

@@ -1,0 +1,48 @@
+"""Limits of the door, with their reasons. Depth needs none: no schema is deeper than five."""
+
+MAX_BODY = 2**23
+"""Bytes of a request: `MAX_JOBS` jobs of 800 bytes each."""
+
+BODY_WITHIN = 10.0
+"""Seconds within which a request's body is to be there: who takes longer only holds memory."""
+
+MAX_PROBLEMS = 20
+"""Wrong values that one answer names: who sent more has one mistake many times."""
+
+PAGE = 100
+"""Jobs or events of a page, if the client does not say."""
+
+MAX_PAGE = 1000
+"""Of them at most: some ten milliseconds in which the daemon does nothing else."""
+
+RATE = 5000.0
+"""Requests a second under one token: more than two cores can serve, so that a script that runs
+wild waits for itself and not the daemon for it."""
+
+BURST = 10_000.0
+"""Requests at once before that counts: two seconds of them."""
+
+WRONG_RATE = 10.0
+"""Requests a second with a wrong token or none: people mistype, guessers do not get far."""
+
+WRONG_BURST = 100.0
+"""The same at once: a dashboard whose token was changed."""
+
+MAX_READERS = 100
+"""Clients that follow events at a time: each costs a task and is told everything."""
+
+HEARTBEAT = 15.0
+"""Seconds without an event after which a reader is told that the daemon lives: proxies cut what is
+silent for half a minute."""
+
+SLOW_READER = 10.0
+"""Seconds for which a reader may leave what it was sent unread; it resumes where it stopped."""
+
+NEXT_SHOWN = 10
+"""Waiting jobs of each pool that the plan shows."""
+
+NODE_JOBS = 100
+"""Jobs that are named with a node."""
+
+MAX_KEY = 200
+"""Characters of an Idempotency-Key: a UUID has 36."""

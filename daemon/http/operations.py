@@ -1,0 +1,96 @@
+"""What can be asked for: one table, from which both routes and OpenAPI document are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from daemon.checked import explained
+from daemon.http.limits import BODY_WITHIN
+from daemon.http.problems import ProblemError
+from daemon.schemas import FieldProblem
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+JSON = "application/json"
+
+
+class Parameter(NamedTuple):
+    """Of a query, a path or a header; `kind` is a type that msgspec knows."""
+
+    name: str
+    kind: Any
+    about: str
+    where: Literal["query", "path", "header"] = "query"
+    default: Any = None
+
+
+class Operation(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    about: str
+    answers: Mapping[int, Any]
+    """Types by status; None for no body, a string for text of that content type."""
+    body: Any = None
+    parameters: tuple[Parameter, ...] = ()
+    refusals: tuple[int, ...] = ()
+    """Statuses of problems, besides those that all have."""
+    stream: bool = False
+    """Whether it may answer with server-sent events as well."""
+
+
+async def body_of(request: web.Request) -> bytes:
+    """The body, if it comes soon enough. Raises ProblemError."""
+    if request.content.is_eof():
+        return await request.read()
+    try:
+        async with asyncio.timeout(BODY_WITHIN):
+            return await request.read()
+    except TimeoutError:
+        raise ProblemError(
+            408, "too slow", f"the body was not there within {BODY_WITHIN:g} s", "send it at once"
+        ) from None
+
+
+def query_of(request: web.Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """The parameters of a query, all of them, by name. Raises ProblemError for wrong ones."""
+    given = request.query
+    known = {p.name: p for p in parameters if p.where == "query"}
+    there = f"there is {', '.join(known) or 'none'}"
+    unknown = [name for name in given if name not in known]
+    errors = [FieldProblem(name, "is unknown", there) for name in unknown]
+    values = {name: _value(parameter, given, errors) for name, parameter in known.items()}
+    if errors:
+        detail = "; ".join(f"{e.pointer}: {e.detail}; {e.mend}" for e in errors[:3])
+        raise ProblemError(422, "invalid query", detail, "see /v1/openapi.json", errors=errors)
+    return values
+
+
+def _value(parameter: Parameter, given: Mapping[str, str], errors: list[FieldProblem]) -> Any:
+    """A parameter, by default where it is not given or wrong, which goes to the errors."""
+    value = given.get(parameter.name)
+    if value is None:
+        return parameter.default
+    try:
+        return msgspec.convert(value, parameter.kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, mend = explained(value, str(error), parameter.kind)
+        errors.append(FieldProblem(parameter.name, what, mend))
+    return parameter.default
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A value as JSON."""
+    return web.Response(
+        body=_encode(value), status=status, content_type=JSON, headers=headers or None
+    )

@@ -1,0 +1,141 @@
+"""`/metrics`: what happens is counted as it does, what is there is looked at when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from daemon.engine import Step
+from daemon.http.views import own_loans
+from daemon.inputs import Input
+from daemon.watch import Watch
+from sia.decisions import MoveLoan, Refused, StartJob
+from sia.limits import UNKNOWN_RUN_TIME
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+QUICK = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Seconds: from what one job costs to what nobody waits for."""
+
+WAITS = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
+"""Seconds that jobs wait: from at once to a week."""
+
+RATIOS = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
+"""How long a job ran / how long it was thought to: 1 is a forecast that was right."""
+
+
+class Metrics(Watch):
+    """Counts steps, decisions, waits and requests."""
+
+    def __init__(self) -> None:
+        """Begin at zero, in a registry of its own."""
+        self.registry = registry = CollectorRegistry()
+        self._decisions = Counter("sia_decisions", "Decisions.", ["kind"], registry=registry)
+        self._events = Counter("sia_events", "What happened.", ["kind"], registry=registry)
+        self._pass = Histogram(
+            "sia_pass_seconds", "One step of the engine.", buckets=QUICK, registry=registry
+        )
+        self._commit = Histogram(
+            "sia_commit_seconds", "One durable commit.", buckets=QUICK, registry=registry
+        )
+        self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
+        self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
+        self._ratio = Histogram(
+            "sia_run_time_ratio",
+            "Run time of jobs that ended / what was foreseen.",
+            buckets=RATIOS,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "sia_http_requests", "Requests.", ["operation", "status"], registry=registry
+        )
+        self._children: dict[tuple[str, int], Counter] = {}
+
+    def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
+        """Count a step; O(what happened)."""
+        self._pass.observe(seconds)
+        for decision in step.decisions:
+            kind = type(decision)
+            if kind is StartJob or kind is MoveLoan or kind is Refused:
+                self._decisions.labels(kind.__name__).inc()
+        for notice in step.notices:
+            self._events.labels(notice.kind).inc()
+        for record in step.over:
+            known = record.run_time < UNKNOWN_RUN_TIME
+            if known and record.started is not None and record.ended is not None:
+                self._ratio.observe((record.ended - record.started) / max(record.run_time, 1e-6))
+
+    def committed(self, seconds: float, inputs: int) -> None:
+        """Count a commit."""
+        self._commit.observe(seconds)
+        self._inputs.inc(inputs)
+
+    def failed(self, why: str) -> None:
+        """Count a failure."""
+        self._failures.inc()
+
+    def asked(self, operation: str, status: int) -> None:
+        """Count a request. O(1)."""
+        child = self._children.get((operation, status))
+        if child is None:
+            child = self._requests.labels(operation, str(status))
+            self._children[operation, status] = child
+        child.inc()
+
+    def watch(self, service: Service) -> None:
+        """Look at this when asked."""
+        self.registry.register(_Gauges(service))
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format. O(pools)."""
+        return generate_latest(self.registry)
+
+
+class _Gauges(Collector):
+    """What is there at this moment."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is asked of the service before it serves."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Pools by use, jobs by phase, loans, lag."""
+        service = self._service
+        state = service.engine.core.state
+        gpus = GaugeMetricFamily("sia_pool_gpus", "GPUs of a pool by use.", labels=["pool", "use"])
+        jobs = GaugeMetricFamily("sia_pool_waiting_jobs", "Jobs that wait.", labels=["pool"])
+        lent = 0
+        for name, pool in state.pools.items():
+            own = own_loans(pool)
+            lent += pool.lent - own
+            uses = {
+                "quota": pool.quota,
+                "dedicated": pool.dedicated,
+                "lent": pool.lent - own,
+                "borrowed": pool.spare - own,
+                "idle": max(0, pool.unused),
+                "waiting": pool.pending_width,
+            }
+            for use, count in uses.items():
+                gpus.add_metric([name, use], count)
+            jobs.add_metric([name], len(pool.pending) + len(pool.stopped))
+        yield from (gpus, jobs)
+        status = service.status()
+        lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0
+        for name, about, value in (
+            ("sia_running_jobs", "Jobs on GPUs.", len(state.jobs) - state.waiting),
+            ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
+            ("sia_lending", "Whether new loans are made.", service.book.lending),
+            ("sia_ready", "Whether submissions are taken.", service.ready),
+            ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
+        ):
+            yield GaugeMetricFamily(name, about, value=float(value))

@@ -1,0 +1,210 @@
+"""`/v1/pools`, `/v1/nodes`, `/v1/maintenance`, `/v1/lending`: what an operator changes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.answers import Accepted, Answer, Refused
+from daemon.http.operations import Operation, Parameter, answer, body_of
+from daemon.http.problems import ProblemError, decoded, refusal
+from daemon.http.routes_jobs import ACTOR
+from daemon.http.views import node_views, pool_view
+from daemon.inputs import (
+    CancelMaintenance,
+    Command,
+    Drain,
+    Lending,
+    Maintain,
+    Resume,
+    SetPool,
+)
+from daemon.schemas import (
+    LendingState,
+    Maintenance,
+    MaintenanceRequest,
+    MaintenanceView,
+    Nodes,
+    NodeView,
+    PoolPatch,
+    Pools,
+    PoolView,
+    Why,
+)
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+NAME = Parameter("name", str, "Of the pool or node.", "path")
+IF_MATCH = Parameter(
+    "If-Match",
+    Annotated[str, Meta(pattern=r'^"?[0-9]{1,9}"?$')],
+    "The version (ETag) that is to be changed: 409 if it is another by now.",
+    "header",
+)
+
+
+class PoolRoutes:
+    """Handlers of all that."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve this."""
+        self._service = service
+        self._pool = msgspec.json.Decoder(PoolPatch)
+        self._why = msgspec.json.Decoder(Why)
+        self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
+        self._lending = msgspec.json.Decoder(LendingState)
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
+        changes = (404, 409, 413, 422, 503)
+        return [
+            Operation("GET", "/v1/pools", self.pools, "All pools.", {200: Pools}),
+            Operation(
+                "GET", pool, self.pool, "One pool.", {200: PoolView}, None, (NAME,), (404,)
+            ),
+            Operation(
+                "PATCH", pool, self.set_pool, "Change a pool, for good or until a time.",
+                {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes,
+            ),
+            Operation("GET", "/v1/nodes", self.nodes, "All nodes.", {200: Nodes}),
+            Operation(
+                "POST", f"{node}/drain", self.drain, "Place nothing more on a node.",
+                {200: NodeView}, Why, (NAME,), changes,
+            ),
+            Operation(
+                "POST", f"{node}/resume", self.resume, "Place jobs on a node again.",
+                {200: NodeView}, None, (NAME,), (404, 409, 503),
+            ),
+            Operation(
+                "GET", "/v1/maintenance", self.windows, "Maintenance to come or under way.",
+                {200: Maintenance},
+            ),
+            Operation(
+                "POST", "/v1/maintenance", self.maintain, "Have a node be out for some time.",
+                {201: MaintenanceView, 200: MaintenanceView}, MaintenanceRequest,
+                refusals=changes,
+            ),
+            Operation(
+                "DELETE", window, self.unmaintain, "Call maintenance off, or end it.",
+                {204: None}, None, (NAME,), (404, 409, 503),
+            ),
+            Operation(
+                "GET", "/v1/lending", self.lending, "Whether new loans are made.",
+                {200: LendingState},
+            ),
+            Operation(
+                "PUT", "/v1/lending", self.set_lending, "Stop all new loans at once, or go on.",
+                {200: LendingState}, LendingState, refusals=(413, 422, 503),
+            ),
+        ]  # fmt: skip
+
+    async def pools(self, request: web.Request) -> web.Response:
+        """All, by name."""
+        book = self._service.book
+        return answer(Pools([self._view(name) for name in sorted(book.pools)]))
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """One, with its version as ETag."""
+        name = request.match_info["name"]
+        if name not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
+        return self._shown(name)
+
+    def _view(self, name: str) -> PoolView:
+        service = self._service
+        return pool_view(service.book.pools[name], service.engine.core.state.pools[name])
+
+    def _shown(self, name: str) -> web.Response:
+        view = self._view(name)
+        return answer(view, headers={"ETag": f'"{view.version}"'})
+
+    async def set_pool(self, request: web.Request) -> web.Response:
+        """Change it, if it is still the version that is meant."""
+        patch = decoded(await body_of(request), self._pool, PoolPatch)
+        name = request.match_info["name"]
+        await self._do(
+            SetPool(
+                name, patch.quota, patch.cells, patch.state, patch.lend_limit, patch.borrow_limit,
+                patch.weight, _version(request), patch.until, ACTOR,
+            )
+        )  # fmt: skip
+        return self._shown(name)
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """All of them."""
+        return answer(Nodes(node_views(self._service.book)))
+
+    def _node(self, name: str) -> web.Response:
+        nodes = node_views(self._service.book)
+        return answer(next(node for node in nodes if node.name == name))
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Take it out."""
+        body = await body_of(request)
+        why = decoded(body, self._why, Why).why if body else ""
+        name = request.match_info["name"]
+        await self._do(Drain(name, why, ACTOR))
+        return self._node(name)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Take it in."""
+        name = request.match_info["name"]
+        await self._do(Resume(name, ACTOR))
+        return self._node(name)
+
+    async def windows(self, request: web.Request) -> web.Response:
+        """All of them, the next first."""
+        windows = sorted(self._service.book.windows.values(), key=lambda w: (w.start, w.id))
+        views = [MaintenanceView(w.id, w.node, w.start, w.end, w.why, w.begun) for w in windows]
+        return answer(Maintenance(views))
+
+    async def maintain(self, request: web.Request) -> web.Response:
+        """Plan it."""
+        asked = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
+        name = asked.id or "m" + secrets.token_hex(4)
+        done = await self._do(Maintain(name, asked.node, asked.start, asked.end, asked.why, ACTOR))
+        view = MaintenanceView(name, asked.node, asked.start, asked.end, asked.why, begun=False)
+        return answer(view, 201 if done.new else 200)
+
+    async def unmaintain(self, request: web.Request) -> web.Response:
+        """Call it off."""
+        await self._do(CancelMaintenance(request.match_info["name"], ACTOR))
+        return web.Response(status=204)
+
+    async def lending(self, request: web.Request) -> web.Response:
+        """Whether."""
+        return answer(LendingState(self._service.book.lending))
+
+    async def set_lending(self, request: web.Request) -> web.Response:
+        """The operator's switch."""
+        asked = decoded(await body_of(request), self._lending, LendingState)
+        await self._do(Lending(asked.on, ACTOR))
+        return answer(LendingState(self._service.book.lending))
+
+    async def _do(self, command: Command) -> Accepted:
+        """Raises ProblemError if it is refused."""
+        found: Answer
+        (found,) = await self._service.submit([command])
+        if isinstance(found, Refused):
+            raise refusal(found)
+        return found
+
+
+def _version(request: web.Request) -> int | None:
+    """The version that a request means to change; None for whatever it is."""
+    said = request.headers.get("If-Match")
+    if said is None:
+        return None
+    found = re.fullmatch(r'"?([0-9]{1,9})"?', said)
+    if found is None:
+        raise ProblemError(
+            422, "invalid", f"If-Match is {said[:40]!r}", "send the ETag of GET /v1/pools/NAME"
+        )
+    return int(found[1])

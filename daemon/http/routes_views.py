@@ -1,0 +1,137 @@
+"""What is only looked at: loans, forecasts, the plan, health, metrics, the document itself."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from daemon.book import job_of
+from daemon.config import Config
+from daemon.http.limits import NEXT_SHOWN
+from daemon.http.operations import JSON, Operation, answer, body_of
+from daemon.http.problems import decoded
+from daemon.http.prometheus import Metrics
+from daemon.http.views import job_view, loans_view
+from daemon.http.waits import held_back
+from daemon.schemas import (
+    Forecasts,
+    Health,
+    Loans,
+    LogLevel,
+    Plan,
+    PlanGroup,
+    PlanPool,
+    PlanWindow,
+    PoolForecast,
+)
+from sia.state import GroupState, PoolState
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ViewRoutes:
+    """Handlers of all that."""
+
+    def __init__(self, service: Service, config: Config, metrics: Metrics) -> None:
+        """Serve this."""
+        self._service, self._config, self._metrics = service, config, metrics
+        self._level = msgspec.json.Decoder(LogLevel)
+        self.document = b""
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        health = {200: Health, 503: Health}
+        return [
+            Operation("GET", "/v1/loans", self.loans, "Open loans.", {200: Loans}),
+            Operation("GET", "/v1/forecasts", self.forecasts, "New load foreseen, and what is "
+                      "held back for it.", {200: Forecasts}),
+            Operation("GET", "/v1/plan", self.plan, "What would start next.", {200: Plan}),
+            Operation("GET", "/healthz", self.health, "Whether it lives.", {200: Health}),
+            Operation("GET", "/readyz", self.ready, "Whether it takes submissions.", health),
+            Operation("GET", "/metrics", self.metrics, "For Prometheus.", {200: "text/plain"}),
+            Operation("GET", "/v1/openapi.json", self.openapi, "This document.", {200: dict}),
+            Operation("GET", "/v1/log-level", self.log_level, "How much is logged.",
+                      {200: LogLevel}),
+            Operation("PUT", "/v1/log-level", self.set_log_level, "Log more or less.",
+                      {200: LogLevel}, LogLevel, refusals=(413, 422)),
+        ]  # fmt: skip
+
+    async def loans(self, request: web.Request) -> web.Response:
+        """O(jobs alive)."""
+        return answer(loans_view(self._service.book.loans()))
+
+    async def forecasts(self, request: web.Request) -> web.Response:
+        """O(pools · windows)."""
+        state = self._service.engine.core.state
+        pools = [
+            PoolForecast(
+                name,
+                list(pool.load),
+                [held_back(pool, i, state.options) for i in range(len(pool.load))],
+            )
+            for name, pool in state.pools.items()
+        ]
+        config, windows = self._config, list(state.options.windows)
+        model = self._service.book.model
+        return answer(Forecasts(config.policy, config.forecast, model, windows, pools))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """O(jobs that wait)."""
+        service = self._service
+        state = service.engine.core.state
+        groups = [self._group(group) for group in state.groups]
+        return answer(Plan(service.clock.now(), service.book.lending, groups))
+
+    def _group(self, group: GroupState) -> PlanGroup:
+        options = self._service.engine.core.state.options
+        windows = []
+        for i, window in enumerate(options.windows):
+            held = sum(held_back(pool, i, options) for pool in group.pools)
+            windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
+        waiting = [pool for pool in group.pools if pool.pending_width]
+        waiting.sort(key=lambda pool: (pool.ratio, pool.name))
+        return PlanGroup(group.name, group.idle, windows, [*map(self._next, waiting)])
+
+    def _next(self, pool: PoolState) -> PlanPool:
+        jobs = self._service.book.jobs
+        waiting = pool.waiting()
+        records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, NEXT_SHOWN))
+        views = [job_view(record) for record in records if record is not None]
+        ratio = pool.ratio if pool.quota else None
+        return PlanPool(pool.name, ratio, len(waiting), views)
+
+    async def health(self, request: web.Request) -> web.Response:
+        """It lives: it answers."""
+        return answer(Health("ok"))
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """Whether submissions are taken."""
+        if self._service.ready:
+            return answer(Health("ok"))
+        return answer(Health("unavailable", self._service.status().reason), 503)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """O(pools)."""
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": TEXT})
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        """Made once."""
+        return web.Response(body=self.document, content_type=JSON)
+
+    async def log_level(self, request: web.Request) -> web.Response:
+        """As it is."""
+        name = logging.getLevelName(logging.getLogger("sia").getEffectiveLevel()).lower()
+        return answer({"level": name})
+
+    async def set_log_level(self, request: web.Request) -> web.Response:
+        """From now on."""
+        asked = decoded(await body_of(request), self._level, LogLevel)
+        logging.getLogger("sia").setLevel(asked.level.upper())
+        return answer(asked)

@@ -1,0 +1,125 @@
+"""What is shown of jobs, pools and nodes: the book and the core's state, as the wire has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
+from daemon.http.limits import NODE_JOBS
+from daemon.http.waits import position_of, why
+from daemon.schemas import (
+    ArrayDetail,
+    JobDetail,
+    JobView,
+    Loan,
+    Loans,
+    NodeView,
+    OverrideView,
+    PoolView,
+)
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.state import PoolState
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+
+def job_view(record: JobRecord) -> JobView:
+    """A job in a list. O(1)."""
+    spec = record.spec
+    return JobView(
+        spec.id, spec.pool, spec.gpus, record.phase, record.submitted, record.priority, spec.user,
+        spec.name, spec.tags, record.attempt, record.started, record.ended, run_time_of(record),
+        spec.time_limit, record.stream, record.reason,
+        {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
+        record.code, record.signal, record.why,
+    )  # fmt: skip
+
+
+def job_detail(service: Service, record: JobRecord) -> JobDetail:
+    """A job with all that is known of it. O(jobs of its pool that wait)."""
+    spec, view = record.spec, job_view(record)
+    core = service.engine.core
+    return JobDetail(
+        **msgspec.structs.asdict(view),
+        command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
+        preemptible=spec.preemptible, requeue=spec.requeue, array=spec.array,
+        position=position_of(core, record), waits=why(service.book, core, record),
+    )  # fmt: skip
+
+
+def array_detail(book: Book, name: str) -> ArrayDetail:
+    """An array by those of its jobs that are here. O(size)."""
+    records = book.named(name)
+    phases = Counter(record.phase.value for record in records)
+    return ArrayDetail(name, book.arrays[name][0], dict(phases), [*map(job_view, records)])
+
+
+def run_time_of(record: JobRecord) -> float | None:
+    """Seconds that a job is thought to run; None if nobody knows."""
+    return None if record.run_time >= UNKNOWN_RUN_TIME else record.run_time
+
+
+def pool_view(pool: PoolRecord, state: PoolState) -> PoolView:
+    """A pool and its use. O(spare jobs on its GPUs)."""
+    own = own_loans(state)
+    return PoolView(
+        pool.name, pool.quota, pool.group, pool.share, pool.state, pool.lend_limit,
+        pool.borrow_limit, pool.weight, pool.version,
+        {chain: dict(types) for chain, types in pool.cells.items()},
+        None if pool.override is None else _override_view(pool.override),
+        running=state.dedicated + state.spare,
+        dedicated=state.dedicated,
+        borrowed=state.spare - own,
+        lent=state.lent - own,
+        idle=max(0, state.unused),
+        waiting=len(state.pending) + len(state.stopped) + len(pool.waiting),
+        waiting_gpus=state.pending_width,
+    )  # fmt: skip
+
+
+def _override_view(over: Override) -> OverrideView:
+    return OverrideView(
+        over.until, over.quota, over.state, over.lend_limit, over.borrow_limit, over.weight
+    )
+
+
+def own_loans(pool: PoolState) -> int:
+    """GPUs of a pool that its own spare jobs use."""
+    return sum(job.loans[pool] for job in pool.lent_to.values() if job.pool is pool)
+
+
+def node_views(book: Book) -> list[NodeView]:
+    """All nodes and who is on them. O(nodes + jobs alive)."""
+    used: Counter[str] = Counter()
+    jobs: dict[str, list[str]] = {name: [] for name in book.nodes}
+    for record in book.jobs.values():
+        for node, gpus in record.nodes:
+            used[node] += len(gpus)
+            if len(jobs.setdefault(node, [])) < NODE_JOBS:
+                jobs[node].append(record.spec.id)
+    return [_node_view(node, used[node.name], jobs[node.name]) for node in book.nodes.values()]
+
+
+def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
+    return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
+
+
+def loans_view(records: Iterable[JobRecord]) -> Loans:
+    """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan."""
+    lent: Counter[str] = Counter()
+    borrowed: Counter[str] = Counter()
+    loans = []
+    for record in records:
+        pool = record.spec.pool
+        for donor, gpus in record.loans:
+            if donor != pool:
+                since = record.started or record.decided or record.submitted
+                loans.append(Loan(record.spec.id, pool, donor, gpus, since))
+                lent[donor] += gpus
+                borrowed[pool] += gpus
+    return Loans(loans, dict(lent), dict(borrowed))

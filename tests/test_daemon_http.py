@@ -1,0 +1,477 @@
+"""The daemon's door: what it lets in, what it says, and how it refuses."""
+
+import asyncio
+import json
+from io import BytesIO
+
+import pytest
+from aiohttp.test_utils import TestClient
+
+from daemon.config import NodeConfig
+from daemon.http import auth, events, routes_jobs
+from daemon.http.auth import Bucket, make_token, read_token
+from replay.errors import UserError
+from tests.doors import TOKEN, asked, door, job_in, story
+
+NODES = (NodeConfig("n1", 8), NodeConfig("n2", 8))
+
+SHORT = {"pool": "vision", "gpus": 2, "duration": 30}
+
+
+@story
+async def test_a_job_is_submitted_runs_and_ends(folder):
+    async with door(folder, nodes=NODES) as client:
+        answer = await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        assert answer == {"id": "a"}
+        job = await job_in(client, "a", "finished")
+        assert (job["pool"], job["gpus"], job["code"], job["attempt"]) == ("vision", 2, 0, 1)
+        assert job["stream"] == "dedicated"
+        assert job["nodes"] == {"n1": [0, 1]}
+        assert 29 <= job["ended"] - job["started"] <= 60
+        assert "position" not in job
+
+
+@story
+async def test_submitting_again_is_submitting_once(folder):
+    async with door(folder) as client:
+        job = {"id": "a", **SHORT}
+        first = await asked(client, "POST", "/v1/jobs", job, status=201)
+        assert await asked(client, "POST", "/v1/jobs", job, status=200) == first
+        other = await asked(client, "POST", "/v1/jobs", {**job, "gpus": 3}, status=409)
+        assert other["title"] == "id is taken"
+        assert other["mend"]
+
+
+@story
+async def test_a_key_makes_the_id_of_a_job_that_has_none(folder):
+    async with door(folder) as client:
+        key = {"Idempotency-Key": "once"}
+        first = await asked(client, "POST", "/v1/jobs", SHORT, status=201, headers=key)
+        assert await asked(client, "POST", "/v1/jobs", SHORT, headers=key) == first
+        await asked(client, "POST", "/v1/jobs", {**SHORT, "gpus": 1}, status=409, headers=key)
+        without = [await asked(client, "POST", "/v1/jobs", SHORT, status=201) for _ in range(2)]
+        assert without[0] != without[1]
+
+
+@story
+async def test_each_job_of_a_batch_is_taken_or_refused_by_itself(folder):
+    async with door(folder) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "old", **SHORT}, status=201)
+        jobs = [
+            {"id": "new", **SHORT},
+            {"id": "old", **SHORT},
+            {"id": "wide", **SHORT, "gpus": 9},
+            {"id": "nowhere", **SHORT, "pool": "robots"},
+        ]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        assert (said["accepted"], said["known"], said["refused"]) == (1, 1, 2)
+        assert [line["status"] for line in said["jobs"]] == [201, 200, 422, 422]
+        assert all(line["detail"] and line["mend"] for line in said["jobs"][2:])
+
+
+@story
+async def test_an_array_is_one_job_many_times(folder):
+    async with door(folder) as client:
+        job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 20, "array": 20}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await asked(client, "POST", "/v1/jobs", job, status=200)
+        await asked(client, "POST", "/v1/jobs", {**job, "array": 21}, status=409)
+        array = await asked(client, "GET", "/v1/jobs/a")
+        assert (array["size"], len(array["jobs"])) == (20, 20)
+        assert (await job_in(client, "a.19", "finished"))["array"] == [19, 20]
+
+
+@story
+async def test_a_waiting_job_says_why_and_where_it_stands(folder):
+    async with door(folder, speed=1.0) as client:
+        big = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
+        await asked(client, "POST", "/v1/jobs", {"id": "first", **big}, status=201)
+        await asked(client, "POST", "/v1/jobs", {"id": "second", **big}, status=201)
+        await asked(client, "POST", "/v1/jobs", {"id": "third", **big}, status=201)
+        await job_in(client, "first", "running")
+        second = await asked(client, "GET", "/v1/jobs/second")
+        assert second["position"] == 1
+        assert second["waits"][0] == (
+            "first in its queue: it needs 8, and vision has 0 of its 8 GPUs left"
+        )
+        assert "4 idle GPUs" in second["waits"][1]
+        third = await asked(client, "GET", "/v1/jobs/third")
+        assert third["position"] == 2
+        assert "the first, second, needs 8" in third["waits"][0]
+        await asked(client, "PATCH", "/v1/jobs/third", {"priority": 9})
+        held = await asked(client, "POST", "/v1/jobs/second/hold")
+        assert held["waits"] == ["it is held: sia release second"]
+        released = await asked(client, "POST", "/v1/jobs/second/release")
+        assert released["phase"] == "pending"
+        plan = await asked(client, "GET", "/v1/plan")
+        (group,) = plan["groups"]
+        assert group["idle"] == 4
+        assert [pool["pool"] for pool in group["pools"]] == ["vision"]
+        assert {job["id"] for job in group["pools"][0]["next"]} == {"second", "third"}
+
+
+@story
+async def test_a_job_of_which_nothing_is_known_borrows_from_nobody(folder):
+    async with door(folder, speed=1.0) as client:
+        for job_id in "ab":
+            job = {"id": job_id, "pool": "vision", "gpus": 8, "duration": 99}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        waits = (await asked(client, "GET", "/v1/jobs/b"))["waits"]
+        assert waits[1].startswith("nobody lends to it")
+
+
+@story
+async def test_cancelling_once_and_again(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        await job_in(client, "a", "running")
+        await asked(client, "DELETE", "/v1/jobs/a", status=202)
+        await job_in(client, "a", "cancelled")
+        await asked(client, "DELETE", "/v1/jobs/a", status=200)
+        await asked(client, "DELETE", "/v1/jobs/nobody", status=404)
+
+
+@story
+async def test_jobs_are_listed_page_by_page_the_latest_first(folder):
+    async with door(folder, speed=1.0) as client:
+        jobs = [
+            {"id": f"j{i}", "pool": "speech" if i % 2 else "vision", "gpus": 1, "duration": 900,
+             "user": f"u{i % 3}", "tags": {"kind": "odd" if i % 2 else "even"}}
+            for i in range(10)
+        ]  # fmt: skip
+        await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        await asked(client, "DELETE", "/v1/jobs/j0", status=202)
+        await job_in(client, "j0", "cancelled")
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = await asked(client, "GET", f"/v1/jobs?limit=3{cursor}")
+            assert len(page["jobs"]) <= 3
+            seen += [job["id"] for job in page["jobs"]]
+            cursor = page["next"] and f"&cursor={page['next']}"
+        assert seen == [f"j{i}" for i in range(9, 0, -1)] + ["j0"]
+        for query, ids in {
+            "pool=speech&user=u0": ["j9", "j3"],
+            "tag=kind=odd&user=u1": ["j7", "j1"],
+            "tag=kind&limit=1": ["j9"],
+            "phase=cancelled": ["j0"],
+            "pool=nobody": [],
+        }.items():
+            page = await asked(client, "GET", f"/v1/jobs?{query}")
+            assert [job["id"] for job in page["jobs"]] == ids, query
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("limit=0", "limit: is '0'; write int >= 1"),
+        ("limit=x", "limit: is 'x'; write int"),
+        ("phase=late", "phase: is 'late'; write held, pending, "),
+        ("poool=a", "poool: is unknown; there is pool, phase"),
+        ("cursor=gone", "the job of the cursor is forgotten"),
+    ],
+)
+def test_wrong_queries_are_named(tmp_path, query, problem):
+    async def tell():
+        async with door(tmp_path) as client:
+            said = await asked(client, "GET", f"/v1/jobs?{query}", status=422)
+            assert problem in said["detail"]
+
+    asyncio.run(tell())
+
+
+@story
+async def test_all_wrong_values_are_named_with_pointers(folder):
+    async with door(folder) as client:
+        bad = {"pool": "", "gpus": 0, "id": "a b", "tags": {"a": 1}, "extra": 1, "array": 10**9}
+        said = await asked(client, "POST", "/v1/jobs", bad, status=422)
+        assert {error["pointer"] for error in said["errors"]} == {
+            "/pool", "/gpus", "/id", "/tags", "/extra", "/array",
+        }  # fmt: skip
+        assert all(error["detail"] and error["mend"] for error in said["errors"])
+        batch = {"jobs": [SHORT, {"pool": "a"}, {**SHORT, "pol": 1}]}
+        said = await asked(client, "POST", "/v1/jobs", batch, status=422)
+        assert [error["pointer"] for error in said["errors"]] == ["/jobs/1/gpus", "/jobs/2/pol"]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": []}, status=422)
+        assert said["errors"][0]["pointer"] == "/jobs"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff", 400),
+        (b'{"pool":"\\ud800"}', 400),
+        (b"[" * 200_000, 422),
+        (b'{"tags":' * 200_000, 400),
+        (b'{"pool":"vision","gpus":1,"run_time":1e999}', 422),
+        (b'{"pool":"vision","gpus":' + b"9" * 5000 + b"}", 422),
+        (b'{"pool":"vision","gpus":1,"id":"a\\n"}', 422),
+        (b'{"pool":"vision","gpus":1,"command":["a\\u0000b"]}', 422),
+        (b" " * (2**23 + 1), 413),
+        (b"null", 422),
+    ],
+)
+def test_what_is_no_job(tmp_path, body, status):
+    async def tell():
+        async with (
+            door(tmp_path) as client,
+            client.post("/v1/jobs", data=BytesIO(body)) as response,
+        ):
+            assert response.status in (status, 400 if status == 422 else status)
+            said = await response.json(content_type="application/problem+json")
+            assert said["status"] == response.status
+            assert said["mend"]
+            assert len(client.service.book.jobs) == 0
+
+    asyncio.run(tell())
+
+
+@story
+async def test_only_who_has_the_token_comes_in(folder):
+    async with door(folder) as client:
+        stranger = TestClient(client.server)
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {TOKEN}"}):
+            for path in ("/v1/jobs", "/metrics", "/v1/openapi.json", "/nowhere"):
+                async with stranger.get(path, headers=headers) as response:
+                    assert response.status == 401
+                    assert response.headers["WWW-Authenticate"] == "Bearer"
+                    assert TOKEN not in await response.text()
+        for path in ("/healthz", "/readyz"):
+            async with stranger.get(path) as response:
+                assert await response.json() == {"status": "ok"}
+        await stranger.session.close()
+
+
+@story
+async def test_guessers_wait(folder):
+    async with door(folder) as client:
+        stranger = TestClient(client.server)
+        statuses = set()
+        for _ in range(110):
+            async with stranger.get("/v1/jobs") as response:
+                statuses.add(response.status)
+        assert statuses == {401, 429}
+        assert "Retry-After" in response.headers
+        await asked(client, "GET", "/v1/jobs")  # the owner does not wait for them
+        await stranger.session.close()
+
+
+def test_a_bucket_fills_again(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(auth.time, "monotonic", lambda: now[0])
+    bucket = Bucket(2.0, 3.0)
+    assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
+    now[0] = 0.5
+    assert [bucket.take(), bucket.take()] == [0, 0.5]
+    now[0] = 1000.0
+    assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path):
+    path = tmp_path / "state" / "token"
+    token = make_token(path)
+    assert len(token) > 40
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert make_token(path) == token == read_token(path)
+    path.chmod(0o640)
+    with pytest.raises(UserError, match="others can read the token; chmod 600"):
+        make_token(path)
+    path.chmod(0o600)
+    path.write_text("short\n")
+    with pytest.raises(UserError, match="holds no token"):
+        read_token(path)
+    with pytest.raises(UserError, match="start the daemon first"):
+        read_token(tmp_path / "gone")
+
+
+@story
+async def test_pools_are_shown_and_changed_by_version(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        await job_in(client, "a", "running")
+        async with client.get("/v1/pools/vision") as response:
+            pool, tag = await response.json(), response.headers["ETag"]
+        assert (pool["quota"], pool["running"], pool["dedicated"], pool["idle"]) == (8, 2, 2, 6)
+        assert tag == '"1"'
+        patch = {"state": "hold", "lend_limit": 3}
+        changed = await asked(client, "PATCH", "/v1/pools/vision", patch, headers={"If-Match": tag})
+        assert (changed["state"], changed["lend_limit"], changed["version"]) == ("hold", 3, 2)
+        late = await asked(
+            client, "PATCH", "/v1/pools/vision", patch, status=409, headers={"If-Match": tag}
+        )
+        assert late["title"] == "pool has changed"
+        await asked(client, "PATCH", "/v1/pools/vision", patch, status=422,
+                    headers={"If-Match": "yesterday"})  # fmt: skip
+        low = await asked(client, "PATCH", "/v1/pools/vision", {"quota": 1}, status=409)
+        assert low["title"] == "quota is in use"
+        await asked(client, "PATCH", "/v1/pools/vision", {"quota": -1}, status=422)
+        await asked(client, "PATCH", "/v1/pools/nobody", {"quota": 1}, status=404)
+        await asked(client, "GET", "/v1/pools/nobody", status=404)
+        names = [pool["name"] for pool in (await asked(client, "GET", "/v1/pools"))["pools"]]
+        assert names == ["speech", "vision"]
+
+
+@story
+async def test_an_override_has_an_end(folder):
+    async with door(folder, speed=1.0) as client:
+        until = client.service.clock.now() + 3600
+        patch = {"quota": 6, "until": until}
+        pool = await asked(client, "PATCH", "/v1/pools/vision", patch)
+        assert pool["quota"] == 6
+        assert pool["override"] == {"until": until, "quota": 8}
+
+
+@story
+async def test_nodes_are_drained_and_resumed(folder):
+    async with door(folder, nodes=NODES, speed=1.0) as client:
+        drained = await asked(client, "POST", "/v1/nodes/n1/drain", {"why": "fan"})
+        assert drained["out"] == {"operator": "fan"}
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        assert (await job_in(client, "a", "running"))["nodes"] == {"n2": [0, 1]}
+        nodes = (await asked(client, "GET", "/v1/nodes"))["nodes"]
+        assert [(node["name"], node["used"], node["jobs"]) for node in nodes] == [
+            ("n1", 0, []),
+            ("n2", 2, ["a"]),
+        ]
+        assert (await asked(client, "POST", "/v1/nodes/n1/resume"))["out"] == {}
+        await asked(client, "POST", "/v1/nodes/n9/drain", status=404)
+
+
+@story
+async def test_maintenance_is_planned_and_called_off(folder):
+    async with door(folder, nodes=NODES, speed=1.0) as client:
+        now = client.service.clock.now()
+        asked_for = {"id": "m1", "node": "n1", "start": now + 60, "end": now + 120, "why": "fan"}
+        await asked(client, "POST", "/v1/maintenance", asked_for, status=201)
+        await asked(client, "POST", "/v1/maintenance", asked_for, status=200)
+        backwards = {**asked_for, "id": "m2", "end": now - 1}
+        await asked(client, "POST", "/v1/maintenance", backwards, status=422)
+        (window,) = (await asked(client, "GET", "/v1/maintenance"))["maintenance"]
+        assert window == {**asked_for, "begun": False}
+        await asked(client, "DELETE", "/v1/maintenance/m1", status=204)
+        await asked(client, "DELETE", "/v1/maintenance/m1", status=404)
+
+
+@story
+async def test_loans_are_shown_with_both_sides(folder):
+    async with door(folder, speed=1.0, forecast="none") as client:
+        for job_id in "ab":
+            job = {"id": job_id, "pool": "speech", "gpus": 4, "duration": 60, "run_time": 60}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        borrower = await job_in(client, "b", "running")
+        assert borrower["stream"] == "spare"
+        assert borrower["loans"] == {"vision": 4}
+        loans = await asked(client, "GET", "/v1/loans")
+        assert (loans["lent"], loans["borrowed"]) == ({"vision": 4}, {"speech": 4})
+        (loan,) = loans["loans"]
+        assert (loan["job"], loan["borrower"], loan["donor"]) == ("b", "speech", "vision")
+        pools = {pool["name"]: pool for pool in (await asked(client, "GET", "/v1/pools"))["pools"]}
+        assert (pools["vision"]["lent"], pools["vision"]["idle"]) == (4, 4)
+        assert pools["speech"]["borrowed"] == 4
+        forecasts = await asked(client, "GET", "/v1/forecasts")
+        assert forecasts["windows"] == [300.0, 3600.0, 43200.0]
+        assert forecasts["pools"][0] == {
+            "pool": "speech", "load": [0, 0, 0], "held_back": [0, 0, 0],
+        }  # fmt: skip
+
+
+@story
+async def test_lending_is_switched(folder):
+    async with door(folder) as client:
+        assert await asked(client, "PUT", "/v1/lending", {"on": False}) == {"on": False}
+        assert await asked(client, "GET", "/v1/lending") == {"on": False}
+        await asked(client, "PUT", "/v1/lending", {"on": "yes"}, status=422)
+
+
+@story
+async def test_events_come_in_pages_and_as_a_stream(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        await job_in(client, "a", "running")
+        page = await asked(client, "GET", "/v1/events?limit=1")
+        assert [event["kind"] for event in page["events"]] == ["submitted"]
+        rest = await asked(client, "GET", f"/v1/events?after={page['next']}")
+        assert rest["events"][0]["seq"] == 2
+        seen = await _stream(client, "?after=0", len(rest["events"]) + 1)
+        assert [event["seq"] for event in seen] == [1, *(e["seq"] for e in rest["events"])]
+        last = seen[-1]["seq"]
+        follow = asyncio.create_task(_stream(client, "", 1, {"Last-Event-ID": str(last)}))
+        await asyncio.sleep(0.05)
+        await asked(client, "DELETE", "/v1/jobs/a", status=202)
+        (event,) = await follow
+        assert event["seq"] == last + 1
+        assert event["job"] == "a"
+        await asked(client, "GET", "/v1/events?after=-1", status=422)
+
+
+async def _stream(client, query, count, headers=None):
+    """The first events of a stream."""
+    accept = {"Accept": "text/event-stream", **(headers or {})}
+    found = []
+    async with client.get(f"/v1/events{query}", headers=accept) as response:
+        assert response.content_type == "text/event-stream"
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                found.append(json.loads(line.removeprefix(b"data: ")))
+                if len(found) == count:
+                    break
+    return found
+
+
+@story
+async def test_readers_hear_that_the_daemon_lives_and_are_not_too_many(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events, "HEARTBEAT", 0.01)
+        patch.setattr(events, "MAX_READERS", 1)
+        async with door(folder) as client:
+            accept = {"Accept": "text/event-stream"}
+            async with client.get("/v1/events", headers=accept) as response:
+                lines = [await response.content.readline() for _ in range(5)]
+                assert b": alive\n" in lines
+                async with client.get("/v1/events", headers=accept) as second:
+                    assert second.status == 503
+
+
+@story
+async def test_paths_and_methods_that_there_are_not(folder):
+    async with door(folder) as client:
+        await asked(client, "GET", "/v2", status=404)
+        await asked(client, "GET", "/v1/jobs/nobody", status=404)
+        said = await asked(client, "PUT", "/v1/jobs", {}, status=405)
+        assert said["mend"] == "use GET,POST"
+
+
+@story
+async def test_what_fails_inside_is_logged_and_takes_nobody_with_it(folder):
+    async with door(folder) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routes_jobs, "job_detail", lambda *_: 1 / 0)
+            await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+            said = await asked(client, "GET", "/v1/jobs/a", status=500)
+            assert said["title"] == "internal error"
+        await asked(client, "GET", "/v1/jobs/a")
+
+
+@story
+async def test_metrics_count_what_happened(folder):
+    async with door(folder) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "run_time": 30}, status=201)
+        await job_in(client, "a", "finished")
+        async with client.get("/metrics") as response:
+            lines = (await response.text()).splitlines()
+        assert 'sia_decisions_total{kind="StartJob"} 1.0' in lines
+        assert 'sia_events_total{kind="submitted"} 1.0' in lines
+        assert 'sia_pool_gpus{pool="vision",use="quota"} 8.0' in lines
+        assert 'sia_http_requests_total{operation="POST /v1/jobs",status="201"} 1.0' in lines
+        assert "sia_run_time_ratio_count 1.0" in lines
+        assert "sia_ready 1.0" in lines
+
+
+@story
+async def test_the_log_level_is_changed_while_it_runs(folder):
+    async with door(folder) as client:
+        assert await asked(client, "PUT", "/v1/log-level", {"level": "debug"}) == {"level": "debug"}
+        assert await asked(client, "GET", "/v1/log-level") == {"level": "debug"}
+        await asked(client, "PUT", "/v1/log-level", {"level": "loud"}, status=422)
+        await asked(client, "PUT", "/v1/log-level", {"level": "warning"})
