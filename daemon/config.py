@@ -129,6 +129,10 @@ class Config(Struct, frozen=True, kw_only=True):
     policy: str = "sia"
     forecast: str = "peaks+survival"
     """What the policy foresees by, as after the @ of a replay's label; "none" for nothing."""
+    retrain: float | None = None
+    """Seconds from one training of a learned forecast to the next; None does not train."""
+    models: Path
+    """A folder with one for each model that was learned."""
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
@@ -147,4 +151,4 @@ class Config(Struct, frozen=True, kw_only=True):
     def embedded(cls, folder: Path | None = None) -> Config:
         """The configuration of a daemon that nobody configured."""
         state = state_folder() if folder is None else folder
-        return cls(database=state / "sia.db", token_file=state / "token")
+        return cls(database=state / "sia.db", token_file=state / "token", models=state / "models")

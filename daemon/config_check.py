@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import floor
 from pathlib import Path
 
 from cells.spec import Spec
 from daemon.config import Config, LocalConfig, PoolConfig
 from replay.cells_file import NAME, cells_for, checked_places
-from replay.foresight import Choice, parse
+from replay.errors import UserError
+from replay.foresight import LEARNED, PEAKS, Choice, parse
 from replay.text import DAY, as_typed, counted
 from replay.trace import PoolTable
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
@@ -18,6 +20,9 @@ from sia.policies import load, names
 
 NOT_FORESEEN = ("perfect", "random")
 """Forecasts that a log can be replayed with, and nobody lives by."""
+
+LEAST_RETRAIN = 3600.0
+"""Seconds: training takes minutes of a core, and an hour of a cloud teaches little."""
 
 LEAST_TICK = 0.01
 """Seconds: below it there would be nothing but ticks."""
@@ -75,6 +80,35 @@ def _forecast(config: Config) -> Iterator[str]:
     for name in (choice.forecast, choice.durations):
         if name in NOT_FORESEEN:
             yield f"daemon.forecast: nobody foresees by {name!r}; write peaks+survival"
+    yield from _quantile(config, choice)
+    yield from _learned(config, choice)
+
+
+def _quantile(config: Config, choice: Choice) -> Iterator[str]:
+    if choice.forecast != PEAKS or choice.load_quantile is None or not config.windows:
+        return
+    from predictors.peaks import highest  # noqa: PLC0415  numpy takes its time
+
+    if choice.load_quantile > highest(config.windows):
+        most = floor(1000 * highest(config.windows)) / 1000
+        yield f"daemon.forecast: so high a quantile of peaks cannot be told; ask for {most:g}"
+
+
+def _learned(config: Config, choice: Choice) -> Iterator[str]:
+    if choice.forecast == LEARNED:
+        from replay.forecast_folder import require_xgboost  # noqa: PLC0415  numpy takes its time
+
+        try:
+            require_xgboost()
+        except UserError as error:
+            yield f"daemon.forecast: {error.format_message()}"
+    if config.retrain is None:
+        return
+    if choice.forecast != LEARNED:
+        yield f"daemon.retrain: {choice.forecast} learns nothing; leave it out, or have {LEARNED}"
+    elif config.retrain < LEAST_RETRAIN:
+        least = as_typed(LEAST_RETRAIN)
+        yield f"daemon.retrain: is {as_typed(config.retrain)}; write {least} or more"
 
 
 def _times(config: Config) -> Iterator[str]:

@@ -15,6 +15,7 @@ from cells.spec import Spec
 from daemon.checked import Problem, T, read, refuse_unknown
 from daemon.config import (
     DEFAULT_POOLS,
+    FIRST_NAME,
     LOOPBACK,
     Address,
     BackendConfig,
@@ -25,7 +26,6 @@ from daemon.config import (
     SimulatedConfig,
     state_folder,
 )
-from daemon.config_check import cells_of, problems_of
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -58,6 +58,7 @@ class _Daemon(Struct, frozen=True):
     listen: str = "{}:{}".format(*LOOPBACK)
     policy: str = "sia"
     forecast: str = "peaks+survival"
+    retrain: Time | None = None
     windows: tuple[Time, ...] = ("5m", "1h", "12h")
     tick: Time = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
@@ -74,6 +75,8 @@ def read_config(path: Path | None) -> Config:
     """
     if path is None:
         return Config.embedded()
+    from daemon.config_check import problems_of  # noqa: PLC0415  clients need none of it
+
     values = _values(path)
     problems: list[Problem] = []
     config = _config(path, values, problems)
@@ -81,6 +84,25 @@ def read_config(path: Path | None) -> Config:
     if said:
         raise ConfigError(path, said)
     return config
+
+
+def find_config(path: Path | None) -> Path | None:
+    """The file that is meant: the one named, or else `sia.toml` where it is here."""
+    here = Path(FIRST_NAME)
+    return here if path is None and here.exists() else path
+
+
+def peek(path: Path | None) -> Config:
+    """As much of a configuration as tells a client where the daemon is and what its token.
+
+    Raises ConfigError where the file cannot be read.
+    """
+    if path is None:
+        return Config.embedded()
+    values = {key: value for key, value in _values(path).items() if key == "daemon"}
+    if isinstance(values.get("daemon"), dict):
+        values["daemon"].pop("cells", None)
+    return _config(path, values, [])
 
 
 def _values(path: Path) -> dict[str, Any]:
@@ -113,9 +135,11 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
     return Config(
         database=state / said.database,
         token_file=state / said.token_file,
+        models=state / "models",
         listen=_address(said.listen, problems),
         policy=said.policy,
         forecast=said.forecast,
+        retrain=None if said.retrain is None else _seconds("retrain", said.retrain, problems),
         windows=tuple(_seconds("windows", window, problems) for window in said.windows),
         tick=_seconds("tick", said.tick, problems),
         slack=said.slack,
@@ -154,6 +178,8 @@ def _tables(
 
 def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> Spec | None:
     """The cells of a file, which are those of the pools."""
+    from daemon.config_check import cells_of  # noqa: PLC0415  clients need none of it
+
     try:
         return cells_of(path, pools)
     except UserError as error:

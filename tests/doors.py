@@ -19,6 +19,7 @@ def config_in(folder, *, pools=POOLS, speed=1000.0, **settings):
     return Config(
         database=folder / "sia.db",
         token_file=folder / "token",
+        models=folder / "models",
         backend=SimulatedConfig(speed),
         pools=pools,
         **settings,

@@ -7,6 +7,7 @@ import pytest
 from daemon.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
 from daemon.config_read import ConfigError, read_config
 from daemon.jobs import PoolMode
+from replay import forecast_folder
 from tests.files import written
 
 WHOLE = """
@@ -150,6 +151,12 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
         ("[daemon]\nforecast = 'perfect+perfect'", "daemon.forecast: nobody foresees by"),
         ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; 'sia@peaks': write POLICY@"),
+        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "ask for 0."),
+        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks learns nothing"),
+        (
+            "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
+            "daemon.retrain: is 10m; write 1h or more",
+        ),
         ("[daemon]\ncells = 'gone.toml'", "daemon.cells"),
         ("[daemon]\nlisten = 'here:99999'", "daemon.listen"),
         ("[[node]]\nname = 'n1'\ngpus = 1", "node: all have 1 GPU together, the pools own 144"),
@@ -195,6 +202,15 @@ def test_what_is_no_toml(tmp_path):
     assert the_problem(tmp_path, "a = " + "[" * 5000).startswith("is nested too deeply")
     with pytest.raises(ConfigError, match="No such file"):
         read_config(tmp_path / "gone.toml")
+
+
+def test_a_forecast_that_learns_needs_what_it_learns_with(tmp_path, monkeypatch):
+    text = "[daemon]\nforecast = 'learned+survival'\nretrain = '1d'"
+    monkeypatch.setattr(forecast_folder, "find_spec", lambda _: object())
+    read = config(tmp_path, text)
+    assert (read.retrain, read.models.name) == (86400.0, "models")
+    monkeypatch.setattr(forecast_folder, "find_spec", lambda _: None)
+    assert "xgboost, which is not installed" in the_problem(tmp_path, text)
 
 
 def test_forecasts_of_none(tmp_path):
