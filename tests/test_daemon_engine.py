@@ -1,0 +1,259 @@
+"""The engine, step by step: stories, and everything that may happen against a naive model."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from daemons import job, setup, submit
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
+from naive_daemon import NaiveDaemon, NaivePool
+
+from daemon.answers import Accepted, Refused, StartEffect, StopEffect
+from daemon.engine import Engine
+from daemon.inputs import (
+    Cancel,
+    Drain,
+    Ended,
+    Hold,
+    Lost,
+    Release,
+    Resume,
+    SetPool,
+    Started,
+    StartFailed,
+    Tick,
+)
+from daemon.jobs import JobPhase, PoolMode
+
+JOBS = [f"j{i}" for i in range(40)]
+NODES = {"n0": 4, "n1": 3}
+
+SEEDS = st.integers(0, 2**32 - 1)
+"""Of what happens: drawn as a whole, so that much does."""
+
+
+def some_submission(rng):
+    return submit(
+        rng.choice(JOBS),
+        rng.choice("aaabbb?" if rng.random() < 0.1 else "ab"),
+        rng.randint(0, 5) if rng.random() < 0.2 else rng.randint(1, 2),
+        hold=rng.random() < 0.2,
+        requeue=rng.random() < 0.6,
+        time_limit=rng.choice([None, 3.0, 10.0]),
+        warn=4.0,
+    )
+
+
+def some_change(rng, now):
+    return SetPool(
+        rng.choice("aabb?"),
+        quota=rng.choice([None, rng.randint(0, 6)]),
+        state=rng.choice([None, PoolMode.OPEN, *PoolMode]),
+        until=rng.choice([None, None, now + 2.0, now + 9.0]),
+    )
+
+
+def some_command(rng, now, book):
+    job_id, node = rng.choice(JOBS), rng.choice(sorted(NODES))
+    if book.jobs and rng.random() < 0.8:
+        job_id = rng.choice(list(book.jobs))
+    return rng.choice(
+        [some_submission(rng)] * 6
+        + [Cancel(job_id), Hold(job_id), Release(job_id), Release(job_id)]
+        + [Drain(node), Resume(node), Resume(node), some_change(rng, now)]
+    )
+
+
+def some_sight(rng, book):
+    """What a backend may see: mostly of a job that it was told to start."""
+    placed = [r for r in book.jobs.values() if r.placed]
+    job_id, attempt = rng.choice(JOBS), rng.randint(1, 3)
+    if placed and rng.random() < 0.9:
+        record = rng.choice(placed)
+        job_id, attempt = record.spec.id, record.attempt
+    return rng.choice(
+        [Started(job_id, attempt)] * 3
+        + [Ended(job_id, attempt, 0), Ended(job_id, attempt, 1)]
+        + [StartFailed(job_id, attempt, "no"), Lost(job_id, attempt, "gone")] * 2
+    )
+
+
+def said(answer):
+    if isinstance(answer, Refused):
+        return answer.status
+    return "new" if answer.new else "same"
+
+
+class AgainstNaive(RuleBasedStateMachine):
+    """Commands, what a backend may see, time, restarts, and steps that were never durable."""
+
+    happened = Counter()
+
+    def __init__(self):
+        super().__init__()
+        cluster = setup(NODES.values(), a=4, b=3)
+        self.engine = Engine.new(replace(cluster, policy="fcfs"))
+        self.naive = NaiveDaemon({"a": NaivePool(4), "b": NaivePool(3)}, NODES)
+        self.now = 100.0
+
+    def step(self, inputs):
+        self.naive.begin()
+        expected = self.naive.step(self.now, inputs)
+        step = self.engine.step(self.now, inputs)
+        assert [said(answer) for answer in step.answers] == expected
+        stops = [(e.kind, e.job, e.attempt) for e in step.effects if isinstance(e, StopEffect)]
+        assert Counter(stops) == Counter(self.naive.effects)
+        decided = [(n.job, n.data["attempt"]) for n in step.notices if n.kind == "started"]
+        placed = [(e.job, e.attempt, e.nodes) for e in step.effects if isinstance(e, StartEffect)]
+        self.naive.seat(decided, placed)
+        self.happened.update(type(i).__name__ + str(a) for i, a in zip(inputs, expected))
+        self.happened["placed"] += len(placed)
+        self.happened["stopped"] += len(stops)
+        self.happened["warned"] += sum(kind == "warn" for kind, _, _ in stops)
+
+    @rule(seed=SEEDS)
+    def something_happens(self, seed):
+        rng = Random(seed)
+        self.now += rng.choice([0.0, 0.0, 1.0, 3.0, 10.0])
+        made = [
+            some_command(rng, self.now, self.engine.book)
+            if rng.random() < 0.6
+            else some_sight(rng, self.engine.book)
+            for _ in range(rng.randint(1, 8))
+        ]
+        self.step(made)
+
+    @rule(seconds=st.sampled_from([1.0, 3.0, 10.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.step([Tick()])
+
+    @rule(kind=st.sampled_from([Started, Ended]), code=st.sampled_from([0, 0, 1]))
+    def all_that_were_told_to_do_so(self, kind, code):
+        """What a well-behaved backend sees."""
+        held = (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.ENDING)
+        jobs = [r for r in self.engine.book.jobs.values() if r.placed and r.phase in held]
+        args = (code,) if kind is Ended else ()
+        self.step([kind(r.spec.id, r.attempt, *args) for r in jobs])
+
+    @rule()
+    def a_restart(self):
+        data = self.engine.dump()
+        self.engine = Engine.restore(data)
+        assert self.engine.dump() == data
+
+    @rule(seed=SEEDS)
+    def a_step_that_was_not_durable(self, seed):
+        """It is as if it had not been."""
+        data, rng = self.engine.dump(), Random(seed)
+        self.engine.step(
+            self.now, [some_command(rng, self.now, self.engine.book) for _ in range(4)]
+        )
+        self.engine = Engine.restore(data)
+
+    @invariant()
+    def they_agree(self):
+        self.engine.check()
+        book = self.engine.book
+        assert {i: r.phase for i, r in {**book.jobs, **book.ended}.items()} == self.naive.phases()
+        assert {p.name: (p.quota, p.state) for p in book.pools.values()} == self.naive.modes()
+        assert list(book.seatless) == self.naive.seatless
+
+
+def test_the_engine_does_as_the_naive_one():
+    AgainstNaive.happened.clear()
+    run_state_machine_as_test(
+        AgainstNaive,
+        settings=settings(
+            max_examples=400,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    for kind in (
+        "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
+        "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
+        "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed", "stopped",
+        "Holdsame", "Releasesame", "Releasenew", "warned",
+    ):  # fmt: skip
+        assert AgainstNaive.happened[kind] > 5, AgainstNaive.happened
+
+
+def steps(engine, now, *inputs):
+    """One step, its answers all accepted."""
+    step = engine.step(now, inputs)
+    assert all(isinstance(answer, Accepted) for answer in step.answers), step.answers
+    return step
+
+
+def starts(step):
+    return [effect.job for effect in step.effects if isinstance(effect, StartEffect)]
+
+
+def test_jobs_get_gpus_by_number():
+    engine = Engine.new(setup([2, 4], a=6))
+    step = steps(engine, 1.0, submit("one", gpus=2), submit("two", gpus=3), submit("three"))
+    assert [(e.job, e.nodes) for e in step.effects] == [
+        ("one", (("n0", (0, 1)),)),
+        ("two", (("n1", (0, 1, 2)),)),
+        ("three", (("n1", (3,)),)),
+    ]
+
+
+def test_what_is_lent_is_said_and_comes_back():
+    engine = Engine.new(setup(a=2, b=2))
+    step = steps(engine, 1.0, submit("mine", gpus=2), submit("more", gpus=2, run_time=3.0))
+    loans = [n for n in step.notices if n.kind == "loan_opened"]
+    assert [(n.job, n.pool, n.data["gpus"]) for n in loans] == [("more", "b", 2)]
+    assert [record.spec.id for record in engine.book.loans()] == ["more"]
+    step = steps(engine, 2.0, Ended("more", 1, 0))
+    assert [n.kind for n in step.notices] == ["loan_closed", "ended"]
+    assert not list(engine.book.loans())
+
+
+def test_an_array_is_named_as_one():
+    engine = Engine.new(setup(a=1))
+    step = steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 3)) for i in range(3)))
+    assert starts(step) == ["x.0"]
+    steps(engine, 2.0, Hold("x"))
+    phases = [record.phase for record in engine.book.named("x")]
+    assert phases == [JobPhase.STARTING, JobPhase.HELD, JobPhase.HELD]
+    step = steps(engine, 3.0, Cancel("x"))
+    assert [(e.kind, e.job) for e in step.effects] == [("end", "x.0")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        (job("x.7", array=(7, 3)), 422),
+        (job("y", array=(0, 3)), 422),
+        (job("x", "a"), 409),
+        (job("new.0", array=(0, 2)), 200),
+        (job("x.3", array=(3, 4)), 409),
+        (job("a\x1fb"), 422),
+        (job(""), 422),
+        (job("z" * 201), 422),
+        (job("wide", gpus=3), 422),
+        (job("none", gpus=0), 422),
+        (job("nowhere", "q"), 422),
+        (job("odd", time_limit=-1.0), 422),
+        (job("odd", time_limit=float("nan")), 422),
+        (job("odd", priority=10**6), 422),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(spec, status):
+    engine = Engine.new(setup(a=2))
+    steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 3)) for i in range(3)))
+    before = engine.dump()
+    answer = engine.step(1.0, [replace(submit("_"), spec=spec)]).answers[0]
+    if status == 200:
+        assert answer == Accepted()
+    else:
+        assert answer.status == status
+        assert answer.mend
+        assert engine.dump() == before
