@@ -91,6 +91,9 @@ class Foresight:
     """A forecaster that is ready once it has heard of the past, which takes a while.
 
     Until then steps go without: the core believes what it was last told.
+
+    Attributes:
+        wake: Called once it is ready.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Foresight:
     ) -> None:
         """Nothing is foreseen before `begin`; `model` finds a model of loads by its checksum."""
         self.predictors = predictors
+        self.wake: Callable[[], object] = lambda: None
         self._model = model
         self._news: list[ModelChanged] = []
         self._forecaster: Forecaster | None = None
@@ -153,6 +157,7 @@ class Foresight:
         self._missed, self._forecaster = [], forecaster
         if model is not None and model.checksum != engine.book.model:
             self._news.append(ModelChanged("loads", model.checksum, why))
+        self.wake()
 
     @property
     def due(self) -> float:
@@ -164,10 +169,10 @@ class Foresight:
         """Whether it may think otherwise than it last said."""
         return self._forecaster is not None and self._forecaster.curious
 
-    def before(self, now: float, inputs: Sequence[Input], book: Book) -> Sequence[Input]:
+    def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
         """The inputs of a step, with what is foreseen."""
         if self._forecaster is None:
-            return inputs
+            return [*inputs]
         news, self._news = self._news, []
         return [*news, *self._forecaster.before(now, inputs, book)]
 

@@ -21,6 +21,7 @@ from daemon.book import Book, JobRecord
 from daemon.clock import Clock
 from daemon.effects import Hands
 from daemon.engine import Engine, Step
+from daemon.foresight import Foresight
 from daemon.inputs import Command, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError, Part, parts_of
 from daemon.limits import MAX_BATCH, MAX_INBOX, PROBE_EVERY, SNAPSHOT_EVERY
@@ -82,6 +83,7 @@ class Service:
         clock: Clock,
         *,
         watch: Watch | None = None,
+        foresight: Foresight | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
@@ -92,6 +94,9 @@ class Service:
         self._backend = backend
         self._thread = ThreadPoolExecutor(1, "journal")
         self._news = asyncio.Event()
+        self._foresight = foresight
+        if foresight is not None:
+            foresight.wake = self._news.set
         self._seen: deque[Observation] = deque()
         self._asked: deque[_Asked] = deque()
         self._inbox = 0
@@ -130,6 +135,7 @@ class Service:
         self._live = Live(self._journal, self.engine.book.notices, self._in_thread)
         await self._backend.open(self.observe)
         await self._hands.reconcile(self.engine)
+        self._foresee_anew()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
 
@@ -144,6 +150,8 @@ class Service:
         try:
             await self._runner
         finally:
+            if self._foresight is not None:
+                self._foresight.forget()
             await self._hands.close()
             await self._backend.close()
             self._live.close()
@@ -202,10 +210,19 @@ class Service:
 
     async def _once(self) -> None:
         asked, inputs = self._take()
-        if inputs or self.clock.now() >= self.engine.due:
+        now, foresight = self.clock.now(), self._foresight
+        if inputs or now >= self.engine.due:
             await self._turn(asked, inputs or [Tick()])
+        elif foresight is not None and (foresight.curious or now >= foresight.due):
+            await self._turn([], [])
         elif self._parts:
             await self._save_part()
+
+    def _foresee_anew(self) -> None:
+        """Have the predictors hear what the journal says, and nothing else."""
+        if self._foresight is not None:
+            self._foresight.forget()
+            self._foresight.begin(self.engine, self.clock.now(), self.past_jobs)
 
     async def _save_all(self) -> None:
         """A snapshot of the end, so that the next start repeats nothing."""
@@ -216,11 +233,13 @@ class Service:
 
     async def _wait(self) -> None:
         """Until something has come, or is due."""
-        if self._asked or self._seen or self._stopping or self._parts:
+        foresight = self._foresight
+        curious = foresight is not None and foresight.curious
+        if self._asked or self._seen or self._stopping or self._parts or curious:
             await asyncio.sleep(0)  # others want the loop too
             return
         self._news.clear()
-        due = self.engine.due
+        due = self.engine.due if foresight is None else min(self.engine.due, foresight.due)
         timer = None
         if due < inf:
             wait = self.clock.seconds_until(due)
@@ -241,9 +260,13 @@ class Service:
         return asked, inputs
 
     async def _turn(self, asked: list[_Asked], inputs: list[Input]) -> None:
-        """One step, durable, and then in effect."""
+        """One step, durable, and then in effect; none if there is nothing new to foresee either."""
         began = perf_counter()
         anchor = self.clock.anchor()
+        if self._foresight is not None:
+            inputs = self._foresight.before(anchor.now, inputs, self.engine.book)
+            if not inputs:
+                return
         step = self.engine.step(anchor.now, inputs)
         stepped = perf_counter()
         self._watch.stepped(stepped - began, inputs, step)
@@ -272,6 +295,8 @@ class Service:
             place += len(each.commands)
         self._live.publish(step.notices)
         self._hands.do(step.effects)
+        if self._foresight is not None:
+            self._foresight.after(entry.anchor.now, step)
         self._since_snapshot += len(entry.inputs)
         if self._since_snapshot >= self._snapshot_every and not self._parts:
             self._parts.extend(parts_of(entry.seq, self.engine.dump()))
@@ -326,6 +351,7 @@ class Service:
                 reopened = False
                 await asyncio.sleep(PROBE_EVERY)
             else:
+                self._foresee_anew()
                 return
 
     async def _until_it_writes(self) -> None:
@@ -342,6 +368,4 @@ class Service:
     def _serve(self, reason: str) -> None:
         """Take commands from now on, or none for a reason."""
         serving = not reason
-        self._status = self._status._replace(
-            serving=serving, reason=reason, since=self.clock.now()
-        )
+        self._status = self._status._replace(serving=serving, reason=reason, since=self.clock.now())
