@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,10 @@ from daemon.backends.local import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
+from daemon.foresight import Foresight, Predictors
 from daemon.jobs import PoolMode
 from daemon.journal import Journal
+from daemon.retraining import Models, Retraining
 from daemon.service import Service
 from daemon.setup import Node, Setup
 from daemon.watch import Watch
@@ -30,6 +33,8 @@ class Daemon(NamedTuple):
     journal: Journal
     clock: Clock
     setup: Setup
+    retraining: Retraining | None = None
+    """Where models of loads are learned anew: `run` it while the service runs."""
 
 
 def build(config: Config, watch: Watch) -> Daemon:
@@ -42,13 +47,27 @@ def build(config: Config, watch: Watch) -> Daemon:
         clock = _clock(config, journal)
         backend = _backend(config, clock)
         setup = setup_of(config, backend.gpus)
+        predictors, models = Predictors(setup, config.forecast), Models(config.models)
+        foresight = None
+        if predictors.any:
+            known = partial(models.read, windows=setup.options.windows)
+            foresight = Foresight(predictors, known)
         service = Service(
-            setup, backend, journal, clock, watch=watch, snapshot_every=config.snapshot_every
+            setup,
+            backend,
+            journal,
+            clock,
+            watch=watch,
+            foresight=foresight,
+            snapshot_every=config.snapshot_every,
         )
     except BaseException:
         journal.close()
         raise
-    return Daemon(service, journal, clock, setup)
+    if foresight is None or config.retrain is None:
+        return Daemon(service, journal, clock, setup)
+    retraining = Retraining(models, foresight, clock, setup, config.retrain)
+    return Daemon(service, journal, clock, setup, retraining)
 
 
 def _journal(config: Config) -> Journal:
