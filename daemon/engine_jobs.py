@@ -28,11 +28,13 @@ class Jobs:
         spec, book = asked.spec, self._book
         known = book.job(spec.id)
         if known is not None:
-            return _again(known, spec)
+            return again(known, spec)
         wrong = self._wrong(spec)
         if wrong is not None:
             return wrong
-        record = JobRecord(spec, self._desk.now, _run_time(asked), priority=spec.priority)
+        record = JobRecord(
+            spec, self._desk.now, _believed(asked.run_time, spec), priority=spec.priority
+        )
         book.add(record)
         self._desk.tell("submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor)
         if spec.hold:
@@ -226,7 +228,7 @@ class Jobs:
         for core_id, run_time in news.estimates:
             record = self._waits(core_id)
             if record is not None:
-                record.run_time = _bounded(run_time, record.spec)
+                record.run_time = _believed(run_time, record.spec)
                 told.append(Estimate(core_id, record.run_time))
         if told and self._desk.core.policy.needs.updates:
             self._desk.events.append(RunTimesUpdated(self._desk.now, told))
@@ -244,17 +246,17 @@ def core_job(record: JobRecord, now: float) -> Job:
     )
 
 
-def _run_time(asked: Submit) -> float:
-    said = asked.run_time or asked.spec.run_time or UNKNOWN_RUN_TIME
-    return _bounded(said, asked.spec)
+def _believed(foreseen: float, spec: JobSpec) -> float:
+    """How long a job is thought to run: what its owner says counts where nothing is foreseen.
+
+    No job runs beyond its limit.
+    """
+    foreseen = foreseen or spec.run_time or UNKNOWN_RUN_TIME
+    return foreseen if spec.time_limit is None else min(foreseen, spec.time_limit)
 
 
-def _bounded(run_time: float, spec: JobSpec) -> float:
-    """No job runs beyond its limit."""
-    return run_time if spec.time_limit is None else min(run_time, spec.time_limit)
-
-
-def _again(known: JobRecord, spec: JobSpec) -> Answer:
+def again(known: JobRecord, spec: JobSpec) -> Answer:
+    """The answer to who submits a job under an id that is known."""
     if known.spec == spec:
         return _SAME
     return refused(

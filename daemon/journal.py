@@ -19,11 +19,13 @@ from daemon.book import JobRecord
 from daemon.clock import Anchor
 from daemon.inputs import Input
 from daemon.limits import (
+    ASKED_AT_ONCE,
     KEEP_HISTORY,
     KEEP_RECORDS,
     PROBE_BYTES,
     PRUNE_EVERY,
     PRUNED_AT_ONCE,
+    READ_AT_ONCE,
     SNAPSHOT_PART,
     SNAPSHOTS_KEPT,
 )
@@ -261,15 +263,19 @@ class Journal:
 
     def records(self, after: int) -> Iterator[Record]:
         """The steps after one, in order. Raises UserError for one that cannot be read."""
-        sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq"
-        for seq, now, inputs, decisions in self._db.execute(sql, (after,)):
-            try:
-                yield Record(seq, now, _read_inputs(inputs), decisions.encode())
-            except ValueError as error:
-                raise UserError(
-                    f"{self.path}: record {seq} cannot be read: {error}; "
-                    "use the release that wrote it"
-                ) from error
+        sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
+        while rows := self._all(sql, after, READ_AT_ONCE):
+            for seq, now, inputs, decisions in rows:
+                yield Record(seq, now, self._inputs(seq, inputs), decisions.encode())
+            after = rows[-1][0]
+
+    def _inputs(self, seq: int, text: str) -> list[Input]:
+        try:
+            return _read_inputs(text)
+        except ValueError as error:
+            raise UserError(
+                f"{self.path}: record {seq} cannot be read: {error}; use the release that wrote it"
+            ) from error
 
     def notices(self, after: int, limit: int) -> list[Notice]:
         """The notices after one, in order, so many at most."""
@@ -284,6 +290,16 @@ class Journal:
         row = self._one("SELECT body FROM history WHERE id = ?", job_id)
         return None if row is None else _read_job(row[0])
 
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Those of these jobs that have ended."""
+        found = {}
+        for start in range(0, len(job_ids), ASKED_AT_ONCE):
+            some = job_ids[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._all(f"SELECT id, body FROM history WHERE id IN ({marks})", *some)  # noqa: S608
+            found.update({job_id: _read_job(body) for job_id, body in rows})
+        return found
+
     def history(self, before: int, limit: int, pool: str = "") -> list[tuple[int, JobRecord]]:
         """Jobs that have ended, newest first, with the number to go on before; 0 is the start."""
         sql = (
@@ -292,12 +308,6 @@ class Journal:
         )
         rows = self._all(sql, before, before, pool, pool, limit)
         return [(number, _read_job(body)) for number, body in rows]
-
-    def ended_since(self, time: float) -> Iterator[JobRecord]:
-        """Jobs that have ended since a time, in the order of their ends."""
-        sql = "SELECT body FROM history WHERE ended >= ? ORDER BY number"
-        for (body,) in self._db.execute(sql, (time,)):
-            yield _read_job(body)
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         try:

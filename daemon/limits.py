@@ -75,3 +75,9 @@ next one."""
 
 PRUNE_EVERY = 64
 """Commits between two looks at what may be pruned: eight rows a commit, and a commit adds one."""
+
+READ_AT_ONCE = 1000
+"""Records read from the journal at a time: a megabyte or so."""
+
+ASKED_AT_ONCE = 500
+"""Ids looked up in one query: SQLite takes 999 values at least."""

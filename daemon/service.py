@@ -8,39 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
-from daemon.answers import Answer, Notice
+from daemon.answers import Answer, Notice, Refused
 from daemon.backends import Backend
 from daemon.book import Book, JobRecord
-from daemon.clock import Clock
+from daemon.clock import Anchor, Clock
 from daemon.effects import Hands
 from daemon.engine import Engine, Step
+from daemon.engine_jobs import again
 from daemon.foresight import Foresight
-from daemon.inputs import Command, Input, Observation, Tick
-from daemon.journal import Entry, Journal, JournalError, Part, parts_of
-from daemon.limits import MAX_BATCH, MAX_INBOX, PROBE_EVERY, SNAPSHOT_EVERY
+from daemon.inbox import Batch, Inbox, UnavailableError
+from daemon.inputs import Command, Input, Observation, Submit, Tick
+from daemon.journal import Entry, Journal, JournalError
+from daemon.limits import KEEP_ENDED, PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
 from daemon.recovery import recover
 from daemon.setup import Setup
+from daemon.snapshots import Snapshots
 from daemon.watch import Watch
+from replay.errors import UserError
+
+__all__ = ["Service", "Status", "UnavailableError"]
 
 T = TypeVar("T")
-
-
-class UnavailableError(Exception):
-    """Commands cannot be taken now: an HTTP status (429, 503), and when to come again (seconds)."""
-
-    def __init__(self, status: int, why: str, retry_after: float) -> None:
-        """Say why, in a line."""
-        super().__init__(why)
-        self.status = status
-        self.retry_after = retry_after
 
 
 class Status(NamedTuple):
@@ -56,13 +51,6 @@ class Status(NamedTuple):
     last_commit: float = 0.0
     """When a step last became durable, in seconds since the epoch."""
     steps: int = 0
-
-
-class _Asked(NamedTuple):
-    """Commands that somebody waits for."""
-
-    commands: Sequence[Command]
-    answers: asyncio.Future[list[Answer]]
 
 
 class Service:
@@ -89,19 +77,14 @@ class Service:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
         self._setup, self._journal, self.clock = setup, journal, clock
         self._watch = watch or Watch()
-        self._snapshot_every = snapshot_every
         self._hands = Hands(backend, self.observe)
         self._backend = backend
         self._thread = ThreadPoolExecutor(1, "journal")
-        self._news = asyncio.Event()
+        self._inbox = Inbox()
+        self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
         if foresight is not None:
-            foresight.wake = self._news.set
-        self._seen: deque[Observation] = deque()
-        self._asked: deque[_Asked] = deque()
-        self._inbox = 0
-        self._parts: deque[Part] = deque()
-        self._since_snapshot = 0
+            foresight.wake = self._inbox.news.set
         self._stopping = False
         self._status = Status(serving=False, reason="starting", since=clock.now())
 
@@ -122,14 +105,17 @@ class Service:
 
     def status(self) -> Status:
         """How the service is. O(1)."""
-        return self._status._replace(waiting=self._inbox + len(self._seen))
+        return self._status._replace(waiting=len(self._inbox))
 
     async def start(self) -> None:
         """Go on where the journal ends, find the jobs that run, and serve.
 
         Raises UserError where the journal cannot be read or the backend cannot work.
         """
-        self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
+        try:
+            self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
+        except JournalError as error:
+            raise UserError(str(error)) from error
         gc.collect()
         gc.freeze()  # what is there now stays: no use in looking at it again and again
         self._live = Live(self._journal, self.engine.book.notices, self._in_thread)
@@ -146,7 +132,7 @@ class Service:
     async def stop(self) -> None:
         """Write what waits and a snapshot, and let go; jobs go on running."""
         self._stopping = True
-        self._news.set()
+        self._inbox.news.set()
         try:
             await self._runner
         finally:
@@ -160,8 +146,7 @@ class Service:
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""
-        self._seen.append(seen)
-        self._news.set()
+        self._inbox.observe(seen)
 
     async def submit(self, commands: Sequence[Command]) -> list[Answer]:
         """Have these done, in order; returns once that is durable.
@@ -171,13 +156,7 @@ class Service:
         """
         if not self._status.serving or self._stopping:
             raise UnavailableError(503, self._status.reason or "stopping", PROBE_EVERY)
-        if self._inbox + len(commands) > MAX_INBOX:
-            raise UnavailableError(429, f"{self._inbox} commands wait", 1.0)
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(commands, future))
-        self._inbox += len(commands)
-        self._news.set()
-        return await future
+        return await self._inbox.ask(commands)
 
     async def past_job(self, job_id: str) -> JobRecord | None:
         """A job that ended too long ago for the book."""
@@ -198,25 +177,124 @@ class Service:
 
     async def _run(self) -> None:
         try:
-            while not self._stopping or (self.ready and (self._asked or self._seen)):
+            while not self._stopping or (self.ready and self._inbox):
                 await self._wait()
                 await self._once()
             if self.ready:
                 await self._save_all()
         finally:
             self._serve("stopped")
-            self._refuse(list(self._asked), "stopped")
-            self._asked.clear()
+            self._inbox.refuse_all(UnavailableError(503, "stopped", PROBE_EVERY))
+
+    async def _wait(self) -> None:
+        """Until something has come, or is due."""
+        if self._inbox or self._stopping or self._snapshots or self._curious:
+            await asyncio.sleep(0)  # others want the loop too
+            return
+        news, timer = self._inbox.news, None
+        news.clear()
+        due = self.engine.due
+        if self._foresight is not None:
+            due = min(due, self._foresight.due)
+        if due < inf:
+            wait = self.clock.seconds_until(due)
+            timer = asyncio.get_running_loop().call_later(wait, news.set)
+        await news.wait()
+        if timer is not None:
+            timer.cancel()
+
+    @property
+    def _curious(self) -> bool:
+        """Whether something else may be foreseen than was."""
+        foresight = self._foresight
+        return foresight is not None and (foresight.curious or self.clock.now() >= foresight.due)
 
     async def _once(self) -> None:
-        asked, inputs = self._take()
-        now, foresight = self.clock.now(), self._foresight
-        if inputs or now >= self.engine.due:
-            await self._turn(asked, inputs or [Tick()])
-        elif foresight is not None and (foresight.curious or now >= foresight.due):
-            await self._turn([], [])
-        elif self._parts:
+        """One turn, if there is anything to do."""
+        batch = self._inbox.take()
+        if batch or self._curious or self.clock.now() >= self.engine.due:
+            await self._turn(batch)
+        elif self._snapshots:
             await self._save_part()
+
+    async def _turn(self, batch: Batch) -> None:
+        """One step, durable, and then in effect; none if nothing has come of it."""
+        await self._know(batch)
+        began, anchor = perf_counter(), self.clock.anchor()
+        inputs: list[Input] = [*batch.inputs]
+        if self.engine.due <= anchor.now and not inputs:
+            inputs = [Tick()]
+        try:
+            if self._foresight is not None:
+                inputs = self._foresight.before(anchor.now, inputs, self.engine.book)
+            if not inputs:
+                batch.answer([])
+                return
+            step = self.engine.step(anchor.now, inputs)
+        except Exception as error:  # noqa: BLE001  a defect: of one client, if it can be helped
+            await self._isolate(batch, error)
+            return
+        self._watch.stepped(perf_counter() - began, inputs, step)
+        await self._commit(batch, step, anchor, inputs)
+
+    async def _know(self, batch: Batch) -> None:
+        """Answer what was submitted so long ago that only the journal knows."""
+        book = self.engine.book
+        if len(book.ended) < KEEP_ENDED:
+            return
+        new = [
+            (asked, i, each.spec)
+            for asked in batch.asked
+            for i, each in enumerate(asked.commands)
+            if isinstance(each, Submit) and book.job(each.spec.id) is None
+        ]
+        if new:
+            ids = [spec.id for _, _, spec in new]
+            known = await self._in_thread(lambda: self._journal.jobs(ids))
+            for asked, i, spec in new:
+                if spec.id in known:
+                    asked.known = {**asked.known, i: again(known[spec.id], spec)}
+
+    async def _isolate(self, batch: Batch, error: Exception) -> None:
+        """A step went wrong by a defect of ours: take it apart, and leave out what breaks it."""
+        await self._go_back()
+        alone = batch.alone()
+        if not alone:
+            raise error
+        if len(alone) > 1:
+            for each in alone:
+                await self._turn(each)
+            return
+        self._watch.broke(repr(error), batch.inputs)
+        why = f"a defect of the daemon: {error!r}"
+        wrong = Refused(500, "defect", why, "report it; nothing was done")
+        batch.answer([wrong] * len(batch))
+
+    async def _commit(
+        self, batch: Batch, step: Step, anchor: Anchor, inputs: Sequence[Input]
+    ) -> None:
+        began, part = perf_counter(), self._snapshots.next
+        seq = self._journal.last + 1
+        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over)
+        try:
+            await self._in_thread(lambda: self._journal.commit(entry, part))
+        except JournalError as error:
+            await self._fail(batch, step, entry, str(error))
+            return
+        if part is not None:
+            self._snapshots.written()
+        self._watch.committed(perf_counter() - began, len(inputs))
+        self._done(batch, step, entry)
+
+    def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
+        """A step is durable: answer, tell, act."""
+        self._status = self._status._replace(last_commit=entry.anchor.now, steps=entry.seq)
+        batch.answer(step.answers)
+        self._live.publish(step.notices)
+        self._hands.do(step.effects)
+        if self._foresight is not None:
+            self._foresight.after(entry.anchor.now, step)
+        self._snapshots.stepped(len(entry.inputs), entry.seq, self.engine)
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""
@@ -226,140 +304,62 @@ class Service:
 
     async def _save_all(self) -> None:
         """A snapshot of the end, so that the next start repeats nothing."""
-        if self._since_snapshot:
-            self._parts = deque(parts_of(self._journal.last, self.engine.dump()))
-        while self._parts:
+        self._snapshots.take(self._journal.last, self.engine)
+        while self._snapshots:
             await self._save_part()
 
-    async def _wait(self) -> None:
-        """Until something has come, or is due."""
-        foresight = self._foresight
-        curious = foresight is not None and foresight.curious
-        if self._asked or self._seen or self._stopping or self._parts or curious:
-            await asyncio.sleep(0)  # others want the loop too
-            return
-        self._news.clear()
-        due = self.engine.due if foresight is None else min(self.engine.due, foresight.due)
-        timer = None
-        if due < inf:
-            wait = self.clock.seconds_until(due)
-            timer = asyncio.get_running_loop().call_later(wait, self._news.set)
-        await self._news.wait()
-        if timer is not None:
-            timer.cancel()
-
-    def _take(self) -> tuple[list[_Asked], list[Input]]:
-        """What waits, but no more than one step should have: observations first."""
-        inputs: list[Input] = []
-        while self._seen and len(inputs) < MAX_BATCH:
-            inputs.append(self._seen.popleft())
-        asked = []
-        while self._asked and (not inputs or len(inputs) + len(self._asked[0][0]) <= MAX_BATCH):
-            asked.append(self._asked.popleft())
-            inputs += asked[-1].commands
-        return asked, inputs
-
-    async def _turn(self, asked: list[_Asked], inputs: list[Input]) -> None:
-        """One step, durable, and then in effect; none if there is nothing new to foresee either."""
-        began = perf_counter()
-        anchor = self.clock.anchor()
-        if self._foresight is not None:
-            inputs = self._foresight.before(anchor.now, inputs, self.engine.book)
-            if not inputs:
-                return
-        step = self.engine.step(anchor.now, inputs)
-        stepped = perf_counter()
-        self._watch.stepped(stepped - began, inputs, step)
-        part = self._parts[0] if self._parts else None
-        entry = Entry(
-            self._journal.last + 1, anchor, inputs, step.decisions, step.notices, step.over
-        )
-        try:
-            await self._in_thread(lambda: self._journal.commit(entry, part))
-        except JournalError as error:
-            await self._fail(entry, asked, step, error)
-            return
-        if part is not None:
-            self._parts.popleft()
-        self._watch.committed(perf_counter() - stepped, len(inputs))
-        self._done(entry, asked, step)
-
-    def _done(self, entry: Entry, asked: list[_Asked], step: Step) -> None:
-        """A step is durable: answer, tell, act."""
-        self._status = self._status._replace(last_commit=entry.anchor.now, steps=entry.seq)
-        place = len(entry.inputs) - sum(len(each.commands) for each in asked)
-        for each in asked:
-            self._inbox -= len(each.commands)
-            if not each.answers.done():
-                each.answers.set_result(step.answers[place : place + len(each.commands)])
-            place += len(each.commands)
-        self._live.publish(step.notices)
-        self._hands.do(step.effects)
-        if self._foresight is not None:
-            self._foresight.after(entry.anchor.now, step)
-        self._since_snapshot += len(entry.inputs)
-        if self._since_snapshot >= self._snapshot_every and not self._parts:
-            self._parts.extend(parts_of(entry.seq, self.engine.dump()))
-            self._since_snapshot = 0
-
     async def _save_part(self) -> None:
-        part = self._parts[0]
+        part = self._snapshots.next
+        assert part is not None, "nothing is left to be written"
         try:
             await self._in_thread(lambda: self._journal.save(part))
         except JournalError:
-            self._parts.clear()  # the next snapshot will do
-            return
-        self._parts.popleft()
+            self._snapshots.drop()
+        else:
+            self._snapshots.written()
 
-    async def _fail(
-        self, entry: Entry, asked: list[_Asked], step: Step, error: JournalError
-    ) -> None:
-        """A step is not durable: it has not happened, unless the journal says so when reopened."""
-        self._serve(str(error))
-        self._watch.failed(str(error))
-        self._parts.clear()
+    async def _fail(self, batch: Batch, step: Step, entry: Entry, why: str) -> None:
+        """A step is not durable: it has not happened, unless the reopened journal has it."""
+        self._serve(why)
+        self._watch.failed(why)
+        self._snapshots.drop()
+        if await self._reopens() and self._journal.last == entry.seq:
+            self._done(batch, step, entry)
+        else:
+            error = UnavailableError(503, why, PROBE_EVERY)
+            batch.refuse(error)
+            self._inbox.refuse_all(error)
+            self._inbox.put_back(batch.seen)
+            await self._go_back()
+        await self._until_it_writes()
+
+    async def _reopens(self) -> bool:
         try:
             await self._in_thread(self._journal.reopen)
         except JournalError:
-            reopened = False
-        else:
-            reopened = True
-        if reopened and self._journal.last == entry.seq:
-            self._done(entry, asked, step)
-        else:
-            self._refuse([*asked, *self._asked], str(error))
-            self._asked.clear()
-            kept = [each for each in entry.inputs if isinstance(each, Observation)]
-            self._seen.extendleft(reversed(kept))
-            await self._go_back(reopened=reopened)
-        await self._until_it_writes()
+            return False
+        return True
 
-    def _refuse(self, asked: Sequence[_Asked], why: str) -> None:
-        for each in asked:
-            self._inbox -= len(each.commands)
-            if not each.answers.done():
-                each.answers.set_exception(UnavailableError(503, why, PROBE_EVERY))
-
-    async def _go_back(self, *, reopened: bool) -> None:
+    async def _go_back(self) -> None:
         """Have the engine be what the journal says again."""
         while not self._stopping:
             try:
-                if not reopened:
-                    await self._in_thread(self._journal.reopen)
                 self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
-            except JournalError:
-                reopened = False
+            except JournalError as error:
+                self._serve(str(error))
                 await asyncio.sleep(PROBE_EVERY)
+                await self._reopens()
             else:
                 self._foresee_anew()
                 return
 
     async def _until_it_writes(self) -> None:
+        """Take no commands until the journal can be written again."""
         while not self._stopping:
             try:
                 await self._in_thread(self._journal.probe)
             except JournalError as error:
-                self._status = self._status._replace(reason=str(error))
+                self._serve(str(error))
                 await asyncio.sleep(PROBE_EVERY)
             else:
                 self._serve("")
@@ -368,4 +368,5 @@ class Service:
     def _serve(self, reason: str) -> None:
         """Take commands from now on, or none for a reason."""
         serving = not reason
-        self._status = self._status._replace(serving=serving, reason=reason, since=self.clock.now())
+        since = self._status.since if serving is self._status.serving else self.clock.now()
+        self._status = self._status._replace(serving=serving, reason=reason, since=since)

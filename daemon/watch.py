@@ -19,3 +19,6 @@ class Watch:
 
     def failed(self, why: str) -> None:
         """A step could not be made durable, and did not happen."""
+
+    def broke(self, error: str, inputs: Sequence[Input]) -> None:
+        """A defect of ours: these inputs were left out, as no step could be made of them."""
