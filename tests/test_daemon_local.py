@@ -3,10 +3,12 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,23 @@ def play(folder, story, **options):
             return await story(machine)
 
     return asyncio.run(played())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path):
+    """Each test sees to the end of all that it has started."""
+    yield
+    left = [found for found in supervise.processes() if str(tmp_path) in supervised(found.pid)]
+    for found in left:
+        supervise.send(found, signal.SIGTERM)
+    assert left == []
+
+
+def supervised(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 async def until(true, what="it never came about"):
@@ -284,6 +303,11 @@ def test_told_to_end_before_it_has_begun_it_ends_all_the_same(tmp_path):
         assert (await machine.said_of("a", Ended)).signal == signal.SIGTERM
         await machine.backend.stop("a", 1, "end")  # long gone
         await machine.backend.stop("b", 1, "end")  # never was
+        starting = asyncio.create_task(machine.backend.start(order("c", "sleep", "60")))
+        await asyncio.sleep(0)
+        await machine.backend.stop("c", 1, "end")
+        assert (await machine.said_of("c", Ended)).signal == signal.SIGTERM
+        await starting
 
     play(tmp_path / "state", story)
 
@@ -340,13 +364,22 @@ asyncio.run(serve())
 """
 
 
-def killed_daemon(folder, jobs):
-    """A daemon that starts these jobs, sees them run, and is killed."""
+@contextmanager
+def daemon_of(folder, jobs):
+    """A daemon that starts these jobs, sees them run, and is killed at the end of the block."""
     text = DAEMON.format(tests=str(Path(__file__).parent), folder=str(folder), jobs=jobs)
     daemon = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     with daemon:
         assert daemon.stdout.readline() == "ready\n"
-        daemon.kill()
+        try:
+            yield
+        finally:
+            daemon.kill()
+
+
+def killed_daemon(folder, jobs):
+    with daemon_of(folder, jobs):
+        pass
 
 
 def expected(*orders, started=1.0):
@@ -480,11 +513,9 @@ def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
 
 
 def test_two_daemons_cannot_share_a_folder_and_a_later_one_can_have_it(tmp_path):
-    async def story(machine):
-        with pytest.raises(UserError, match="another daemon runs its jobs there"):
-            await Machine(tmp_path / "state").backend.open(print)
-
-    play(tmp_path / "state", story)
+    refused = pytest.raises(UserError, match="another daemon runs its jobs there")
+    with daemon_of(tmp_path / "state", {}), refused:
+        play(tmp_path / "state", asyncio.sleep)
     play(tmp_path / "state", lambda machine: machine.run(order("a", "true")))
 
 
@@ -539,6 +570,20 @@ def test_an_end_that_the_disk_refuses_is_told_once_it_takes_it(tmp_path):
         assert len(machine.said) == 1
         refusing.rmdir()
         assert await machine.said_of("a", Ended) == Ended("a", 1, code=3)
+
+    play(tmp_path / "state", story)
+
+
+def test_a_job_whose_folder_is_deleted_still_ends(tmp_path):
+    async def story(machine):
+        await machine.backend.start(shell("a", f"echo $$ > {tmp_path / 'pid'}; sleep 60"))
+        pid = await pid_in(tmp_path / "pid")
+        supervisor = supervise.process(pid).parent
+        shutil.rmtree(tmp_path / "state" / "jobs")
+        await machine.backend.stop("a", 1, "end")
+        await until(lambda: not runs(supervisor))
+        assert not runs(pid)
+        assert isinstance(await machine.said_of("a", Ended, Lost, StartFailed), Lost)
 
     play(tmp_path / "state", story)
 

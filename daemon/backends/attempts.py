@@ -96,15 +96,13 @@ class Attempt(NamedTuple):
         python = [sys.executable, "-I", "-S", "-X", "utf8", "-c", PROGRAM]
         return [*python, str(Path(supervise.__file__).parent), str(self.folder)]
 
-    def begin(self, order: supervise.Order) -> tuple[int, int] | None:
-        """Write down what is to run and start its supervisor; None where it was begun before.
+    def begin(self, order: supervise.Order) -> tuple[int, int]:
+        """Write down what is to run and start a supervisor, who sees whether that was done before.
 
         Returns the supervisor's pid, and a pipe that can be read when it has started the job, or
         ended. Raises OSError.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.started or self.end is not None:
-            return None
         supervise.write_whole(str(self.folder / supervise.ORDER), order.packed())
         self.alive.touch(mode=0o600)
         return self._spawn()

@@ -30,6 +30,7 @@ SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
 """What the supervisor hears."""
 
 REBOOTED = "the machine was started anew while it ran"
+DELETED = "its folder was deleted while it ran"
 
 
 class _Run:
@@ -110,12 +111,7 @@ class LocalBackend:
         """Take the folder. Raises UserError where it cannot be used, or another daemon has it."""
         self._sink = sink
         try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._root.chmod(0o700)  # environments may hold secrets
-            for name in ("jobs", "alive"):
-                (self._root / name).mkdir(exist_ok=True)
-            self._lock = os.open(self._root / "daemon", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_folder()
         except BlockingIOError:
             await self.close()
             raise UserError(
@@ -154,8 +150,7 @@ class LocalBackend:
         self._runs[run.key] = run
         try:
             asked = order_of(order, run.attempt, self._kill_after)
-            spawned = await asyncio.to_thread(run.attempt.begin, asked)
-            self._begun(run, spawned)
+            self._begun(run, *await asyncio.to_thread(run.attempt.begin, asked))
         except OSError as error:
             self._runs.pop(run.key, None)
             self._sink(StartFailed(*run.key, f"{error.filename or self._root}: {error.strerror}"))
@@ -192,6 +187,19 @@ class LocalBackend:
             assert key == run.key, "a job under another's name"
             assert self._lock is not None, "jobs are followed by who has let go of them"
 
+    def _take_folder(self) -> None:
+        """Make it where it is not there, and lock it, for this process alone.
+
+        A process that is just being started has this one's files for a moment, and with them all
+        locks by `flock`: a daemon killed in that moment would still seem to be there.
+        """
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.chmod(0o700)  # environments may hold secrets
+        for name in ("jobs", "alive"):
+            (self._root / name).mkdir(exist_ok=True)
+        self._lock = os.open(self._root / "daemon", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     async def _look_again(self) -> None:
         """Those that nothing else tells of: a supervisor that has only just come to be."""
         while True:
@@ -225,17 +233,14 @@ class LocalBackend:
     def _rebooted(self, attempt: Attempt) -> bool:
         return attempt.started.get("boot", self._boot) != self._boot
 
-    def _begun(self, run: _Run, spawned: tuple[int, int] | None) -> None:
-        """Listen to its supervisor, a child of this process; None where it had one before."""
+    def _begun(self, run: _Run, pid: int, news: int) -> None:
+        """Listen to its supervisor, a child of this process."""
         if self._runs.get(run.key) is not run:  # closed meanwhile: the next daemon finds it
+            os.close(news)
             return
-        run.ready = True
-        if spawned is None:
-            self._look(run)
-            return
-        pid, run.news = spawned
         loop = asyncio.get_running_loop()
-        loop.add_reader(run.news, self._heard, run)
+        run.ready, run.news = True, news
+        loop.add_reader(news, self._heard, run)
         with suppress(OSError):  # too many files are open: it is looked at again
             run.pidfd = os.pidfd_open(pid)
             loop.add_reader(run.pidfd, self._supervisor_gone, run)
@@ -263,6 +268,8 @@ class LocalBackend:
             self._done(run, ended(attempt, end))
         elif started:
             run.burial = asyncio.get_running_loop().create_task(self._bury(run))
+        elif not attempt.folder.exists():
+            self._done(run, Lost(*run.key, DELETED))
         elif attempt.give_up():
             self._done(run, StartFailed(*run.key, f"its supervisor failed ({attempt.trouble})"))
 

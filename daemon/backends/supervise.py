@@ -302,6 +302,8 @@ class Supervisor:
         while True:
             try:
                 write_whole(EXIT, packed(self._end | {"time": time.time()}))
+            except FileNotFoundError:  # somebody deleted the folder: nobody wants to know
+                return
             except OSError:  # the disk is full: nothing else is left to do than to wait
                 time.sleep(RETRY)
             else:
