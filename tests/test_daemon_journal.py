@@ -1,0 +1,250 @@
+"""The journal: what is durable, what is refused, and what a cut or damaged file still says."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from daemons import setup, submit
+
+from daemon.clock import Anchor
+from daemon.inputs import Cancel, Ended, Started, Tick
+from daemon.journal import VERSION, Entry, Journal, JournalError, parts_of
+from daemon.recovery import recover
+from replay.errors import UserError
+
+CLUSTER = setup(a=3, b=2)
+
+
+def take(journal, engine, now, *inputs):
+    """One step, durable."""
+    step = engine.step(now, inputs)
+    anchor = Anchor("boot", now, now)
+    entry = Entry(journal.last + 1, anchor, inputs, step.decisions, step.notices, step.over)
+    journal.commit(entry)
+    return step
+
+
+def filled(path, steps, jobs=3):
+    """A journal of so many steps, and the engine's dump after each."""
+    journal = Journal(path)
+    engine = recover(journal, CLUSTER)
+    dumps = [engine.dump()]
+    for i in range(steps):
+        ids = [f"{i}-{j}" for j in range(jobs)]
+        take(journal, engine, float(i), *(submit(id_, "ab"[i % 2]) for id_ in ids))
+        dumps.append(engine.dump())
+    return journal, dumps
+
+
+def test_what_is_written_is_read(tmp_path):
+    journal = Journal(tmp_path / "db")
+    engine = recover(journal, CLUSTER)
+    first = take(journal, engine, 1.0, submit("one"), submit("two", "b", 2))
+    take(journal, engine, 2.5, Started("one", 1))
+    last = take(journal, engine, 4.0, Ended("one", 1, 0), Cancel("two", "me"))
+    journal.close()
+    again = Journal(tmp_path / "db")
+    assert again.last == 3
+    assert again.anchor() == Anchor("boot", 4.0, 4.0)
+    assert [(record.seq, record.now) for record in again.records(0)] == [(1, 1.0), (2, 2.5), (3, 4)]
+    assert next(again.records(1)).inputs == [Started("one", 1)]
+    notices = again.notices(0, 100)
+    assert [n.seq for n in notices] == list(range(1, engine.book.notices + 1))
+    assert [n.kind for n in notices[: len(first.notices)]] == [n.kind for n in first.notices]
+    assert again.notices(2, 1)[0].seq == 3
+    assert again.job("one") == last.over[0]
+    assert again.jobs(["one", "two", "none"]) == {"one": last.over[0]}
+    assert again.history(0, 10) == [(1, last.over[0])]
+    assert recover(again, CLUSTER).dump() == engine.dump()
+    again.close()
+
+
+def test_nobody_else_may_read_it(tmp_path):
+    Journal(tmp_path / "new" / "db").close()
+    assert stat.S_IMODE((tmp_path / "new" / "db").stat().st_mode) == 0o600
+
+
+def test_a_second_daemon_is_refused(tmp_path):
+    journal = Journal(tmp_path / "db")
+    code = (
+        "import sys; from pathlib import Path; from daemon.journal import Journal\n"
+        "try: Journal(Path(sys.argv[1]))\n"
+        "except Exception as error: print(error); sys.exit(2)"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert "another daemon has it open" in second.stdout
+    journal.close()
+
+
+def noise(path):
+    path.write_bytes(b"no database at all, but long enough to look into" * 40)
+
+
+def others(path):
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE things (name TEXT)")
+    db.close()
+
+
+def newer(path):
+    Journal(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version={VERSION + 1}")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (noise, "cannot be read"),
+        (others, "is no database of sia serve; name another file"),
+        (newer, f"is of version {VERSION + 1}, this release reads {VERSION}"),
+        (lambda path: path.mkdir(), "see that the disk is well and the file is yours"),
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path, make, says):
+    make(tmp_path / "db")
+    with pytest.raises(UserError, match="db: .*" + says):
+        Journal(tmp_path / "db")
+    if make is others:
+        with sqlite3.connect(tmp_path / "db") as db:
+            assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("things",)]
+        db.close()
+
+
+@pytest.fixture
+def memory():
+    """A folder in memory, where there is one: what is opened thousands of times."""
+    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(dir=home) as name:
+        yield Path(name)
+
+
+def test_cut_anywhere_near_its_end_it_opens_to_a_prefix(memory):
+    """At every byte of the last 16 KiB of what was written ahead."""
+    journal, dumps = filled(memory / "db", 4, jobs=1)
+    wal = Path(f"{journal.path}-wal").read_bytes()
+    base = journal.path.read_bytes()
+    journal.close()
+    assert len(wal) > 2**14
+    found = []
+    for cut in range(len(wal) - 2**14, len(wal) + 1):
+        (memory / "cut").write_bytes(base)
+        (memory / "cut-wal").write_bytes(wal[:cut])
+        last = last_of(memory / "cut")
+        if last not in found:
+            found.append(last)
+            again = Journal(memory / "cut")
+            assert recover(again, CLUSTER).dump() == dumps[last]
+            again.close()
+    assert found == list(range(found[0], len(dumps)))
+    assert len(found) > 2
+
+
+def last_of(path):
+    """The last step that a file has, to who only asks for that."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    last = db.execute("SELECT COALESCE(MAX(seq), 0) FROM records").fetchone()[0]
+    db.close()
+    return last
+
+
+def damaged(path, change):
+    with sqlite3.connect(path) as db:
+        db.execute(change)
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("UPDATE records SET decisions = '[]' WHERE seq = 1", "record 1 gives other decisions"),
+        ("UPDATE records SET inputs = '[{}]' WHERE seq = 2", "record 2 cannot be read"),
+        ("UPDATE records SET now = -5 WHERE seq = 3", "record 3 cannot have happened"),
+        ("UPDATE parts SET body = x'7b7d'", "no snapshot can be read"),
+    ],
+)
+def test_what_does_not_come_out_as_recorded_is_refused(tmp_path, change, says):
+    journal, _ = filled(tmp_path / "db", 4)
+    journal.close()
+    damaged(tmp_path / "db", change)
+    again = Journal(tmp_path / "db")
+    with pytest.raises(UserError, match=says):
+        recover(again, CLUSTER)
+    again.close()
+
+
+def test_the_older_snapshot_stands_in_for_a_damaged_one(tmp_path):
+    journal, dumps = filled(tmp_path / "db", 6)
+    for seq in (2, 4):
+        for part in parts_of(seq, dumps[seq]):
+            journal.save(part)
+    assert journal.snapshots() == [4, 2]  # and none before them is kept
+    journal.close()
+    damaged(tmp_path / "db", "UPDATE parts SET body = x'7b7d' WHERE seq = 4")
+    again = Journal(tmp_path / "db")
+    assert recover(again, CLUSTER).dump() == dumps[6]
+    again.close()
+
+
+def test_a_snapshot_counts_only_when_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.journal.SNAPSHOT_PART", 300)
+    journal, dumps = filled(tmp_path / "db", 3)
+    parts = parts_of(3, dumps[3])
+    assert len(parts) > 2
+    for part in parts[:-1]:
+        journal.save(part)
+    assert journal.snapshots() == [0]
+    other = parts_of(2, dumps[2])  # one that was broken off is cleared away by the next
+    for part in other:
+        journal.save(part)
+    assert journal.snapshots() == [2, 0]
+    assert journal.snapshot(2) == dumps[2]
+    assert journal._one("SELECT COUNT(*) FROM parts WHERE seq = 3") == (0,)
+    journal.close()
+
+
+def test_old_records_go_once_two_snapshots_cover_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.journal.PRUNE_EVERY", 1)
+    monkeypatch.setattr("daemon.journal.PRUNED_AT_ONCE", 2)
+    journal = Journal(tmp_path / "db", keep_records=5.0, keep_history=8.0)
+    engine = recover(journal, CLUSTER)
+    for i in range(10):
+        take(journal, engine, float(i), submit(str(i), hold=True), Cancel(str(i)))
+    assert [r.seq for r in journal.records(0)] == list(range(1, 11))  # all since the snapshot
+    for seq in (6, 8):
+        for part in parts_of(seq, engine.dump()):
+            journal.save(part)
+    for i in range(10, 16):
+        take(journal, engine, float(i), Tick())
+    assert next(journal.records(0)).seq == 7  # later than five seconds ago, or needed
+    assert min(n.time for n in journal.notices(0, 100)) >= 15 - 8 - 2
+    assert journal.job("0") is None
+    assert journal.job("9") is not None
+    journal.close()
+
+
+def test_full_it_says_so_and_has_done_nothing(tmp_path):
+    journal, dumps = filled(tmp_path / "db", 3)
+    engine = recover(journal, CLUSTER)
+    pages = journal._one("PRAGMA page_count")[0]
+    journal._db.execute(f"PRAGMA max_page_count={pages + 1}")
+    with pytest.raises(JournalError, match="the disk is full; make room"):
+        take(journal, engine, 9.0, *(submit(f"more{i}", env={"X": "y" * 500}) for i in range(99)))
+    with pytest.raises(JournalError):
+        journal.probe()
+    assert recover(journal, CLUSTER).dump() == dumps[3]  # reads go on
+    journal.reopen()
+    assert journal.last == 3
+    journal.probe()
+    take(journal, recover(journal, CLUSTER), 10.0, submit("again"))
+    journal.close()
