@@ -19,7 +19,7 @@ from daemon.past import Story
 from sia.decisions import StartJob
 from sia.events import JobCancelled, JobFinished, JobSubmitted
 from sia.forecasts import Loads, RunTimes
-from sia.limits import TICK, UNKNOWN_RUN_TIME
+from sia.limits import TICK
 from sia.model import Job, Load
 
 
@@ -90,10 +90,8 @@ class Forecaster:
             return asked  # it is there already
         job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.name)
         self._asked[spec.id] = job
-        foreseen = self._run_times.run_time(job)
-        if foreseen >= UNKNOWN_RUN_TIME and spec.run_time is not None:
-            return asked  # its owner's word is better than none
-        return replace(asked, run_time=foreseen)
+        # Whatever its owner says of it: a short job that runs for long would slow lenders.
+        return replace(asked, run_time=self._run_times.run_time(job))
 
     def after(self, now: float, step: Step) -> None:
         """Hear what a step came to, once it is durable."""

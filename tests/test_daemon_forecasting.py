@@ -136,6 +136,15 @@ def test_before_anything_is_known_jobs_are_thought_to_run_for_ever():
     assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
 
 
+def test_an_owners_word_that_his_job_is_short_is_not_taken():
+    world = World()
+    world.begin()
+
+    world.step(Submit(job("first", run_time=60.0)))
+
+    assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
+
+
 def test_no_job_is_thought_to_run_beyond_its_limit():
     world = World()
     world.begin()
