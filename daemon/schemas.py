@@ -397,6 +397,7 @@ class Health(Struct, omit_defaults=True):
     """Whether the daemon works; `why` if not."""
 
     status: Literal["ok", "unavailable"]
+    time: Annotated[float, Meta(description="What time it is for the daemon.")]
     why: str = ""
 
 

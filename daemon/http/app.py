@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Sequence
 
 import msgspec
@@ -23,6 +24,9 @@ from daemon.http.routes_views import ViewRoutes
 from daemon.logs import log
 from daemon.service import Service, UnavailableError
 from replay.errors import UserError
+
+BACKLOG = 1024
+"""Connections that wait to be taken: a burst of clients, not refused."""
 
 GOODBYE = 5.0
 """Seconds that requests under way have to end in when the daemon stops."""
@@ -88,19 +92,31 @@ def _unavailable(error: UnavailableError) -> web.Response:
     ).response()
 
 
-async def listen(app: web.Application, address: Address) -> web.AppRunner:
-    """Serve from now on, until `cleanup`. Raises UserError where the address cannot be had."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
-    await runner.setup()
+def bind(address: Address) -> socket.socket:
+    """The address, for nobody else from now on. Raises UserError where it cannot be had."""
+    where = f"{address.host}:{address.port}"
     try:
-        await web.TCPSite(runner, *address, reuse_address=True).start()
+        kind, _, _, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(kind, socket.SOCK_STREAM)
     except OSError as error:
-        await runner.cleanup()
-        where = f"{address.host}:{address.port}"
+        raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
         if error.errno == errno.EADDRINUSE:
             raise UserError(
                 f"{where}: is in use; end who listens there, or give another daemon.listen"
             ) from None
-        why = error.strerror or str(error)
-        raise UserError(f"{where}: {why}; give another daemon.listen") from None
+        raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
+    return bound
+
+
+async def listen(app: web.Application, bound: socket.socket) -> web.AppRunner:
+    """Serve from now on, until `cleanup`."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
+    await runner.setup()
+    await web.SockSite(runner, bound).start()
     return runner

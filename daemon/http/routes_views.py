@@ -109,13 +109,14 @@ class ViewRoutes:
 
     async def health(self, request: web.Request) -> web.Response:
         """It lives: it answers."""
-        return answer(Health("ok"))
+        return answer(Health("ok", self._service.clock.now()))
 
     async def ready(self, request: web.Request) -> web.Response:
         """Whether submissions are taken."""
+        now = self._service.clock.now()
         if self._service.ready:
-            return answer(Health("ok"))
-        return answer(Health("unavailable", self._service.status().reason), 503)
+            return answer(Health("ok", now))
+        return answer(Health("unavailable", now, self._service.status().reason), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """O(pools)."""

@@ -1,0 +1,171 @@
+"""The daemon from the other side of its door: what the command line asks it with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from click import ClickException
+
+from daemon.config_read import find_config, peek
+from daemon.token import read_token
+from replay.errors import UserError
+
+TIMEOUT = 30.0
+"""Seconds that an answer may take: a batch of 10,000 jobs takes a few."""
+
+SILENCE = 60.0
+"""Seconds without so much as a heartbeat after which events are asked for anew."""
+
+DENIED, UNREACHABLE = 1, 3
+"""Exit codes: the daemon says no; nobody answers."""
+
+
+class DeniedError(ClickException):
+    """The daemon says no, and why."""
+
+    exit_code = DENIED
+
+    def __init__(self, status: int, details: Mapping[str, Any]) -> None:
+        """Say what it said: what is wrong, and the mend."""
+        self.status = status
+        mend = details.get("mend", "")
+        super().__init__(f"{details.get('detail') or status}{'; ' if mend else ''}{mend}")
+
+
+class UnreachableError(ClickException):
+    """Nobody answers there."""
+
+    exit_code = UNREACHABLE
+
+
+class Where(NamedTuple):
+    """A daemon, and its token."""
+
+    url: str
+    token: str
+
+
+def find(config: Path | None) -> Where:
+    """The daemon that is meant: by SIA_URL and SIA_TOKEN_FILE, else by its configuration.
+
+    Raises UserError where there is no token.
+    """
+    said = peek(find_config(config))
+    listen = said.listen
+    if listen.host in ("0.0.0.0", "::"):  # noqa: S104  it listens there; it is asked here
+        listen = listen._replace(host="127.0.0.1" if listen.host == "0.0.0.0" else "::1")  # noqa: S104
+    url = os.environ.get("SIA_URL", listen.url).rstrip("/")
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
+    return Where(url, read_token(Path(os.environ.get("SIA_TOKEN_FILE", said.token_file))))
+
+
+class Client:
+    """Asks one daemon; a connection is kept as long as that works."""
+
+    def __init__(self, where: Where) -> None:
+        """Nothing is asked yet."""
+        self._where, self._at = where, urlsplit(where.url)
+        self._kept: HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is there. Raises DeniedError and UnreachableError, as all of these."""
+        pairs = [f"{key}={quote(str(value))}" for key, value in query.items() if value is not None]
+        return self.ask("GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The answer's JSON; None where there is none."""
+        data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+        response, text = self._send(method, path, data, headers or {})
+        try:
+            value = msgspec.json.decode(text) if text else None
+        except msgspec.DecodeError:
+            raise UnreachableError(
+                f"{self._where.url}: does not answer as sia serve does; look at SIA_URL"
+            ) from None
+        if response.status >= 400:
+            raise DeniedError(response.status, value if isinstance(value, dict) else {})
+        return value
+
+    def _send(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[HTTPResponse, bytes]:
+        kept = self._kept is not None
+        try:
+            response = self._request(method, path, data, headers, TIMEOUT)
+            return response, response.read()
+        except (OSError, HTTPException) as error:
+            self.close()
+            if kept and method == "GET":  # the daemon has let go of it meanwhile
+                return self._send(method, path, data, headers)
+            raise self._unreachable(error) from None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+    ) -> HTTPResponse:
+        connection = self._kept
+        if connection is None:
+            kind = HTTPSConnection if self._at.scheme == "https" else HTTPConnection
+            assert self._at.hostname is not None, "find has looked"
+            connection = self._kept = kind(self._at.hostname, self._at.port, timeout=timeout)
+        sent = {"Authorization": f"Bearer {self._where.token}", **headers}
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        connection.request(method, self._at.path + path, data, sent)
+        return connection.getresponse()
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return UnreachableError(
+            f"{self._where.url}: {why.lower()}; start sia serve, or set SIA_URL"
+        )
+
+    def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
+        """Events as they happen, for ever; after a cut it goes on where it was."""
+        while True:
+            headers = {"Accept": "text/event-stream"}
+            if after is not None:
+                headers["Last-Event-ID"] = str(after)
+            self.close()
+            try:
+                response = self._request("GET", "/v1/events", None, headers, SILENCE)
+                if response.status >= 400:
+                    raise DeniedError(response.status, msgspec.json.decode(response.read()))
+                for event in _events(response):
+                    after = event["seq"]
+                    yield event
+            except (OSError, HTTPException) as error:
+                if after is None:
+                    raise self._unreachable(error) from None
+            self.close()
+            self.get("/healthz")  # raises where nobody is there any more
+
+
+def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    for line in response:
+        if line.startswith(b"data: "):
+            yield msgspec.json.decode(line.removeprefix(b"data: "))
+
+
+def at(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")

@@ -1,0 +1,230 @@
+"""`sia submit, cancel, hold, release, priority, jobs, job`."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.asking import asks, lasted, moment, pairs_of, say, spread, waited
+from daemon.client import DENIED, Client, at
+from daemon.jobs import JobPhase
+from replay.tables import show_table
+from replay.text import NONE, Seconds, counted, duration
+from sia.terminal import printable
+
+OVER = ("finished", "failed", "cancelled", "lost")
+
+LOOK = 1.0
+"""Seconds between two looks at a job that is waited for."""
+
+PAGE = 500
+"""Jobs asked for at a time."""
+
+
+@click.command()
+@click.option("--pool", help="Whose quota it counts against.")
+@click.option("--gpus", type=int, default=1, show_default=True, help="They start together.")
+@click.option("--id", "job_id", help="Submitting it again under one id is submitting it once.")
+@click.option("--name", default="", help="What it is; forecasts compare jobs of one name.")
+@click.option("--user", help="Who asks.  [default: you]")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="To find it by.")
+@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Into its environment.")
+@click.option("--cwd", help="Folder that it runs in.  [default: this one]")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
+@click.option("--hold", is_flag=True, help="Wait until it is released.")
+@click.option("--time-limit", type=Seconds(), help="End it after so long, like 2h.")
+@click.option("--warn", type=Seconds(), help="Tell it so long before that.  [default: 60s]")
+@click.option("--run-time", type=Seconds(), help="How long you think it runs.")
+@click.option("--duration", type=Seconds(), help="How long it lasts if simulated.")
+@click.option("--requeue", is_flag=True, help="Queue it again if its node is lost.")
+@click.option("--array", type=int, help="Submit so many, ID.0 to ID.(N-1).")
+@click.option("--file", "file", type=click.File("rb"), help="Jobs as JSON instead; - for stdin.")
+@click.option("--wait", is_flag=True, help="Return when it is over; exit code 1 if it failed.")
+@click.argument("command", nargs=-1)
+@asks
+def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any) -> int:
+    """Submit a job: sia submit --pool vision --gpus 4 -- python train.py."""
+    body = file.read() if file else _job(**options)
+    if wait and file:
+        raise click.UsageError("--wait: with --file there may be many jobs; leave one of them out")
+    said = client.ask("POST", "/v1/jobs", body)
+    if as_json and not wait:
+        say(said)
+    elif not wait:
+        _tell(said)
+    if "jobs" in said:
+        return DENIED if said["refused"] else 0
+    return _await(client, said["id"], as_json=as_json) if wait else 0
+
+
+def _job(
+    pool: str | None, gpus: int, job_id: str | None, name: str, user: str | None,
+    tags: tuple[str, ...], env: tuple[str, ...], cwd: str | None, priority: int, hold: bool,
+    command: tuple[str, ...], **given: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """What the daemon is to be asked for."""
+    if pool is None:
+        raise click.UsageError("--pool is missing: sia pools lists them")
+    job = {
+        "pool": pool, "gpus": gpus, "name": name, "user": user or getpass.getuser(),
+        "tags": pairs_of(tags, "--tag"), "env": pairs_of(env, "--env"),
+        "cwd": cwd or str(Path.cwd()), "priority": priority, "hold": hold, "command": command,
+    }  # fmt: skip
+    if job_id is not None:
+        job["id"] = job_id
+    return job | {key: value for key, value in given.items() if value is not None}
+
+
+def _tell(said: dict[str, Any]) -> None:
+    if "jobs" not in said:
+        click.echo(printable(said["id"]))
+        return
+    for line in said["jobs"]:
+        why = f": {line['detail']}; {line['mend']}" if line["status"] >= 400 else ""
+        click.echo(printable(f"{line['id']}{why}"), err=bool(why))
+
+
+def _await(client: Client, job_id: str, *, as_json: bool) -> int:
+    """Look at a job, or an array, until it is over."""
+    while True:
+        said = client.get(f"/v1/jobs/{at(job_id)}")
+        phases = [job["phase"] for job in said.get("jobs", [said])]
+        if all(phase in OVER for phase in phases):
+            break
+        time.sleep(LOOK)
+    if as_json:
+        say(said)
+    else:
+        click.echo(printable(f"{job_id} {_outcome(said)}" if "phase" in said else job_id))
+    return 0 if all(phase == "finished" for phase in phases) else DENIED
+
+
+def _outcome(job: dict[str, Any]) -> str:
+    """How a job ended."""
+    said = [job["phase"], job.get("why", "")]
+    said += [f"{key} {job[key]}" for key in ("code", "signal") if job.get(key)]
+    return ", ".join(part for part in said if part)
+
+
+def _each(
+    client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
+) -> None:
+    """Ask for each; the first that is refused ends it."""
+    said = [client.ask(method, path.format(at(job_id)), body) for job_id in ids]
+    if as_json:
+        say(said)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+    """Cancel jobs, or all of an array; what runs is ended."""
+    _each(client, ids, "DELETE", "/v1/jobs/{}", as_json=as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+    """Have waiting jobs wait until they are released."""
+    _each(client, ids, "POST", "/v1/jobs/{}/hold", as_json=as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def release(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+    """Let held jobs start again."""
+    _each(client, ids, "POST", "/v1/jobs/{}/release", as_json=as_json)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("number", type=int)
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -> None:
+    """Put waiting jobs before those of their pool with a lower NUMBER."""
+    _each(client, ids, "PATCH", "/v1/jobs/{}", as_json=as_json, body={"priority": number})
+
+
+@click.command()
+@click.option("--pool", help="Only of this pool.")
+@click.option("--phase", type=click.Choice([phase.value for phase in JobPhase]), help="Only those.")
+@click.option("--user", help="Only of this user.")
+@click.option("--tag", metavar="KEY[=VALUE]", help="Only with this tag.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
+@asks
+def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
+    """List jobs, the latest first."""
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while len(found) < limit:
+        asked = min(PAGE, limit - len(found))
+        page = client.get("/v1/jobs", limit=asked, cursor=cursor, **filters)
+        found += page["jobs"]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    if as_json:
+        say({"jobs": found, "next": cursor})
+        return
+    now = client.get("/healthz")["time"]
+    show_jobs("Jobs, the latest first", found, now)
+    if cursor is not None:
+        click.echo(f"\n{counted(limit, 'job')} of more: --limit shows them")
+
+
+def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
+    """A row a job."""
+    header = ["job", "pool", "GPUs", "phase", "user", "name", "waited", "ran", "stream", "from"]
+    rows = [
+        [
+            job["id"], job["pool"], f"{job['gpus']:,}", job["phase"], job.get("user", ""),
+            job.get("name", ""), waited(job, now), lasted(job, now), job.get("stream") or NONE,
+            ", ".join(job.get("loans", {})),
+        ]
+        for job in found
+    ]  # fmt: skip
+    show_table(title, header, rows, ("pool", "phase", "user", "name", "stream", "from"))
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@asks
+def job(client: Client, job_id: str, as_json: bool) -> None:
+    """Describe a job and why it waits, or an array."""
+    said = client.get(f"/v1/jobs/{at(job_id)}")
+    if as_json:
+        say(said)
+    elif "jobs" in said:
+        phases = ", ".join(f"{count:,} {phase}" for phase, count in said["phases"].items())
+        now = client.get("/healthz")["time"]
+        show_jobs(f"Array {said['id']} of {said['size']:,}: {phases}", said["jobs"], now)
+    else:
+        _describe(said)
+
+
+def _describe(said: dict[str, Any]) -> None:
+    """A line for each thing that is known of a job."""
+    shown: dict[str, Callable[[Any], str]] = {
+        "submitted": moment, "started": moment, "ended": moment, "time_limit": duration,
+        "run_time": duration, "duration": duration, "warn": duration, "nodes": spread,
+        "tags": _pairs, "env": _pairs, "loans": _pairs, "command": " ".join,
+        "array": lambda array: f"number {array[0]} of {array[1]}",
+    }  # fmt: skip
+    for key, value in said.items():
+        if key != "waits" and value not in (None, "", {}, [], False):
+            text = shown[key](value) if key in shown else str(value)
+            click.echo(f"{key.replace('_', ' '):12}{printable(text)}")
+    for i, line in enumerate(said.get("waits", [])):
+        click.echo(f"{'' if i else 'waits':12}{printable(line)}")
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

@@ -1,0 +1,60 @@
+"""`sia serve, demo`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from daemon.config import Config
+from daemon.config_read import ConfigError, find_config, read_config
+from daemon.logs import begin
+from replay.text import Seconds, counted
+from sia.terminal import printable
+
+MISUSE = 2
+
+
+@click.command()
+@click.option("--config", type=Path, help="Configuration (docs/daemon.md).  [default: ./sia.toml]")
+@click.option("--check", is_flag=True, help="Only say what is wrong with the configuration.")
+def serve(config: Path | None, check: bool) -> int:
+    """Take jobs, start them, lend what is idle, until SIGTERM; jobs go on without the daemon."""
+    path = find_config(config)
+    try:
+        said = read_config(path)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
+        return MISUSE
+    if check:
+        click.echo(f"{path or 'the embedded configuration'}: in order, {_summary(said)}")
+        return 0
+    begin(said.log_level)
+    asyncio.run(_serve(said))
+    return 0
+
+
+def _summary(config: Config) -> str:
+    gpus = sum(pool.quota for pool in config.pools)
+    return f"{counted(len(config.pools), 'pool')} with {counted(gpus, 'GPU')}"
+
+
+async def _serve(config: Config) -> None:
+    from daemon.serving import serving, until_told  # noqa: PLC0415  aiohttp takes its time
+
+    async with serving(config) as (daemon, address):
+        click.echo(f"serving on {address.url}; the token is in {config.token_file}")
+        await until_told(daemon)
+
+
+@click.command()
+@click.option("--for", "span", type=Seconds(), help="End by itself after so long, like 30s.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the cloud that is made.")
+def demo(span: float | None, seed: int) -> None:
+    """A made-up cloud, a thousand times as fast as life: watch pools lend to each other."""
+    from daemon.demo import show  # noqa: PLC0415  aiohttp takes its time
+
+    begin("warning")
+    asyncio.run(show(span, seed))

@@ -1,0 +1,80 @@
+"""A daemon from its start to its end: address, token, service, door."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from daemon.build import Daemon, build
+from daemon.config import Address, Config
+from daemon.http.app import bind, listen, make_app
+from daemon.http.prometheus import Metrics
+from daemon.logs import log
+from daemon.token import make_token
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
+    """A daemon that serves, and where; it stops in order, and jobs go on.
+
+    Raises UserError where the address, the token file, the database or the machine cannot be had,
+    with nothing begun.
+    """
+    bound = bind(config.listen)
+    try:
+        token = make_token(config.token_file)
+        metrics = Metrics()
+        daemon = build(config, metrics)
+        await daemon.service.start()
+    except BaseException:
+        bound.close()
+        raise
+    try:
+        runner = await listen(make_app(daemon.service, config, token, metrics), bound)
+        address = Address(config.listen.host, bound.getsockname()[1])
+        log().info(
+            "serving", url=address.url, database=str(config.database),
+            token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
+        )  # fmt: skip
+        _warn(config, daemon, address)
+        yield daemon, address
+        log().info("stopping")
+        await runner.cleanup()
+    finally:
+        await daemon.service.stop()
+        bound.close()
+
+
+def _warn(config: Config, daemon: Daemon, address: Address) -> None:
+    """Say aloud what an operator may not have meant."""
+    if not address.loopback:
+        log().warning(
+            "REACHABLE FROM OTHER MACHINES, without encryption: whoever has the token can run "
+            "commands here; put TLS in front, or listen on 127.0.0.1",
+            listen=f"{address.host}:{address.port}",
+        )
+    if daemon.service.book.setup != daemon.setup:
+        log().warning(
+            "pools, policy or nodes were configured otherwise when the database was made, and that "
+            "holds; change pools by sia pool set, anything else in a new database",
+            database=str(config.database),
+        )
+
+
+async def until_told(daemon: Daemon, stop: asyncio.Event | None = None) -> None:
+    """Serve until SIGTERM, SIGINT, or the event. Raises what broke the service, if it breaks."""
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    told = asyncio.ensure_future(stop.wait())
+    broken = asyncio.ensure_future(daemon.service.finished())
+    await asyncio.wait((told, broken), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if broken.done():
+        broken.result()
+    broken.cancel()
+    with suppress(asyncio.CancelledError):
+        await broken

@@ -1,0 +1,49 @@
+"""The daemon's token, in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from replay.errors import UserError
+
+TOKEN_BYTES = 32
+"""Nobody guesses 256 bits."""
+
+LEAST_TOKEN = 16
+"""Characters of a token that somebody else wrote into the file: fewer could be guessed."""
+
+
+def make_token(path: Path) -> str:
+    """The token in a file, which is made at the first start, for its owner's eyes alone.
+
+    Raises UserError where the file cannot be read or made, or others can read it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_token(path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; give a token_file that can be made") from None
+    with os.fdopen(made, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return read_token(path)
+
+
+def read_token(path: Path) -> str:
+    """The token in a file. Raises UserError where it cannot be read, is none, or is no secret."""
+    try:
+        token = path.read_text("ascii").strip()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is no token"
+        raise UserError(f"{path}: {why}; start the daemon first, or set SIA_TOKEN_FILE") from None
+    if mode & 0o077:
+        raise UserError(f"{path}: others can read the token; chmod 600 {path}")
+    if len(token) < LEAST_TOKEN or not token.isprintable() or " " in token:
+        raise UserError(f"{path}: holds no token; remove it and start the daemon again")
+    return token

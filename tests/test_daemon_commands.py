@@ -1,0 +1,321 @@
+"""The daemon from the command line: real processes, and the exit codes that scripts go by."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+
+from daemon.journal import Journal
+from sia.__main__ import main
+
+CONFIG = """
+[daemon]
+state = "state"
+listen = "127.0.0.1:{port}"
+[backend]
+kind = "simulated"
+speed = 1000
+[[node]]
+name = "n1"
+gpus = 16
+[[pool]]
+name = "vision"
+quota = 8
+[[pool]]
+name = "speech"
+quota = 4
+"""
+
+
+def run(*arguments):
+    """The command line in this process: starting one for each command takes ten times as long."""
+    out, err = StringIO(), StringIO()
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["sia", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    signal.signal(signal.SIGTERM, before)
+    return SimpleNamespace(
+        returncode=ended.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue()
+    )
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Served:
+    """`sia serve` in a process of its own, and the commands that ask it."""
+
+    def __init__(self, folder):
+        self.config = folder / "sia.toml"
+        self.config.write_text(CONFIG.format(port=free_port()))
+        self.begin()
+
+    def begin(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.first = self.process.stdout.readline()
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        _, self.log = self.process.communicate(timeout=20)
+        return self.process.returncode
+
+    def __call__(self, *arguments):
+        """The command's outcome."""
+        command, *rest = arguments
+        names = [command, rest.pop(0)] if command in ("pool", "maintenance") else [command]
+        return run(*names, "--config", self.config, *rest)
+
+    def said(self, *arguments):
+        """Its JSON."""
+        done = self(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    daemon = Served(tmp_path_factory.mktemp("served"))
+    yield daemon
+    assert daemon.end() == 0
+
+
+def test_it_says_where_it_is_and_not_what_the_token_is(served):
+    token = (served.config.parent / "state" / "token").read_text().strip()
+    assert served.first.startswith("serving on http://127.0.0.1:")
+    assert "state/token" in served.first
+    assert token not in served.first
+
+
+def test_a_job_is_submitted_waited_for_and_described(served):
+    done = served("submit", "--pool", "vision", "--id", "a", "--duration", "9s", "--tag", "k=v",
+                  "--wait", "--", "train", "--fast")  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "a finished\n")
+    text = served("job", "a").stdout
+    for line in (
+        "id          a",
+        "command     train --fast",
+        "tags        k=v",
+        "nodes       n1:0",
+    ):
+        assert line in text.splitlines()
+    assert served.said("job", "a")["phase"] == "finished"
+
+
+def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
+    for job_id in ("h1", "h2"):
+        served("submit", "--pool", "speech", "--id", job_id, "--hold", "--user", "me")
+    assert [job["id"] for job in served.said("jobs", "--phase", "held")["jobs"]] == ["h2", "h1"]
+    assert "it is held: sia release h1" in served("job", "h1").stdout
+    assert served("priority", "5", "h1", "h2").returncode == 0
+    assert served.said("job", "h2")["priority"] == 5
+    assert served("priority", "-5", "h1").returncode == 0
+    assert served("release", "h1").returncode == 0
+    assert served("hold", "nobody").returncode == 1
+    assert served("cancel", "h2").returncode == 0
+    assert served.said("job", "h2")["phase"] == "cancelled"
+    table = served("jobs", "--user", "me", "--limit", "1").stdout
+    assert "more: --limit shows them" in table
+
+
+def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
+    file = tmp_path / "jobs.json"
+    jobs = [{"id": "b1", "pool": "vision", "gpus": 1}, {"id": "b2", "pool": "vision", "gpus": 99}]
+    file.write_text(json.dumps({"jobs": jobs}))
+    done = served("submit", "--file", file)
+    assert done.returncode == 1
+    assert done.stdout == "b1\n"
+    assert done.stderr.startswith("b2: 99 GPUs never fit in pool vision")
+
+
+def test_pools_are_shown_and_changed(served):
+    assert [pool["name"] for pool in served.said("pools")["pools"]] == ["speech", "vision"]
+    assert served.said("pool", "set", "speech", "--lend-limit", "1", "--for", "1h")["override"]
+    assert "until " in served("pool", "show", "speech").stdout
+    stale = served("pool", "set", "speech", "--weight", "2", "--version", "1")
+    assert stale.returncode == 1
+    assert "is at version 2, not 1" in stale.stderr
+    assert served("pool", "set", "speech").returncode == 2
+
+
+def test_nodes_and_maintenance(served):
+    assert served("drain", "n1", "--why", "fan").returncode == 0
+    assert "operator: fan" in served("nodes").stdout
+    assert served("resume", "n1").returncode == 0
+    window = served.said("maintenance", "add", "n1", "--in", "9d", "--for", "1h", "--id", "m")
+    assert window["end"] - window["start"] == pytest.approx(3600)
+    assert "to come" in served("maintenance", "list").stdout
+    assert served("maintenance", "cancel", "m").returncode == 0
+    assert served("maintenance", "cancel", "m").returncode == 1
+
+
+def test_lending_and_loans(served):
+    assert served("lending", "off").stdout == "lending is off\n"
+    assert served("lending").stdout == "lending is off\n"
+    assert served("lending", "on").stdout == "lending is on\n"
+    assert "Loans: " in served("loans").stdout
+
+
+def test_events_are_printed_and_followed(served):
+    first = served("events").stdout.splitlines()[0]
+    assert first.split()[0] == "1"
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "sia", "events", "--config", str(served.config), "--follow",
+         "--after", "0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert json.loads(follower.stdout.readline())["seq"] == 1
+    follower.send_signal(signal.SIGINT)
+    assert follower.communicate(timeout=10)[1] == ""
+    assert follower.returncode == 130
+
+
+def test_misuse_is_2_and_nobody_there_is_3(served, tmp_path, monkeypatch):
+    for arguments in (("submit",), ("submit", "--pool"), ("submit", "--pool", "a", "--tag", "x")):
+        assert served(*arguments).returncode == 2, arguments
+    port = free_port()
+    monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{port}")
+    gone = served("jobs")
+    assert gone.returncode == 3
+    assert gone.stderr == (
+        f"sia: http://127.0.0.1:{port}: connection refused; start sia serve, or set SIA_URL\n"
+    )
+    monkeypatch.setenv("SIA_URL", "here")
+    assert served("jobs").returncode == 2
+    monkeypatch.delenv("SIA_URL")
+    monkeypatch.setenv("SIA_TOKEN_FILE", str(tmp_path / "none"))
+    assert served("jobs").returncode == 2
+    wrong = tmp_path / "token"
+    wrong.write_text("not-the-token-of-it")
+    wrong.chmod(0o600)
+    monkeypatch.setenv("SIA_TOKEN_FILE", str(wrong))
+    denied = served("jobs")
+    assert denied.returncode == 1
+    assert "the token is not the daemon's" in denied.stderr
+
+
+def test_what_is_no_daemon_is_told_apart(served, monkeypatch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{other.getsockname()[1]}")
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "sia", "jobs", "--config", str(served.config)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = other.accept()
+        connection.recv(1000)
+        connection.sendall(b"SSH-2.0-something\r\n")
+        connection.close()
+        assert asking.communicate(timeout=10)[1].count("\n") == 1
+        assert asking.returncode == 3
+
+
+def one_line(done):
+    """What a start that cannot be says: exit code 2, one line with the mend."""
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "; " in done.stderr
+    return done.stderr
+
+
+def test_a_port_that_is_taken(served, tmp_path):
+    other = tmp_path / "sia.toml"
+    other.write_text(served.config.read_text())
+    assert "is in use; end who listens there" in one_line(run("serve", "--config", other))
+    assert not (tmp_path / "state").exists()
+
+
+def test_two_daemons_on_one_database(served, tmp_path):
+    other = tmp_path / "sia.toml"
+    text = served.config.read_text().replace(
+        'state = "state"', f'state = "{served.config.parent}/state"'
+    )
+    other.write_text(text.replace("listen = ", "# ") + "\n")
+    text = other.read_text().replace("[daemon]", f'[daemon]\nlisten = "127.0.0.1:{free_port()}"')
+    other.write_text(text)
+    assert "sia.db: " in one_line(run("serve", "--config", other))
+
+
+@pytest.mark.parametrize("version", [None, 99])
+def test_a_database_that_is_none_or_newer(tmp_path, version):
+    path = tmp_path / "state" / "sia.db"
+    path.parent.mkdir()
+    if version is None:
+        path.write_bytes(b"no database at all, " * 99)
+    else:
+        Journal(path).close()
+        with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA user_version={version}")
+        database.close()
+    config = tmp_path / "sia.toml"
+    config.write_text(CONFIG.format(port=free_port()))
+    said = one_line(run("serve", "--config", config))
+    assert ("is of version 99" if version else "sia.db: ") in said
+
+
+def test_the_configuration_is_checked_whole(tmp_path):
+    config = tmp_path / "sia.toml"
+    config.write_text("[daemon]\nbogus = 1\ntick = 'x'\n[[pool]]\nname = 'a'\nquota = -1\n")
+    for check in ((), ("--check",)):
+        done = run("serve", "--config", config, *check)
+        assert done.returncode == 2
+        lines = done.stderr.splitlines()
+        assert len(lines) == 3
+        assert all(line.startswith(f"sia: {config}: ") for line in lines)
+    config.write_text(CONFIG.format(port=1))
+    done = run("serve", "--config", config, "--check")
+    assert (done.returncode, done.stdout) == (0, f"{config}: in order, 2 pools with 12 GPUs\n")
+    assert not (tmp_path / "state").exists()
+
+
+def test_it_ends_in_order_and_goes_on_where_it_was(tmp_path):
+    daemon = Served(tmp_path)
+    daemon("submit", "--pool", "vision", "--id", "long", "--duration", "40d")
+    followed = subprocess.Popen(
+        [sys.executable, "-m", "sia", "events", "--config", str(daemon.config), "--follow",
+         "--after", "0"], stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    followed.stdout.readline()
+    began = time.monotonic()
+    assert daemon.end() == 0
+    assert time.monotonic() - began < 15
+    lines = [json.loads(line) for line in daemon.log.splitlines()]
+    assert [line["event"] for line in lines] == ["serving", "stopping"]
+    daemon.begin()
+    assert daemon.said("job", "long")["phase"] == "running"
+    assert daemon.end() == 0
+    followed.communicate(timeout=10)
+    assert followed.returncode == 3
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell):
+    assert "_SIA_COMPLETE" in run("completion", shell).stdout
+
+
+def test_completion_knows_the_commands():
+    done = subprocess.run(
+        [sys.executable, "-m", "sia"],
+        env={**os.environ, "_SIA_COMPLETE": "bash_complete", "COMP_WORDS": "sia dra",
+             "COMP_CWORD": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "plain,drain\n"
