@@ -1,13 +1,20 @@
 """The service: from a client's command to a job that runs, by way of the journal."""
 
 import asyncio
+import resource
+from contextlib import contextmanager
 
+import pytest
 from daemons import FakeBackend, forget_snapshots, job, serving, setup, submit, until
 
 from daemon.answers import Accepted
+from daemon.clock import Anchor, Clock, FastClock
+from daemon.inbox import UnavailableError
+from daemon.inputs import Cancel, Stray, Submit
 from daemon.jobs import JobPhase
-from daemon.journal import Journal
+from daemon.journal import Journal, JournalError
 from daemon.recovery import recover
+from daemon.watch import Watch
 
 
 def phase(service, job_id):
@@ -54,3 +61,271 @@ def test_a_restart_goes_on_byte_for_byte(tmp_path):
         journal.close()
 
     asyncio.run(story())
+
+
+def test_what_runs_goes_on_and_what_was_not_told_is_told(tmp_path):
+    """Killed between a commit and its effects, or between an effect and what was seen of it."""
+
+    async def story():
+        backend = FakeBackend(runs=False)
+        async with serving(tmp_path / "db", setup(a=9), backend) as service:
+            await service.submit([submit(i) for i in ("runs", "unseen", "unstarted", "ends")])
+            await until(lambda: len(backend.running) == 4)
+            await service.submit([Cancel("ends")])
+            await until(lambda: phase(service, "ends").over)
+            await service.submit([submit("ending")])
+            await until(lambda: "ending" in backend.running)
+            backend.stop = None  # it is not told to end any more
+            await service.submit([Cancel("ending")])
+        again = FakeBackend()
+        again.running = {k: v for k, v in backend.running.items() if k != "unstarted"}
+        async with serving(tmp_path / "db", setup(), again) as service:
+            await until(lambda: phase(service, "ending").over)
+            assert again.told[0] == ("start", "unstarted", 1)
+            assert again.told[1:] == [("end", "ending", 1)]
+            assert phase(service, "ending") is JobPhase.CANCELLED
+            again.sink(Stray("ends", 1))
+            await until(lambda: again.told[-1] == ("end", "ends", 1))
+            told = len(again.told)
+            again.sink(Stray("of somebody else", 1))
+            await service.submit([submit("later")])
+            await until(lambda: "later" in again.running)
+            assert again.told[told:] == [("start", "later", 1)]
+
+    asyncio.run(story())
+
+
+def test_commands_together_are_one_step_and_each_is_answered(tmp_path):
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            asked = [service.submit([submit(f"{i}"), Cancel(f"no{i}")]) for i in range(50)]
+            answers = await asyncio.gather(*asked)
+            assert all(a == Accepted() and b.status == 404 for a, b in answers)
+            assert service.status().steps < 20
+
+    asyncio.run(story())
+
+
+def test_too_many_commands_are_sent_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.inbox.MAX_INBOX", 3)
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            first = asyncio.create_task(service.submit([submit("a"), submit("b")]))
+            await asyncio.sleep(0)
+            with pytest.raises(UnavailableError) as wrong:
+                await service.submit([submit("c"), submit("d")])
+            assert wrong.value.status == 429
+            assert len(await first) == 2
+            assert service.book.job("c") is None
+
+    asyncio.run(story())
+
+
+def test_notices_go_from_the_past_into_the_present(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.live.NOTICES_PAGE", 3)
+    monkeypatch.setattr("daemon.live.NOTICES_LIVE", 8)
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+            await service.submit([submit(f"{i}", hold=True) for i in range(20)])
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+            heard = {0: [], 7: [], 20: []}
+
+            async def follow(after):
+                async for notice in service.notices(after):
+                    heard[after].append(notice.seq)
+
+            followers = [asyncio.create_task(follow(after)) for after in heard]
+            for i in range(20, 60):
+                await service.submit([submit(f"{i}", hold=True)])
+            await until(lambda: all(seqs and seqs[-1] == 60 for seqs in heard.values()))
+            for after, seqs in heard.items():
+                assert seqs == list(range(after + 1, 61))
+        await asyncio.gather(*followers)  # they end with the service
+
+    asyncio.run(story())
+
+
+@contextmanager
+def disk_full(path):
+    """Files may not grow beyond what the journal has now: writes fail, as on a full disk."""
+    wal = path.with_name(path.name + "-wal")
+    most = max(path.stat().st_size, wal.stat().st_size) + 100
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+
+    async def story():
+        backend = FakeBackend()
+        path = tmp_path / "db"
+        async with serving(path, setup(a=4), backend) as service:
+            await service.submit([submit("runs"), submit("ends")])
+            await until(lambda: phase(service, "ends") is JobPhase.RUNNING)
+            with disk_full(path):
+                big = [submit(f"big{i}", env={"X": "y" * 1000}) for i in range(50)]
+                with pytest.raises(UnavailableError) as wrong:
+                    await service.submit(big)
+                assert wrong.value.status == 503
+                assert not service.ready
+                assert "disk" in service.status().reason
+                with pytest.raises(UnavailableError):
+                    await service.submit([submit("other")])
+                backend.end("ends")  # it is seen, and will count
+                await asyncio.sleep(0.1)
+                assert service.book.job("big0") is None, "a false success"
+                assert phase(service, "runs") is JobPhase.RUNNING  # reads go on
+                assert (await anext(service.notices(0))).job == "runs"
+            await until(lambda: service.ready)
+            await until(lambda: phase(service, "ends") is JobPhase.FINISHED)
+            assert await service.submit(big) == [Accepted()] * 50
+            engine = service.engine
+            engine.check()
+        assert backend.told.count(("start", "runs", 1)) == 1
+        assert again(path).dump() == engine.dump()
+
+    asyncio.run(story())
+
+
+def again(path):
+    """What the journal alone says."""
+    forget_snapshots(path)
+    journal = Journal(path)
+    try:
+        return recover(journal, setup())
+    finally:
+        journal.close()
+
+
+def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
+    """SQLite may say that it failed though a reopened file has it."""
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            commit = service._journal.commit
+
+            def fails(entry, part):
+                commit(entry, part)
+                service._journal.last -= 1
+                service._journal.commit = commit
+                raise JournalError("a sync failed")
+
+            service._journal.commit = fails
+            assert await service.submit([submit("one")]) == [Accepted()]
+            await until(lambda: phase(service, "one") is JobPhase.RUNNING)
+            await until(lambda: service.ready)
+
+    asyncio.run(story())
+
+
+class Broken(Watch):
+    def __init__(self):
+        self.errors = []
+
+    def broke(self, error, inputs):
+        self.errors.append((error, inputs))
+
+
+def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
+    watch = Broken()
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend(), watch=watch) as service:
+            await service.submit([submit("before")])
+            real = type(service.engine._jobs)._wrong
+
+            def wrong(self, spec):
+                if spec.id == "evil":
+                    raise LookupError("a defect")
+                return real(self, spec)
+
+            monkeypatch.setattr("daemon.engine_jobs.Jobs._wrong", wrong)
+            asked = [service.submit([submit(i)]) for i in ("good", "evil", "better")]
+            good, evil, better = await asyncio.gather(*asked)
+            assert good == better == [Accepted()]
+            assert evil[0].status == 500
+            assert [error for error, _ in watch.errors] == ["LookupError('a defect')"]
+            await until(lambda: phase(service, "better") is JobPhase.RUNNING)
+            service.engine.check()
+
+    asyncio.run(story())
+
+
+def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.book.KEEP_ENDED", 2)
+    monkeypatch.setattr("daemon.service.KEEP_ENDED", 2)
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            for i in range(5):
+                await service.submit([submit(f"{i}", hold=True)])
+                await service.submit([Cancel(f"{i}")])
+            assert service.book.job("0") is None
+            same, other, new = await service.submit(
+                [submit("0", hold=True), Submit(job("1", gpus=2)), submit("new")]
+            )
+            assert same == Accepted(new=False)
+            assert other.status == 409
+            assert new == Accepted()
+
+    asyncio.run(story())
+
+
+def test_limits_hold_whatever_the_wall_clock_does(tmp_path):
+    """An hour forwards and back: the job is warned and ended by what has gone by."""
+    wall, steady = [1_700_000_000.0], [50.0]
+
+    async def story():
+        clock = Clock(wall=lambda: wall[0], steady=lambda: steady[0])
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend, clock) as service:
+            await service.submit([submit("long", time_limit=100.0, warn=20.0)])
+            await until(lambda: phase(service, "long") is JobPhase.RUNNING)
+            for step in (3600.0, -7200.0, 3600.0):
+                wall[0] += step
+                steady[0] += 10.0
+                wall[0] += 10.0
+                await service.submit([submit(f"{step}{steady}", hold=True)])
+            assert backend.told == [("start", "long", 1)]
+            steady[0] += 55.0
+            service._inbox.news.set()
+            await until(lambda: ("warn", "long", 1) in backend.told)
+            steady[0] += 20.0
+            service._inbox.news.set()
+            await until(lambda: phase(service, "long").over)
+            assert service.book.job("long").why == "time limit"
+
+    asyncio.run(story())
+
+
+def test_the_clock_goes_on_in_the_same_run_of_the_machine():
+    wall, steady = [1000.0], [10.0]
+    clock = Clock(wall=lambda: wall[0], steady=lambda: steady[0])
+    steady[0], wall[0] = 20.0, 5000.0
+    assert 1010.0 <= clock.now() <= 1010.1  # led by a thousandth
+    anchor = clock.anchor()
+    steady[0], wall[0] = 30.0, 0.0
+    again = Clock(anchor, wall=lambda: wall[0], steady=lambda: steady[0])
+    assert again.now() == pytest.approx(anchor.now + 10.0)
+    other = Clock(anchor._replace(boot="another"), wall=lambda: 9.0, steady=lambda: 5.0)
+    assert other.now() >= anchor.now  # never back
+    later = Clock(anchor._replace(boot="another"), wall=lambda: 9999.0, steady=lambda: 5.0)
+    assert later.now() == 9999.0
+
+
+def test_a_fast_clock_is_fast():
+    steady = [0.0]
+    clock = FastClock(60.0, 1000.0, Anchor("", 0.0, 1500.0), steady=lambda: steady[0])
+    assert clock.now() == 1500.0
+    steady[0] = 2.0
+    assert clock.now() == 1620.0
+    assert clock.seconds_until(1680.0) == 1.0
