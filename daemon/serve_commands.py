@@ -42,11 +42,12 @@ def _summary(config: Config) -> str:
 
 
 async def _serve(config: Config) -> None:
-    from daemon.serving import serving, until_told  # noqa: PLC0415  aiohttp takes its time
+    from daemon.serving import serving, stop_on_signals, until  # noqa: PLC0415  aiohttp takes time
 
+    stop = stop_on_signals()
     async with serving(config) as (daemon, address):
         click.echo(f"serving on {address.url}; the token is in {config.token_file}")
-        await until_told(daemon)
+        await until(stop, daemon)
 
 
 @click.command()

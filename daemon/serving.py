@@ -63,12 +63,17 @@ def _warn(config: Config, daemon: Daemon, address: Address) -> None:
         )
 
 
-async def until_told(daemon: Daemon, stop: asyncio.Event | None = None) -> None:
-    """Serve until SIGTERM, SIGINT, or the event. Raises what broke the service, if it breaks."""
-    stop = stop or asyncio.Event()
+def stop_on_signals() -> asyncio.Event:
+    """Is set by SIGTERM and SIGINT from now on."""
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until(stop: asyncio.Event, daemon: Daemon) -> None:
+    """Serve until then. Raises what broke the service, if it breaks before."""
     told = asyncio.ensure_future(stop.wait())
     broken = asyncio.ensure_future(daemon.service.finished())
     await asyncio.wait((told, broken), return_when=asyncio.FIRST_COMPLETED)

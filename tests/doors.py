@@ -22,7 +22,7 @@ def config_in(folder, *, pools=POOLS, speed=1000.0, **settings):
         models=folder / "models",
         backend=SimulatedConfig(speed),
         pools=pools,
-        **settings,
+        **{"forecast": "none", **settings},
     )
 
 

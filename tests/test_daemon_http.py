@@ -356,7 +356,7 @@ async def test_maintenance_is_planned_and_called_off(folder):
 
 @story
 async def test_loans_are_shown_with_both_sides(folder):
-    async with door(folder, speed=1.0, forecast="none") as client:
+    async with door(folder, speed=1.0) as client:
         for job_id in "ab":
             job = {"id": job_id, "pool": "speech", "gpus": 4, "duration": 60, "run_time": 60}
             await asked(client, "POST", "/v1/jobs", job, status=201)

@@ -57,11 +57,10 @@ class EventRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """A page, or a stream."""
         asked = query_of(request, QUERY)
-        after = asked["after"]
+        resumed = _resumed(request)
+        after = resumed if asked["after"] is None else asked["after"]
         if SSE not in request.headers.get("Accept", ""):
             return answer(await self._page(after or 0, asked["limit"]))
-        if after is None:
-            after = _resumed(request)
         return await self._stream(request, self._service.told if after is None else after)
 
     def _follow(self, after: int) -> AsyncGenerator[Notice]:

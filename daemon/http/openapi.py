@@ -33,6 +33,8 @@ def document(operations: Iterable[Operation]) -> Document:
     kinds = {kind for operation in made for kind in _structs(operation)} | {ProblemDetails}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
+    for schema in schemas.values():  # people outside know no paper's sections
+        schema["description"] = re.sub(r" \(§[^)]*\)", "", schema["description"])
     paths: dict[str, Document] = {}
     for operation in made:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)

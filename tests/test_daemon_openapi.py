@@ -1,0 +1,75 @@
+"""The OpenAPI document says what the door does: every route, every answer, whatever is sent."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from aiohttp import web
+
+from tests.doors import asked, door, story
+from tests.test_daemon_commands import Served
+
+EXAMPLES = int(os.environ.get("SIA_FUZZ", "4"))
+"""For each operation; `make fuzz` takes more, and then there are thousands of cases."""
+
+PHASES = "examples,coverage,fuzzing,stateful" if "SIA_FUZZ" in os.environ else "fuzzing,stateful"
+
+REFUSED = "positive_data_acceptance"
+"""Schemathesis' check that nothing well formed is refused: a job of a pool that is not there
+is, and so is 1.0 where JSON Schema sees an integer."""
+
+
+@story
+async def test_every_route_is_documented_and_nothing_else(folder):
+    async with door(folder) as client:
+        document = await asked(client, "GET", "/v1/openapi.json")
+        routes = {
+            (route.method.lower(), route.resource.canonical)
+            for route in client.app.router.routes()
+            if isinstance(route, web.ResourceRoute) and route.method != "HEAD"
+        }
+    said = {(method, path) for path, item in document["paths"].items() for method in item}
+    assert said == routes
+    assert document["openapi"] == "3.1.0"
+    operations = [document["paths"][path][method] for method, path in said]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["summary"] for operation in operations)
+
+
+@story
+async def test_all_references_lead_somewhere(folder):
+    async with door(folder) as client:
+        async with client.get("/v1/openapi.json") as response:
+            text = await response.text()
+        schemas = (await asked(client, "GET", "/v1/openapi.json"))["components"]["schemas"]
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', text))
+    assert names
+    assert names <= set(schemas)
+    assert "§" not in text
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    daemon = Served(tmp_path_factory.mktemp("served"))
+    yield daemon
+    assert daemon.end() == 0
+    assert '"level": "error"' not in daemon.log
+
+
+def test_whatever_is_sent_the_answer_is_as_documented(served):
+    for state in ("--hold", "--requeue"):
+        served("submit", "--pool", "vision", "--duration", "9d", "--id", f"job{state}", state)
+    url = served.first.split()[2].rstrip(";")
+    token = (served.config.parent / "state" / "token").read_text().strip()
+    done = subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/v1/openapi.json",
+         "--header", f"Authorization: Bearer {token}", "--max-examples", str(EXAMPLES),
+         "--phases", PHASES, "--checks", "all", "--exclude-checks", REFUSED, "--seed", "1",
+         "--no-color"],
+        capture_output=True, text=True, check=False, cwd=served.config.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:]
+    cases = int(re.search(r"(\d[\d,]*) generated", done.stdout)[1].replace(",", ""))
+    assert cases >= 27 * EXAMPLES
