@@ -167,6 +167,7 @@ def test_a_job_without_gpus_sees_none(tmp_path):
 
 def test_it_starts_in_its_folder_with_nothing_to_read_and_signals_as_usual(tmp_path):
     async def story(machine):
+        os.dup2(0, os.open(os.devnull, os.O_RDONLY))  # inheritable, as by who started the daemon
         script = "pwd; cat; grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd | wc -l"
         await machine.run(shell("a", script, cwd=str(tmp_path)))
         where, blocked, ignored, files = machine.output("a").splitlines()
@@ -210,7 +211,7 @@ def test_a_place_on_another_node_is_refused(tmp_path):
 
 def test_one_killed_from_outside_says_by_what(tmp_path):
     async def story(machine):
-        end = await machine.run(shell("a", "kill -KILL $$"))
+        end = await machine.run(shell("a", "kill -KILL 0"))  # all of its group
         assert (end.code, end.signal) == (None, signal.SIGKILL)
         assert "short of memory" in end.why
 
@@ -226,6 +227,16 @@ def test_told_to_end_it_may_clean_up(tmp_path):
         end = await machine.said_of("a", Ended)
         assert end == Ended("a", 1, code=5, why="ended as told")
         assert machine.output("a") == "ready\nbye\n"
+
+    play(tmp_path / "state", story, kill_after=PATIENCE)
+
+
+def test_one_that_was_stopped_is_woken_to_end(tmp_path):
+    async def story(machine):
+        await machine.backend.start(shell("a", "trap 'exit 5' TERM; echo ready; kill -STOP $$"))
+        await until(lambda: "ready" in machine.output("a"))
+        await machine.backend.stop("a", 1, "end")
+        assert (await machine.said_of("a", Ended)).code == 5
 
     play(tmp_path / "state", story, kill_after=PATIENCE)
 
@@ -323,8 +334,8 @@ def test_started_many_times_at_once_it_runs_once(tmp_path):
         await machine.said_of("a", Ended)
         assert [await rival.wait() for rival in rivals] == [0] * 5
         await machine.backend.start(asked)
-        await until(lambda: len(machine.said) == 3)
-        assert machine.said == [Started("a", 1), Ended("a", 1, code=0), Ended("a", 1, code=0)]
+        await until(lambda: len(machine.said) == 4)
+        assert machine.said == [Started("a", 1), Ended("a", 1, code=0)] * 2
         assert count.read_text() == "\n"
         await machine.backend.start(shell("a", f"echo >> {count}", attempt=2))
         await until(lambda: Ended("a", 2, code=0) in machine.said)
@@ -480,11 +491,18 @@ def test_after_the_machine_was_started_anew_what_ran_is_lost(tmp_path):
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
     """Whether the daemon sees it happen or only hears of it at its next start."""
-    state, pid, far = tmp_path / "state", tmp_path / "pid", tmp_path / "far"
-    script = f"echo $$ > {pid}; setsid sh -c 'echo $$ > {far}; sleep 60' & wait"
+    state, pid = tmp_path / "state", tmp_path / "pid"
+    far, near = tmp_path / "far", tmp_path / "near"
+    script = f"""
+        echo $$ > {pid}
+        setsid sh -c 'echo $$ > {far}; sleep 60' &
+        env -i sh -c 'echo $$ > {near}; sleep 60' &
+        wait
+    """
 
     async def killed(machine):
         await pid_in(far)
+        await pid_in(near)
         supervisor = supervise.process(read_pid(pid)).parent
         os.kill(supervisor, signal.SIGKILL)
         await until(lambda: not runs(supervisor))
@@ -500,8 +518,7 @@ def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
         assert await machine.said_of("a", Lost, Ended) == Lost(
             "a", 1, "its supervisor ended before it (it said nothing); all of it was killed"
         )
-        assert not runs(read_pid(pid))
-        assert not runs(read_pid(far))
+        assert not any(runs(read_pid(path)) for path in (pid, far, near))
 
     async def later(machine):
         assert await machine.backend.reconcile(expected(shell("a", script))) == []

@@ -45,9 +45,9 @@ class Expected(Struct, frozen=True):
 class Backend(Protocol):
     """Starts jobs, says what becomes of them, ends them.
 
-    Of each attempt it says `StartFailed`, or `Started` and then `Ended` or `Lost`. Where the job
-    had ended before it was seen to run, or its command is none, `Started` is left out. A job is
-    `Ended` or `Lost` only when nothing of it is left on its GPUs.
+    Of each attempt it says `StartFailed`, or `Started` and then `Ended` or `Lost`; it may leave out
+    `Started` where the job was over before it could be seen, or was nothing that can be run. A job
+    is `Ended` or `Lost` only when nothing of it is left on its GPUs.
     """
 
     can: frozenset[Ability]

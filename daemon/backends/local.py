@@ -259,10 +259,10 @@ class LocalBackend:
         attempt = run.attempt
         supervised = attempt.supervised  # first: what it wrote at its end is there when it is gone
         started, end = attempt.started, attempt.end
+        if started and not run.told and "failed" not in (end or {}):
+            run.told = True
+            self._sink(Started(*run.key))
         if supervised:
-            if started and end is None and not run.told:
-                run.told = True
-                self._sink(Started(*run.key))
             self._follow(run, started)
         elif end is not None:
             self._done(run, ended(attempt, end))
