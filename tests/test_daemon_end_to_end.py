@@ -25,6 +25,7 @@ from replay.trace import PoolTable, Trace
 from sia import Core
 from sia.decisions import StartJob
 from sia.events import ForecastUpdated, JobFinished, JobSubmitted, RunTimesUpdated, TimePassed
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job, Options, Pool
 from sia.playout import Arrival
 from sia.policies import load
@@ -81,7 +82,7 @@ def core_alone(setup, records):
             if type(each) is Submit:
                 spec = each.spec
                 new = Job(spec.id, spec.pool, now, spec.gpus, spec.user, spec.name)
-                events.append(JobSubmitted(now, new, each.run_time))
+                events.append(JobSubmitted(now, new, each.run_time or UNKNOWN_RUN_TIME))
             elif type(each) is Ended:
                 events.append(JobFinished(now, each.job))
             elif type(each) is Foreseen:
