@@ -14,7 +14,8 @@ from msgspec import Struct, json
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
-from daemon.answers import Accepted, Answer, Effect, Notice, StopEffect
+from daemon.adapt import adapted, changes
+from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.book import Book, JobRecord, NodeRecord, PoolRecord
 from daemon.check import check_book
 from daemon.desk import Desk
@@ -25,6 +26,7 @@ from daemon.engine_runs import LIMIT, WARN, Runs
 from daemon.inputs import (
     Cancel,
     CancelMaintenance,
+    Configured,
     Drain,
     Ended,
     Estimated,
@@ -50,7 +52,7 @@ from daemon.seats import Seats
 from daemon.setup import Node, Setup
 from sia.core import Core
 from sia.decisions import Decision
-from sia.events import Event, ForecastUpdated
+from sia.events import Event, ForecastUpdated, PoolChanged
 from sia.policies import load
 from sia.snapshot import Snapshot, dump, restore
 
@@ -93,6 +95,9 @@ class Engine:
 
     def __init__(self, book: Book, core: Core) -> None:
         """Go on with what these say. O(n log n)."""
+        self._begin(book, core)
+
+    def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
         nodes = [Node(node.name, node.gpus) for node in book.nodes.values() if node.gpus]
         desk = self._desk = Desk(book, core, Seats(nodes) if nodes else None)
@@ -127,6 +132,7 @@ class Engine:
             Stray: self._runs.stray,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
+            Configured: self._configure,
             Tick: _pass,
         }
         self._resume()
@@ -150,6 +156,7 @@ class Engine:
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
         answers = [self._handlers[type(each)](each) for each in inputs]
+        desk = self._desk  # another one, if it was configured anew
         desk.flush()
         self._runs.seat()
         return Step(answers, desk.decisions, desk.effects, desk.notices, desk.told, desk.over)
@@ -211,6 +218,21 @@ class Engine:
 
     def _foresee(self, news: Foreseen) -> Answer:
         self._desk.events.append(ForecastUpdated(self._desk.now, news.loads))
+        return Accepted()
+
+    def _configure(self, asked: Configured) -> Answer:
+        before, now = self.book.setup, self._desk.now
+        made = adapted(self.book, self.core, asked.setup)
+        if isinstance(made, Refused):
+            return made
+        self._begin(*made)
+        desk = self._desk
+        desk.clear(now)
+        desk.events += changes(self.book, before, now)
+        for event in desk.events:
+            if isinstance(event, PoolChanged):
+                desk.tell("pool_changed", pool=event.pool, quota=event.quota, by="configuration")
+        desk.tell("configured")
         return Accepted()
 
     def _change_model(self, news: ModelChanged) -> Answer:

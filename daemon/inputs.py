@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from daemon.jobs import JobSpec, PoolMode
+from daemon.setup import Setup
 from sia.model import Estimate, Load
 
 
@@ -195,4 +196,10 @@ class Tick(Struct, frozen=True, gc=False, tag=True):
     """Time has passed."""
 
 
-Input = Command | Observation | Foreseen | Estimated | ModelChanged | Tick
+class Configured(Struct, frozen=True, tag=True):
+    """The operator has other settings from now on; a step has nothing else then."""
+
+    setup: Setup
+
+
+Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick

@@ -16,7 +16,7 @@ def recover(journal: Journal, setup: Setup) -> Engine:
     Raises UserError where the steps cannot be taken again, or come out otherwise than recorded.
     """
     kept = journal.snapshots()
-    if not kept:
+    if not kept and not journal.last:
         engine = Engine.new(setup)
         for part in parts_of(0, engine.dump()):
             journal.save(part)
@@ -31,7 +31,10 @@ def recover(journal: Journal, setup: Setup) -> Engine:
         for record in journal.records(seq):
             _repeat(engine, record, journal)
         return engine
-    raise UserError(f"{journal.path}: no snapshot can be read: {wrong}") from wrong
+    raise UserError(
+        f"{journal.path}: no snapshot can be read: {wrong or 'there is none'}; restore the file "
+        "from a backup"
+    ) from wrong
 
 
 def _repeat(engine: Engine, record: Record, journal: Journal) -> None:

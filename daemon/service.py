@@ -23,7 +23,7 @@ from daemon.engine import Engine, Step
 from daemon.engine_jobs import again
 from daemon.foresight import Foresight
 from daemon.inbox import Batch, Inbox, UnavailableError
-from daemon.inputs import Command, Input, Observation, Submit, Tick
+from daemon.inputs import Command, Configured, Input, Observation, Submit, Tick
 from daemon.journal import Entry, Journal, JournalError
 from daemon.limits import KEEP_ENDED, PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
@@ -116,6 +116,7 @@ class Service:
             self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
         except JournalError as error:
             raise UserError(str(error)) from error
+        await self._configure()
         gc.collect()
         gc.freeze()  # what is there now stays: no use in looking at it again and again
         self._live = Live(self._journal, self.engine.book.notices, self._in_thread)
@@ -124,6 +125,21 @@ class Service:
         self._foresee_anew()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
+
+    async def _configure(self) -> None:
+        """Have the engine go by other settings than the journal's, if they are others."""
+        if self._setup == self.engine.book.setup:
+            return
+        anchor, inputs = self.clock.anchor(), [Configured(self._setup)]
+        step = self.engine.step(anchor.now, inputs)
+        answer = step.answers[0]
+        if isinstance(answer, Refused):
+            raise UserError(f"{answer.detail}; {answer.mend}")
+        entry = Entry(self._journal.last + 1, anchor, inputs, step.decisions, step.notices)
+        try:
+            await self._in_thread(lambda: self._journal.commit(entry))
+        except JournalError as error:
+            raise UserError(str(error)) from error
 
     async def finished(self) -> None:
         """Wait until it has stopped. Raises what made it stop, if that was a defect."""

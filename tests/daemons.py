@@ -114,8 +114,8 @@ async def until(happens, seconds=5.0):
 
 
 def forget_snapshots(path):
-    """Have a restart repeat all steps from the first on."""
+    """Have a restart repeat all steps that it can."""
     with sqlite3.connect(path) as db:
-        db.execute("DELETE FROM snapshots WHERE seq > 0")
-        db.execute("DELETE FROM parts WHERE seq > 0")
+        db.execute("DELETE FROM snapshots WHERE seq > (SELECT MIN(seq) FROM snapshots)")
+        db.execute("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
     db.close()

@@ -171,6 +171,7 @@ def damaged(path, change):
         ("UPDATE records SET inputs = '[{}]' WHERE seq = 2", "record 2 cannot be read"),
         ("UPDATE records SET now = -5 WHERE seq = 3", "record 3 cannot have happened"),
         ("UPDATE parts SET body = x'7b7d'", "no snapshot can be read"),
+        ("DELETE FROM snapshots", "no snapshot can be read: there is none"),
     ],
 )
 def test_what_does_not_come_out_as_recorded_is_refused(tmp_path, change, says):

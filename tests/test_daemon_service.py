@@ -79,7 +79,7 @@ def test_what_runs_goes_on_and_what_was_not_told_is_told(tmp_path):
             await service.submit([Cancel("ending")])
         again = FakeBackend()
         again.running = {k: v for k, v in backend.running.items() if k != "unstarted"}
-        async with serving(tmp_path / "db", setup(), again) as service:
+        async with serving(tmp_path / "db", setup(a=9), again) as service:
             await until(lambda: phase(service, "ending").over)
             assert again.told[0] == ("start", "unstarted", 1)
             assert again.told[1:] == [("end", "ending", 1)]

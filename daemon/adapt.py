@@ -1,0 +1,118 @@
+"""An engine whose operator has changed the configuration while it was away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from daemon.answers import Refused
+from daemon.book import Book, NodeRecord, PoolRecord
+from daemon.desk import refused
+from daemon.setup import Setup
+from sia.core import Core
+from sia.events import PoolChanged
+from sia.model import Pool
+from sia.policies import load
+from sia.snapshot import PoolRecord as KeptPool
+from sia.snapshot import dump, restore
+
+
+def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused:
+    """The same jobs under other settings, or why that cannot be. O(n log n).
+
+    What has been changed by commands stays so unless the configuration says something new of it;
+    new quotas are still to be told: `changes`.
+    """
+    for wrong in _problems(book, setup):
+        return refused(409, "configuration", *wrong)
+    kept = dump(core)
+    known = {record.pool.name: record for record in kept.pools}
+    same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
+    loads = (0,) * len(setup.options.windows)
+    pools = [
+        known[p.name] if p.name in known and same else _kept_pool(p, known.get(p.name), loads)
+        for p in setup.pools
+    ]
+    memory = kept.memory
+    if not same:
+        memory = Core(setup.pools, load(setup.policy)(), setup.options).policy.memory()
+    kept = replace(
+        kept,
+        policy=load(setup.policy).__name__,
+        options=setup.options,
+        pools=tuple(pools),
+        dirty=tuple(p.name for p in setup.pools),
+        memory=memory,
+    )
+    try:
+        core = restore(kept, load(setup.policy)())
+    except ValueError as error:
+        return refused(409, "configuration", str(error), "start with the settings as they were")
+    return replace(book, setup=setup, pools=_pools(book, setup), nodes=_nodes(book, setup)), core
+
+
+def _kept_pool(pool: Pool, before: KeptPool | None, loads: tuple[int, ...]) -> KeptPool:
+    if before is None:
+        return KeptPool(pool, loads, ())
+    return replace(before, load=loads)
+
+
+def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
+    """What is wrong with it, and the mend."""
+    old = {pool.name: pool for pool in book.setup.pools}
+    new = {pool.name: pool for pool in setup.pools}
+    busy = dict.fromkeys(job.spec.pool for job in book.jobs.values())
+    for name, pool in old.items():
+        if name not in new and name in busy:
+            yield f"pool {name} is gone, and has jobs", "drain it, and take it out when it is empty"
+        elif name in new and book.jobs and _group(pool) != _group(new[name]):
+            yield f"pool {name} is in another sharing group", "change groups when no job is there"
+    if (setup.cells, setup.lend_rests) != (book.setup.cells, book.setup.lend_rests):
+        yield "the cells are others than those of the database", "name another database for them"
+    if setup.cells is not None and list(old) != list(new):
+        yield "pools come or go, and there are cells", "name another database for them"
+    there = {(node.name, gpu) for node in setup.nodes for gpu in node.gpus}
+    for job in book.jobs.values():
+        used = {(name, gpu) for name, gpus in job.nodes for gpu in gpus}
+        if setup.cells is None and used - there and job.core:
+            yield f"job {job.spec.id} is on GPUs that are gone", "name its node until it has ended"
+            return
+
+
+def _group(pool: Pool) -> tuple[str, bool]:
+    return pool.group, pool.share
+
+
+def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
+    found = {}
+    for pool in setup.pools:
+        fresh = PoolRecord(pool.name, pool.quota, pool.group, pool.share)
+        record = found[pool.name] = book.pools.get(pool.name, fresh)
+        record.group, record.share = pool.group, pool.share
+        if record is fresh and pool.name in setup.modes:
+            record.state = setup.modes[pool.name]
+    return found
+
+
+def _nodes(book: Book, setup: Setup) -> dict[str, NodeRecord]:
+    if setup.cells is not None:
+        return book.nodes
+    found = {}
+    for node in setup.nodes:
+        before = book.nodes.get(node.name)
+        found[node.name] = NodeRecord(node.name, node.gpus, before.reasons if before else {})
+    return found
+
+
+def changes(book: Book, before: Setup, now: float) -> list[PoolChanged]:
+    """The quotas that the configuration says anew."""
+    old = {pool.name: pool.quota for pool in before.pools}
+    found = []
+    for pool in book.setup.pools:
+        record = book.pools[pool.name]
+        if old.get(pool.name, pool.quota) != pool.quota != record.quota:
+            record.quota, record.override = pool.quota, None
+            record.version += 1
+            found.append(PoolChanged(now, pool.name, pool.quota, record.cells))
+    return found

@@ -1,0 +1,114 @@
+"""A daemon that is started again with other settings: what goes on, and what is refused."""
+
+import asyncio
+
+import pytest
+from daemons import SMALL, FakeBackend, forget_snapshots, serving, setup, submit, until
+from msgspec.structs import replace
+
+from daemon.answers import Accepted
+from daemon.engine import Engine
+from daemon.inputs import Configured, Ended, SetPool
+from daemon.jobs import PoolMode
+from daemon.journal import Journal
+from daemon.recovery import recover
+from replay.errors import UserError
+from sia.model import Pool
+
+
+def busy(**quotas):
+    """One job runs in pool a, and one waits."""
+    engine = Engine.new(setup([4], **quotas))
+    engine.step(1.0, [submit("runs", gpus=2), submit("waits", gpus=2, run_time=1e9)])
+    return engine
+
+
+def configured(engine, settings, now=2.0):
+    step = engine.step(now, [Configured(settings)])
+    engine.check()
+    return step
+
+
+def test_a_quota_that_is_configured_anew_holds_at_once():
+    engine = busy(a=2, b=2)
+    step = configured(engine, setup([4], a=4, b=0))
+    assert step.answers == [Accepted()]
+    assert [e.job for e in step.effects] == ["waits"]
+    assert engine.core.state.pools["a"].quota == 4
+    assert configured(engine, setup([4], a=4, b=0)).answers == [Accepted()]
+
+
+def test_what_was_changed_by_command_stays_if_nothing_new_is_said_of_it():
+    engine = busy(a=2, b=2)
+    engine.step(1.5, [SetPool("b", quota=1), SetPool("a", state=PoolMode.DRAIN)])
+    configured(engine, setup([8], a=2, b=2, c=3))
+    assert engine.book.pools["b"].quota == engine.core.state.pools["b"].quota == 1
+    assert engine.book.pools["a"].state is PoolMode.DRAIN
+    step = engine.step(3.0, [submit("new", "c", 3)])
+    assert [e.nodes for e in step.effects] == [(("n0", (2, 3, 4)),)]
+
+
+def test_a_pool_goes_once_it_is_empty():
+    engine = busy(a=2, b=2)
+    before = engine.dump()
+    answer = configured(engine, setup([4], b=2)).answers[0]
+    assert answer.status == 409
+    assert answer.detail == "pool a is gone, and has jobs"
+    assert engine.dump() == before
+    empty = Engine.new(setup([4], a=2, b=2))
+    configured(empty, setup([4], b=2))
+    assert list(empty.book.pools) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (setup([1], a=2, b=2), "job runs is on GPUs that are gone"),
+        (
+            replace(setup([4]), pools=(Pool("a", 2, "other"), Pool("b", 2))),
+            "pool a is in another sharing group",
+        ),
+    ],
+)
+def test_what_jobs_stand_in_the_way_of_is_refused(settings, says):
+    engine = busy(a=2, b=2)
+    before = engine.dump()
+    assert configured(engine, settings).answers[0].detail == says
+    assert engine.dump() == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(setup([4], a=2, b=2), policy="fcfs"),
+        replace(setup([4], a=2, b=2), options=replace(SMALL, windows=(9.0, 99.0))),
+    ],
+)
+def test_another_policy_goes_on_with_the_same_jobs(settings):
+    engine = busy(a=2, b=2)
+    configured(engine, settings)
+    assert type(engine.core.policy).__name__.lower() == settings.policy
+    step = engine.step(3.0, [Ended("runs", 1, 0)])
+    assert [e.job for e in step.effects] == ["waits"]
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+
+
+def test_it_is_in_the_journal(tmp_path):
+    async def story():
+        backend, path = FakeBackend(), tmp_path / "db"
+        async with serving(path, setup(a=2), backend) as service:
+            await service.submit([submit("one", gpus=2), submit("two", gpus=2)])
+            await until(lambda: "one" in backend.running)
+        async with serving(path, setup(a=4, b=1), backend) as service:
+            await until(lambda: "two" in backend.running)
+            engine = service.engine
+        forget_snapshots(path)
+        journal = Journal(path)
+        assert recover(journal, setup(a=2)).dump() == engine.dump()
+        journal.close()
+        with pytest.raises(UserError, match="pool a is gone, and has jobs; drain it"):
+            async with serving(path, setup(b=1), backend):
+                pass
+
+    asyncio.run(story())
