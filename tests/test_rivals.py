@@ -236,10 +236,10 @@ class KeepsToItself(HiveD):
 class ForgetsWhoWaited(Themis):
     def submitted(self, job):
         super().submitted(job)
-        claim = self._own[job.sequence]
+        claim = self._own[job.job.id]
         self._claims[job.pool.group].remove(claim)
-        self._own[job.sequence] = claim._replace(alone=1.0)
-        self._claims[job.pool.group].add(self._own[job.sequence])
+        self._own[job.job.id] = claim._replace(alone=1.0)
+        self._claims[job.pool.group].add(self._own[job.job.id])
 
 
 @pytest.mark.parametrize(
