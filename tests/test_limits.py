@@ -415,6 +415,13 @@ def test_histories_are_of_all_sorts():
     assert sum(each.ledger.yields > 0 for each in played) > 5
 
 
+@pytest.mark.parametrize("policy", [Sia, SiaRecall])
+def test_no_limit_has_to_yield_to_one_who_foresees_all(policy):
+    played = [history(policy, seed, troubled=False) for seed in range(200)]
+    assert sum(each.ledger.yields for each in played) == 0
+    assert sum(each.borrowed > 0 for each in played) > 80
+
+
 def without_loans(owned):
     """Each of the ways to have nobody lend anything."""
     yield [replace(pool, lend_limit=0) for pool in owned], []

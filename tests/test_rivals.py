@@ -457,6 +457,13 @@ class EarliestAgainstAList(RuleBasedStateMachine):
         self.tree.add(self.next, value)
         self.items[self.next] = value
 
+    @rule(value=st.floats(0, 100), place=st.integers(-5, 80))
+    def add_out_of_order(self, value, place):
+        if place not in self.items:
+            self.next = max(self.next, place)
+            self.tree.add(place, value)
+            self.items[place] = value
+
     @precondition(lambda self: self.items)
     @rule(data=st.data())
     def remove(self, data):
