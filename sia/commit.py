@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from sia.accounts import Accounts
-from sia.bounds import check_job
+from sia.bounds import check_job, check_priority, check_sharing
 from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob
 from sia.events import (
     Event,
@@ -19,9 +19,11 @@ from sia.events import (
     JobCancelled,
     JobFinished,
     JobSubmitted,
+    LendingSwitched,
     NodeBack,
     NodeOut,
     PoolChanged,
+    PriorityChanged,
     RunTimesUpdated,
     TimePassed,
 )
@@ -66,11 +68,13 @@ class Committer:
             JobFinished: self._finished,
             JobCancelled: self._cancelled,
             PoolChanged: self._pool_changed,
+            LendingSwitched: self._lending_switched,
             NodeOut: self._node_out,
             NodeBack: self._node_back,
             ForecastUpdated: self._forecast_updated,
             FutureRevealed: self._future_revealed,
             RunTimesUpdated: self._run_times_updated,
+            PriorityChanged: self._priority_changed,
             TimePassed: self._time_passed,
         }
 
@@ -94,7 +98,8 @@ class Committer:
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        Where there are cells but none for it now, nothing is changed and nothing decided.
+        Where there are cells but none for it now, or where it would have to borrow more than a
+        limit lets it, nothing is changed and nothing decided.
 
         O(1) and what a place costs, plus O(log pools) for each donor of a start that borrows or
         calls loans home, and O(log preempted) for a job that was preempted.
@@ -108,8 +113,11 @@ class Committer:
             _check_width(job.job, wanted)
         if width > pool.idle:
             raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
-        if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
-            raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        if stream is Stream.DEDICATED:
+            if pool.dedicated + width > pool.quota:
+                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        elif width > pool.room:
+            return
         nodes: Nodes = ()
         places = self._state.places
         if places is not None:
@@ -178,9 +186,7 @@ class Committer:
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0
-        job.pool.stopped[job.sequence] = job
-        job.pool.pending_width += job.gpus
-        self._state.waiting += 1
+        self._join_aside(job)
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
         self.accounts.settle(decisions)
@@ -188,6 +194,7 @@ class Committer:
     def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
 
+        Where a limit keeps it from borrowing what it lacks, nothing is changed and nothing decided.
         Costs as `start`.
         """
         job, width, stream, reason = proposal
@@ -205,8 +212,11 @@ class Committer:
             if width > there:
                 raise RefusedError(job.job.id, f"it needs {width} GPUs, {there} would be idle")
             own = job.width if job.stream is Stream.DEDICATED else 0
-            if stream is Stream.DEDICATED and pool.dedicated - own + width > pool.quota:
-                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+            if stream is Stream.DEDICATED:
+                if pool.dedicated - own + width > pool.quota:
+                    raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+            elif width > self.accounts.room_for(job):
+                return
             job.done = job.work(now)
             self.accounts.give_back(job)
             loans = self.accounts.take(job, width, stream, decisions)
@@ -241,7 +251,7 @@ class Committer:
         self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
         state.arrivals += 1
         state.jobs[job.id] = waiting
-        pool.pending[waiting.sequence] = waiting
+        (pool.aside if job.priority else pool.pending)[waiting.sequence] = waiting
         pool.pending_width += waiting.gpus
         state.waiting += 1
         state.dirty[pool] = None
@@ -270,14 +280,28 @@ class Committer:
             raise ValueError(f"there is no pool {event.pool!r}")
         if not 0 <= event.quota <= MAX_QUOTA:
             raise ValueError(f"pool {event.pool}: a quota is 0 to {MAX_QUOTA}")
+        lend = pool.lend_limit if event.lend_limit is None else event.lend_limit
+        borrow = pool.borrow_limit if event.borrow_limit is None else event.borrow_limit
+        weight = pool.weight if event.weight is None else event.weight
+        check_sharing(event.pool, lend, borrow, weight)
         owned = pool.group.quota + event.quota - pool.quota
         if owned > MAX_GROUP:
             raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
             self._state.places.requota(pool.name, event.quota, event.cells)
             self.came_free = True
+        pool.weight = weight
         self.accounts.requota(pool, event.quota)
+        if (lend, borrow) != (pool.lend_limit, pool.borrow_limit):
+            pool.lend_limit, pool.borrow_limit = lend, borrow
+            self.accounts.relimit(pool.group)
         self._state.dirty[pool] = None
+
+    def _lending_switched(self, event: LendingSwitched) -> None:
+        for group in self._state.groups:
+            group.lending = event.on
+            self.accounts.relimit(group)
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 
     def _node_out(self, event: NodeOut) -> None:
         self._places().take_out(event.node, event.why)
@@ -321,6 +345,18 @@ class Committer:
             self._policy.submitted(job)
             self._state.dirty[job.pool] = None
 
+    def _priority_changed(self, event: PriorityChanged) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is not None:
+            raise ValueError(f"job {event.job_id}: no waiting job gets a priority by that name")
+        check_priority(event.job_id, event.priority)
+        self._leave_queue(job)
+        self._policy.left(job)
+        job.rank(event.priority)
+        self._policy.submitted(job)
+        self._join_aside(job)
+        self._state.dirty[job.pool] = None
+
     def _time_passed(self, event: TimePassed) -> None:
         """Only the decision pass that follows is wanted."""
 
@@ -333,9 +369,15 @@ class Committer:
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
-        del (pool.stopped if job.attempt else pool.pending)[job.sequence]
+        del (pool.pending if job.sequence in pool.pending else pool.aside)[job.sequence]
         pool.pending_width -= job.gpus
         self._state.waiting -= 1
+
+    def _join_aside(self, job: JobState) -> None:
+        """Have a job wait in its place among those that came before and after it."""
+        job.pool.aside[job.sequence] = job
+        job.pool.pending_width += job.gpus
+        self._state.waiting += 1
 
     def check(self) -> None:
         """Assert that loans stand where they should; O(pools)."""

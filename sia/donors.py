@@ -1,4 +1,4 @@
-"""Who lends next: the pool of a group with most unused GPUs."""
+"""Who lends next: the pool of a group with most GPUs that it may lend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sia.state import GroupState, PoolState
 
 
 class Donors:
-    """The pools of a group by unused GPUs, most first, ties by name.
+    """The pools of a group by unused GPUs within their limit, most first, ties by name.
 
     A heap with an entry for each change; entries that no longer hold are dropped when they are met.
     O(log pools) a change and a question, amortised.
@@ -22,18 +22,18 @@ class Donors:
         self._rebuild()
 
     def changed(self, pool: PoolState) -> None:
-        """Take in that a pool's unused GPUs have changed."""
-        heappush(self._heap, (-pool.unused, self._places[pool]))
+        """Take in that what a pool may lend has changed."""
+        heappush(self._heap, (-pool.offers, self._places[pool]))
         if len(self._heap) > 2 * len(self._pools) + 64:
             self._rebuild()
 
     def most(self, besides: PoolState) -> PoolState:
-        """The other pool with most unused GPUs; there must be one with some."""
+        """The other pool that offers most; there must be one with something unused."""
         heap, aside = self._heap, []
         while True:
             minus, place = heap[0]
             pool = self._pools[place]
-            if -minus != pool.unused:
+            if -minus != pool.offers:
                 heappop(heap)
             elif pool is besides:
                 aside.append(heappop(heap))
@@ -41,15 +41,14 @@ class Donors:
                 break
         for entry in aside:
             heappush(heap, entry)
-        assert pool.unused > 0, f"{pool.group.name} has less idle than it says"
         return pool
 
     def check(self) -> None:
-        """Assert that every pool stands in the heap with what it has unused."""
+        """Assert that every pool stands in the heap with what it offers."""
         entries = set(self._heap)
         for i, pool in enumerate(self._pools):
-            assert (-pool.unused, i) in entries, pool.name
+            assert (-pool.offers, i) in entries, pool.name
 
     def _rebuild(self) -> None:
-        self._heap = [(-pool.unused, i) for i, pool in enumerate(self._pools)]
+        self._heap = [(-pool.offers, i) for i, pool in enumerate(self._pools)]
         heapify(self._heap)

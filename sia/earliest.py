@@ -31,10 +31,12 @@ class Earliest:
         return len(self._leaves)
 
     def add(self, sequence: int, value: float) -> None:
-        """Add an item after all that were ever added."""
-        assert not self._order or sequence > self._order[-1], "items are added in order"
+        """Add an item. O(n) if it is not after all that were ever added."""
+        if self._order and sequence <= self._order[-1]:
+            self._rebuild(dict(sorted([*self._items().items(), (sequence, value)])))
+            return
         if len(self._order) == self._size:
-            self._rebuild()
+            self._rebuild(self._items())
         self._leaves[sequence] = len(self._order)
         self._order.append(sequence)
         self._put(len(self._order) - 1, value)
@@ -64,16 +66,18 @@ class Earliest:
             left, right = least[2 * node], least[2 * node + 1]
             least[node] = left if left < right else right  # noqa: FURB136  a third of its time
 
-    def _rebuild(self) -> None:
-        """Leave the removed ones out, and have room for as many again."""
-        values = [self._least[self._leaves[s] + self._size] for s in self._leaves]
-        self._order = [*self._leaves]
-        while self._size < 2 * len(values):
+    def _items(self) -> dict[int, float]:
+        return {s: self._least[leaf + self._size] for s, leaf in self._leaves.items()}
+
+    def _rebuild(self, items: dict[int, float]) -> None:
+        """Have these in this order, and room for as many again."""
+        while self._size < 2 * len(items):
             self._size *= 2
-        while SMALLEST < self._size >= 4 * len(values):
+        while SMALLEST < self._size >= 4 * len(items):
             self._size //= 2
-        self._leaves = {sequence: leaf for leaf, sequence in enumerate(self._order)}
-        leaves = values + [inf] * (self._size - len(values))
+        self._order = [*items]
+        self._leaves = {sequence: leaf for leaf, sequence in enumerate(items)}
+        leaves = [*items.values()] + [inf] * (self._size - len(items))
         self._least = [inf] * self._size + leaves
         for node in range(self._size - 1, 0, -1):
             self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])

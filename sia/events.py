@@ -1,7 +1,8 @@
 """Facts, in the past tense: all that the core is ever told. Times are seconds.
 
 At one instant ends come before changes of pools, nodes and forecasts, those before arrivals, and
-arrivals before new estimates and cancellations: `RANK`. All are JSON, so every number is finite.
+arrivals before new estimates, priorities and cancellations: `RANK`. All are JSON, so every number
+is finite.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class JobCancelled(Struct, frozen=True, gc=False, tag=True):
 
 
 class PoolChanged(Struct, frozen=True, gc=False, tag=True):
-    """A pool's quota is from now on another one; what runs goes on running."""
+    """A pool's quota, limits or weight are from now on other ones; what runs goes on running."""
 
     time: float
     pool: str
@@ -36,6 +37,17 @@ class PoolChanged(Struct, frozen=True, gc=False, tag=True):
     cells: Mapping[str, Mapping[str, int]] = {}
     """With cells: how many of each type it owns from now on, by chain; `quota` GPUs together with
     its pinned ones."""
+    lend_limit: int | None = None
+    """None, here and below, is as before; `limits.UNLIMITED` takes a limit away."""
+    borrow_limit: int | None = None
+    weight: float | None = None
+
+
+class LendingSwitched(Struct, frozen=True, gc=False, tag=True):
+    """No job that would borrow GPUs of other pools is started from now on; or it is again."""
+
+    time: float
+    on: bool
 
 
 class NodeOut(Struct, frozen=True, gc=False, tag=True):
@@ -67,6 +79,14 @@ class RunTimesUpdated(Struct, frozen=True, tag=True):
     estimates: Sequence[Estimate]
 
 
+class PriorityChanged(Struct, frozen=True, gc=False, tag=True):
+    """A waiting job has from now on another priority; among those of it, its old place."""
+
+    time: float
+    job_id: str
+    priority: int
+
+
 class FutureRevealed(Struct, frozen=True, tag=True):
     """All jobs to come, with their virtual start times: for SIA-VC only (§5.1)."""
 
@@ -92,24 +112,28 @@ Event = (
     JobFinished
     | JobCancelled
     | PoolChanged
+    | LendingSwitched
     | NodeOut
     | NodeBack
     | ForecastUpdated
     | FutureRevealed
     | JobSubmitted
     | RunTimesUpdated
+    | PriorityChanged
     | TimePassed
 )
 
 RANK: dict[type, int] = {
     JobFinished: 0,
     PoolChanged: 1,
-    NodeOut: 2,
-    NodeBack: 3,
-    ForecastUpdated: 4,
-    FutureRevealed: 5,
-    JobSubmitted: 6,
-    RunTimesUpdated: 7,
-    JobCancelled: 8,
-    TimePassed: 9,
+    LendingSwitched: 2,
+    NodeOut: 3,
+    NodeBack: 4,
+    ForecastUpdated: 5,
+    FutureRevealed: 6,
+    JobSubmitted: 7,
+    RunTimesUpdated: 8,
+    PriorityChanged: 9,
+    JobCancelled: 10,
+    TimePassed: 11,
 }

@@ -9,6 +9,21 @@ rounded by less than 2⁻⁴¹."""
 MAX_GROUP = 2**26
 """GPUs of one sharing group: see `MAX_QUOTA`; also far beyond any cluster known."""
 
+UNLIMITED = MAX_GROUP
+"""GPUs that a pool may lend, or borrow, if nothing is said: all that there can be."""
+
+MAX_WEIGHT = 1000.0
+"""Weights of pools are a thousandth to a thousand: beyond that a pool is always the first or last,
+which its quota says better."""
+
+MAX_PRIORITY = 1_000_000
+"""Priorities are between minus and plus a million: far more steps than anybody tells apart, and a
+job's place in its queue (`STRIDE`) still fits in 64 bits."""
+
+STRIDE = 2**40
+"""Places in a queue for each priority: more jobs than ever arrive, at a thousand a second for
+thirty years."""
+
 TICK = 300.0
 """Seconds between decision passes while something is idle and something waits (Fig. 7)."""
 

@@ -41,6 +41,8 @@ class Job(Struct, frozen=True, gc=False):
     """(GPUs, seconds): how long it runs on how many, ascending; empty is linear (PCS, §3)."""
     preemptible: float | None = None
     """Seconds of work lost whenever it is stopped and goes on; None where it must not be."""
+    priority: int = 0
+    """Jobs of a higher one stand before all of a lower one in a queue, whenever they came."""
 
     def speed(self, gpus: int) -> float:
         """How fast it runs on so many GPUs, of its speed on `width`.
@@ -68,13 +70,21 @@ def _rate(demand: tuple[tuple[int, float], ...], gpus: int) -> float:
 class Pool(Struct, frozen=True):
     """GPUs that somebody owns.
 
-    Pools lend only inside their `group`; `share` off keeps a pool to itself altogether.
+    Pools lend only inside their `group`; `share` off keeps a pool to itself altogether. Limits
+    hold back new loans, not dedicated jobs: where one of these needs GPUs that its pool has lent,
+    and only pools at their limit have idle ones for the guest, the limit yields.
     """
 
     name: str
     quota: int
     group: str = ""
     share: bool = True
+    lend_limit: int | None = None
+    """GPUs that it lends to other pools at one time, at most; None is no limit."""
+    borrow_limit: int | None = None
+    """GPUs of other pools that its spare jobs use at one time, at most; None is no limit."""
+    weight: float = 1.0
+    """Factor on its quota where pools are visited by CurrentAllocation / Quota: more is earlier."""
 
 
 class FutureJob(Struct, frozen=True, gc=False):

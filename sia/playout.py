@@ -15,7 +15,9 @@ from sia.events import (
     FutureRevealed,
     JobFinished,
     JobSubmitted,
+    LendingSwitched,
     PoolChanged,
+    PriorityChanged,
     RunTimesUpdated,
     TimePassed,
 )
@@ -35,6 +37,10 @@ Followers = Callable[[float, str], Sequence[Arrival]]
 """Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
 
 
+Fact = PoolChanged | LendingSwitched | PriorityChanged | FutureRevealed
+"""What may happen besides submissions and ends."""
+
+
 class Instant(NamedTuple):
     """What happened at one moment, and what was decided."""
 
@@ -49,7 +55,7 @@ def play(
     *,
     run_times: RunTimes | None = None,
     loads: Loads | None = None,
-    facts: Sequence[PoolChanged | FutureRevealed] = (),
+    facts: Sequence[Fact] = (),
     running: Sequence[tuple[float, str]] = (),
     followers: Followers | None = None,
 ) -> Iterator[Instant]:
@@ -98,7 +104,7 @@ class _World:
         arrivals: Sequence[Arrival],
         run_times: RunTimes | None,
         loads: Loads | None,
-        facts: Sequence[PoolChanged | FutureRevealed],
+        facts: Sequence[Fact],
         running: Sequence[tuple[float, str]],
         followers: Followers | None,
     ) -> None:

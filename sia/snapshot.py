@@ -19,13 +19,13 @@ from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
 from sia.bounds import check_job
 from sia.core import Core
-from sia.limits import MAX_QUOTA
+from sia.limits import MAX_QUOTA, STRIDE, UNLIMITED
 from sia.model import Job, Options, Pool, Stream
 from sia.places import Places
 from sia.policies import Policy
 from sia.state import JobState, PoolState, State
 
-VERSION = 1
+VERSION = 2
 """Of the format: another number for every change that older code would misread."""
 
 
@@ -34,7 +34,7 @@ class JobRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknow
 
     job: Job
     run_time: float
-    sequence: int
+    arrival: int
     stream: Stream | None = None
     width: int = 0
     """GPUs that it runs on, where they are not the job's own number."""
@@ -48,7 +48,7 @@ class JobRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknow
 
 
 class PoolRecord(Struct, frozen=True, forbid_unknown_fields=True):
-    """A pool with the quota of the moment."""
+    """A pool with the quota, limits and weight of the moment."""
 
     pool: Pool
     load: tuple[int, ...]
@@ -78,6 +78,7 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     now: float | None
     wake: float | None
     arrivals: int
+    lending: bool
     pools: tuple[PoolRecord, ...]
     jobs: tuple[JobRecord, ...]
     """In order of arrival."""
@@ -122,6 +123,7 @@ def dump(core: Core) -> Snapshot:
         now=_finite(state.now),
         wake=_finite(core.wake),
         arrivals=state.arrivals,
+        lending=all(group.lending for group in state.groups),
         pools=tuple(map(_pool_record, state.pools.values())),
         jobs=tuple(map(_job_record, state.jobs.values())),
         dirty=_names(state.dirty),
@@ -142,18 +144,30 @@ def _names(pools: Iterable[PoolState]) -> tuple[str, ...]:
 def _pool_record(state: PoolState) -> PoolRecord:
     name, group = state.name, state.group
     share = group.name != f"{name} alone" or len(group.pools) > 1
-    pool = Pool(name, state.quota, group.name if share else "", share)
+    pool = Pool(
+        name,
+        state.quota,
+        group.name if share else "",
+        share,
+        _limit(state.lend_limit),
+        _limit(state.borrow_limit),
+        state.weight,
+    )
     return PoolRecord(pool, tuple(state.load), tuple(state.lent_to))
+
+
+def _limit(gpus: int) -> int | None:
+    return None if gpus == UNLIMITED else gpus
 
 
 def _job_record(state: JobState) -> JobRecord:
     job = state.job
     if not state.attempt:
-        return JobRecord(job, state.run_time, state.sequence)
+        return JobRecord(job, state.run_time, state.arrival)
     return JobRecord(
         job,
         state.run_time,
-        state.sequence,
+        state.arrival,
         state.stream,
         state.width if state.width != job.width else 0,
         state.attempt,
@@ -206,6 +220,8 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
         _lend(state, record)
     for group in state.groups:
         group.idle = sum(pool.unused for pool in group.pools)
+        group.lending = snapshot.lending
+        accounts.relimit(group)
     core.policy.resume(state, snapshot.memory)
     state.dirty = state.pools_of(snapshot.dirty)
     accounts.overdrawn = state.groups_of(snapshot.overdrawn)
@@ -226,22 +242,24 @@ def _submit(state: State, snapshot: Snapshot) -> None:
     """Have all jobs wait or run again."""
     jobs, pools, places = state.jobs, state.pools, state.places
     before = 0
+    if not 0 <= snapshot.arrivals < STRIDE:
+        raise ValueError(f"{snapshot.arrivals} jobs cannot have arrived")
     for record in snapshot.jobs:
-        job, sequence = record.job, record.sequence
+        job, arrival = record.job, record.arrival
         pool = pools.get(job.pool)
         if pool is None:
             raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
-        if job.id in jobs or not before < sequence <= snapshot.arrivals:
+        if job.id in jobs or not before < arrival <= snapshot.arrivals:
             raise ValueError(f"job {job.id} is there twice, or not in order of arrival")
         check_job(job, record.run_time)
-        before = sequence
-        made = jobs[job.id] = JobState(job, pool, record.run_time, sequence)
+        before = arrival
+        made = jobs[job.id] = JobState(job, pool, record.run_time, arrival)
         if places is not None:
             made.gpus = places.gpus(pool.name, job.width)
         if record.attempt or record.stream is not None:
             _run(made, record, state)
         if record.stream is None:
-            (pool.stopped if record.attempt else pool.pending)[sequence] = made
+            (pool.aside if record.attempt or job.priority else pool.pending)[made.sequence] = made
             pool.pending_width += made.gpus
             state.waiting += 1
     state.arrivals = snapshot.arrivals
@@ -281,4 +299,5 @@ def _lend(state: State, record: PoolRecord) -> None:
             raise ValueError(f"pool {pool.name}: it lends job {job_id} nothing, or twice")
         pool.lent_to[job_id] = job
         pool.lent += job.loans[pool]
+        pool.lent_own += job.loans[pool] if job.pool is pool else 0
     pool.unused = max(0, pool.quota - pool.dedicated) - pool.lent

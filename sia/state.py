@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from msgspec.structs import replace
 from sortedcontainers import SortedDict
 
 from cells.cells import Cells
-from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.bounds import check_sharing
+from sia.limits import MAX_GROUP, MAX_QUOTA, STRIDE, UNLIMITED
 from sia.model import Job, Options, Pool, Stream
 from sia.places import Places
 
@@ -39,14 +41,16 @@ class JobState:
         "width",
     )
 
-    def __init__(self, job: Job, pool: PoolState, run_time: float, sequence: int) -> None:
-        """Take `run_time` as an estimate in seconds; `sequence` is the order of arrival."""
+    def __init__(self, job: Job, pool: PoolState, run_time: float, arrival: int) -> None:
+        """Take `run_time` as an estimate in seconds; `arrival` numbers those who arrived."""
         self.job = job
         self.pool = pool
         self.width = job.width  # GPUs that it runs on; its own number while it waits
         self.gpus = job.width  # its own number, rounded up to cells where there are some
         self.run_time = run_time
-        self.sequence = sequence
+        self.sequence = arrival  # who is before whom in a queue: least first
+        if job.priority:
+            self.sequence -= job.priority * STRIDE
         self.stream: Stream | None = None
         self.start = 0.0  # of the segment that runs, or ran last
         self.loans: dict[PoolState, int] = {}
@@ -54,6 +58,17 @@ class JobState:
         self.done = 0.0  # work of the segments before the one that runs
         self.overhead = 0.0  # seconds at the start of this segment in which no work is done
         self.speed = 1.0  # work a second
+
+    @property
+    def arrival(self) -> int:
+        """How many had arrived when it had."""
+        return self.sequence + self.job.priority * STRIDE
+
+    def rank(self, priority: int) -> None:
+        """Give it another priority while it is in no queue."""
+        arrival = self.arrival
+        self.job = replace(self.job, priority=priority)
+        self.sequence = arrival - priority * STRIDE
 
     def work(self, now: float) -> float:
         """Work done until now, in seconds at its own width."""
@@ -78,14 +93,20 @@ class JobState:
 class PoolState:
     """A pool: its queue, what runs of it, what it lends. All counts are GPUs.
 
-    Jobs that were preempted wait beside those that never ran: a queue that only grows at its end
-    costs half as much.
+    Jobs with a priority and those that were preempted wait beside the others: a queue that only
+    grows at its end costs half as much.
     """
 
     __slots__ = (
+        "aside",
+        "borrow_limit",
         "dedicated",
+        "entitled",
         "group",
+        "lend_limit",
+        "lendable",
         "lent",
+        "lent_own",
         "lent_to",
         "load",
         "name",
@@ -93,8 +114,8 @@ class PoolState:
         "pending_width",
         "quota",
         "spare",
-        "stopped",
         "unused",
+        "weight",
     )
 
     def __init__(self, pool: Pool, group: GroupState, windows: int) -> None:
@@ -105,42 +126,83 @@ class PoolState:
         self.dedicated = 0  # GPUs of its running dedicated jobs
         self.spare = 0  # GPUs of its running spare jobs, wherever they are
         self.lent = 0  # GPUs of its quota that spare jobs use, its own ones included
+        self.lent_own = 0  # of these, what its own ones use
         self.lent_to: dict[str, JobState] = {}
         self.unused = pool.quota
-        self.pending: OrderedDict[int, JobState] = OrderedDict()  # by order of arrival
-        self.stopped: SortedDict[int, JobState] = SortedDict()  # preempted, by order of arrival
+        self.lendable = 0  # of its unused GPUs, where its group is limited
+        self.lend_limit = UNLIMITED if pool.lend_limit is None else pool.lend_limit
+        self.borrow_limit = UNLIMITED if pool.borrow_limit is None else pool.borrow_limit
+        self.weight = pool.weight
+        self.entitled = pool.quota * pool.weight
+        self.pending: OrderedDict[int, JobState] = OrderedDict()  # by sequence
+        self.aside: SortedDict[int, JobState] = SortedDict()  # those out of turn, by sequence
         self.pending_width = 0  # of both; widths are rounded up to cells, where there are some
         self.load = [0] * windows  # TotalNewLoad of each window
 
     @property
     def head(self) -> JobState | None:
-        """Of the jobs that wait, the one that came first."""
+        """Of the jobs that wait, the one that came first; of the highest priority there is."""
         first = next(iter(self.pending.values()), None)
-        if self.stopped:
-            stopped: JobState = self.stopped.peekitem(0)[1]
-            if first is None or stopped.sequence < first.sequence:
-                return stopped
+        if self.aside:
+            aside: JobState = self.aside.peekitem(0)[1]
+            if first is None or aside.sequence < first.sequence:
+                return aside
         return first
 
     def waits(self, sequence: int) -> JobState:
         """The waiting job of that sequence number. O(1)."""
         job = self.pending.get(sequence)
-        return self.stopped[sequence] if job is None else job
+        return self.aside[sequence] if job is None else job
 
     def waiting(self) -> list[JobState]:
-        """All that wait, in order of arrival. O(n)."""
-        both = [*self.pending.values(), *self.stopped.values()]
-        return sorted(both, key=lambda job: job.sequence) if self.stopped else both
+        """All that wait, in order. O(n)."""
+        both = [*self.pending.values(), *self.aside.values()]
+        return sorted(both, key=lambda job: job.sequence) if self.aside else both
 
     @property
     def ratio(self) -> float:
         """CurrentAllocation / Quota: who is visited first (§5.3). Exact: `limits.MAX_QUOTA`."""
-        return (self.dedicated + self.spare) / self.quota if self.quota else float("inf")
+        return (self.dedicated + self.spare) / self.entitled if self.quota else float("inf")
 
     @property
     def idle(self) -> int:
         """GPUs that a job of this pool could start on now, its own unused ones and others'."""
         return self.group.idle
+
+    @property
+    def lends(self) -> int:
+        """GPUs of its quota that other pools' jobs use."""
+        return self.lent - self.lent_own
+
+    @property
+    def borrows(self) -> int:
+        """GPUs of other pools' quotas that its jobs use."""
+        return self.spare - self.lent_own
+
+    @property
+    def could_lend(self) -> int:
+        """GPUs that its limit lets it lend to other pools now."""
+        return max(0, min(self.unused, self.lend_limit - self.lends)) if self.group.lending else 0
+
+    @property
+    def offers(self) -> int:
+        """The same, where limits may be none; then it may be below 0, as `unused`."""
+        return self.lendable if self.group.limited else self.unused
+
+    @property
+    def room(self) -> int:
+        """The widest spare job of this pool that idle GPUs and limits have room for. O(1)."""
+        group = self.group
+        if not group.limited:
+            return group.idle
+        own = max(0, self.unused)
+        others = min(group.lendable - self.lendable, self.borrow_limit - self.borrows)
+        return min(group.idle, own + max(0, others))
+
+    @property
+    def over(self) -> bool:
+        """It lends or borrows more than its limit: one has yielded, or was lowered."""
+        return self.lends > self.lend_limit or self.borrows > self.borrow_limit
 
     def check(self) -> None:
         """Assert that queue, allocations and loans fit together."""
@@ -152,16 +214,19 @@ class PoolState:
         assert all(w.width == w.job.width for w in waiting), self.name
         assert list(self.pending) == sorted(self.pending), self.name
         assert all(self.pending[i].sequence == i for i in self.pending), self.name
-        assert all(self.stopped[i].sequence == i for i in self.stopped), self.name
-        assert all(w.attempt for w in self.stopped.values()), self.name
+        assert all(self.aside[i].sequence == i for i in self.aside), self.name
+        assert not any(w.attempt or w.job.priority for w in self.pending.values()), self.name
         assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
         assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
+        own = (j.loans[self] for j in self.lent_to.values() if j.pool is self)
+        assert self.lent_own == sum(own), self.name
+        assert self.entitled == self.quota * self.weight, self.name
 
 
 class GroupState:
     """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
 
-    __slots__ = ("idle", "name", "pools", "quota")
+    __slots__ = ("idle", "lendable", "lending", "limited", "name", "pools", "quota")
 
     def __init__(self, name: str) -> None:
         """Start without pools."""
@@ -169,16 +234,35 @@ class GroupState:
         self.pools: list[PoolState] = []
         self.idle = 0  # sum of what the pools do not use
         self.quota = 0  # sum of the quotas
+        self.lending = True  # or else no loan is made
+        self.limited = False  # one of its pools has a limit, or it does not lend
+        self.lendable = 0  # sum of what the pools could lend, where it is limited
 
     @property
     def first(self) -> str:
         """Its first pool's name, by which snapshots know it: two groups may have one name."""
         return self.pools[0].name
 
+    def is_limited(self) -> bool:
+        """Whether it should be `limited`. O(pools)."""
+        limits = (min(pool.lend_limit, pool.borrow_limit) for pool in self.pools)
+        return not self.lending or min(limits) < UNLIMITED
+
+    def relimit(self) -> None:
+        """Take in other limits. O(pools)."""
+        self.limited = self.is_limited()
+        for pool in self.pools:
+            pool.lendable = pool.could_lend if self.limited else 0
+        self.lendable = sum(pool.lendable for pool in self.pools)
+
     def check(self) -> None:
         """Assert that the sums are those of the pools."""
         assert self.idle == sum(p.unused for p in self.pools), self.name
         assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
+        assert self.limited is self.is_limited(), self.name
+        if self.limited:
+            assert all(pool.lendable == pool.could_lend for pool in self.pools), self.name
+            assert self.lendable == sum(pool.lendable for pool in self.pools), self.name
         quota = sum(max(p.quota, p.dedicated) for p in self.pools)
         overdrawn = any(p.unused < 0 for p in self.pools)
         running = sum(p.dedicated + p.spare for p in self.pools)
@@ -209,6 +293,7 @@ class State:
                 raise ValueError(f"pool {pool.name!r} stands twice")
             if not 0 <= pool.quota <= MAX_QUOTA:
                 raise ValueError(f"pool {pool.name!r}: a quota is 0 to {MAX_QUOTA}")
+            check_sharing(pool.name, pool.lend_limit or 0, pool.borrow_limit or 0, pool.weight)
             group = shared.get(pool.group) if pool.share else GroupState(f"{pool.name} alone")
             if group is None:
                 group = shared[pool.group] = GroupState(pool.group)
@@ -218,6 +303,8 @@ class State:
             group.pools.append(state)
             group.idle += state.unused
             group.quota += state.quota
+        for group in self.groups:
+            group.relimit()
         if any(group.quota > MAX_GROUP for group in self.groups):
             raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
@@ -263,9 +350,7 @@ class State:
                 assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
             else:
                 queue = (
-                    state.pool.pending
-                    if state.sequence in state.pool.pending
-                    else state.pool.stopped
+                    state.pool.pending if state.sequence in state.pool.pending else state.pool.aside
                 )
                 assert queue.get(state.sequence) is state, state.job.id
         if self.places is not None:

@@ -16,6 +16,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from sia.limits import STRIDE
 from sia.model import Job, Stream
 from sia.state import JobState, PoolState, State
 
@@ -34,9 +35,9 @@ class Away(Struct):
 
 
 class TurnsMemory(Struct):
-    """The queues, by pool, those who were withdrawn included; and who is away."""
+    """The queues by pool, with who was withdrawn, as (job, its sequence); and who is away."""
 
-    queues: dict[str, list[str]]
+    queues: dict[str, list[tuple[str, int]]]
     away: list[Away]
 
 
@@ -49,7 +50,7 @@ class Turns:
     def __init__(self) -> None:
         """Start with no job."""
         self._queues: dict[PoolState, deque[str]] = {}
-        self._queued: set[str] = set()
+        self._queued: dict[str, int] = {}  # sequence
         self._away: dict[str, JobState] = {}
         self._ran: dict[str, float] = {}  # seconds, of those away that ended
         self._since: dict[str, tuple[float, JobState]] = {}  # when cells began to be kept for whom
@@ -58,7 +59,8 @@ class Turns:
 
     def memory(self) -> TurnsMemory:
         """All of it. O(jobs)."""
-        queues = {pool.name: [*queue] for pool, queue in self._queues.items()}
+        queued = self._queued
+        queues = {p.name: [(i, queued[i]) for i in queue] for p, queue in self._queues.items()}
         return TurnsMemory(queues, [self._remember(job) for job in self._away.values()])
 
     def _remember(self, job: JobState) -> Away:
@@ -69,8 +71,8 @@ class Turns:
     def resume(self, memory: TurnsMemory, state: State) -> None:
         """Take in what was remembered, while new. Raises ValueError. O(jobs · log n)."""
         queues = zip(state.pools_of(memory.queues), memory.queues.values(), strict=True)
-        self._queues = {pool: deque(queue) for pool, queue in queues}
-        self._queued = {job_id for queue in memory.queues.values() for job_id in queue}
+        self._queues = {pool: deque(job_id for job_id, _ in queue) for pool, queue in queues}
+        self._queued = dict(place for queue in memory.queues.values() for place in queue)
         for away in memory.away:
             self._away[away.job_id] = _found(away, state)
         for pool, queue in self._queues.items():
@@ -88,7 +90,9 @@ class Turns:
         return self._ahead.get(pool, 0)
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its queue; one that was stopped elsewhere has its old place. O(1).
+        """A job joined its queue; one that was stopped elsewhere has its old place.
+
+        O(1), and O(its queue) if it is out of turn.
 
         Raises ValueError, with nothing changed, for the id of one that ended before its turn.
         """
@@ -99,16 +103,27 @@ class Turns:
             )
         away = self._away.pop(job_id, None)
         self._since.pop(job_id, None)
-        if job_id in self._queued:
+        queue = self._queues.setdefault(job.pool, deque())
+        before = self._queued.get(job_id)
+        if before is not None:
             if away is not None:
                 self._ahead[job.pool] -= job.gpus
-            return
-        queue = self._queues.setdefault(job.pool, deque())
-        if job.attempt:  # its turn had come
-            queue.appendleft(job_id)
-        else:
-            queue.append(job_id)
-        self._queued.add(job_id)
+            if before == job.sequence:
+                return
+            queue.remove(job_id)  # it has another priority now
+        self._queued[job_id] = job.sequence
+        queue.insert(self._place(job, queue, taken=before is None and job.attempt > 0), job_id)
+
+    def _place(self, job: JobState, queue: deque[str], *, taken: bool) -> int:
+        """Where a job belongs; one whose turn had come, before all others of its priority."""
+        queued = self._queued
+        if taken:
+            first = -job.job.priority * STRIDE  # before it are those of a higher one
+            return next((i for i, each in enumerate(queue) if queued[each] > first), len(queue))
+        place = len(queue)
+        while place and queued[queue[place - 1]] > job.sequence:
+            place -= 1
+        return place
 
     def started(self, job: JobState) -> None:
         """A job runs in spare cells from now on. O(1)."""
@@ -129,7 +144,7 @@ class Turns:
             job = self._away.get(queue[0]) or jobs.get(queue[0])
             if job is not None:
                 return job
-            self._queued.remove(queue.popleft())  # it was withdrawn
+            del self._queued[queue.popleft()]  # it was withdrawn
         return None
 
     def is_away(self, job: JobState) -> bool:
@@ -139,7 +154,7 @@ class Turns:
     def taken(self, job: JobState, now: float) -> None:
         """The first of its pool has had its turn: it runs, or cells are kept for it. O(log n)."""
         job_id = self._queues[job.pool].popleft()
-        self._queued.remove(job_id)
+        del self._queued[job_id]
         if job_id in self._away:
             self._ahead[job.pool] -= job.gpus
             self._since[job_id] = now, job
@@ -169,8 +184,8 @@ class Turns:
         """
         queued = [job_id for queue in self._queues.values() for job_id in queue]
         assert len(queued) == len(self._queued)
-        assert set(queued) == self._queued
-        assert self._queued >= {job.job.id for job in waiting}
+        assert set(queued) == self._queued.keys()
+        assert self._queued.keys() >= {job.job.id for job in waiting}
         assert set(kept) == self._since.keys()
         assert self._ran.keys() <= self._away.keys()
 

@@ -5,6 +5,8 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from cells.cells import Cells
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import SlidingMaximum
@@ -164,6 +166,20 @@ class Workload(NamedTuple):
         return owned, jobs
 
 
+def limited(rng: Random, owned: Sequence[Pool]) -> list[Pool]:
+    """Most pools have a limit on what they lend or borrow, or another weight."""
+    limits = [None, None, 0, 1, 3, 6]
+    return [
+        replace(
+            pool,
+            lend_limit=rng.choice(limits),
+            borrow_limit=rng.choice(limits),
+            weight=rng.choice([0.5, 1.0, 1.0, 4.0]),
+        )
+        for pool in owned
+    ]
+
+
 def random_workload(rng: Random) -> Workload:
     """Small pools under a load of 0.3 to 1.3 each, in bursts, with many ties; often one group."""
     groups = rng.choice([[""], [""], ["east", "west"]])
@@ -175,6 +191,14 @@ def random_workload(rng: Random) -> Workload:
     rng.shuffle(arrivals)
     arrivals.sort(key=lambda arrival: arrival.job.submit)
     return Workload(owned, arrivals)
+
+
+def with_priorities(rng: Random, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Every other job has a priority, mostly shared with others."""
+    return [
+        a._replace(job=replace(a.job, priority=rng.choice([0, 0, 0, -3, 1, 2, 7])))
+        for a in arrivals
+    ]
 
 
 def _random_jobs(rng: Random, pool: Pool) -> list[Arrival]:

@@ -79,7 +79,7 @@ def photograph(core):
                 pool.unused,
                 pool.pending_width,
                 list(pool.pending),
-                list(pool.stopped),
+                list(pool.aside),
                 list(pool.lent_to),
                 list(pool.load),
             )

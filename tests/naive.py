@@ -50,6 +50,7 @@ class Cluster:
             groups.setdefault(("shared", group) if share else ("alone", name), []).append(name)
         self.groups = list(groups.values())
         self.future = [Job(*job) for job in jobs]
+        self.priority: dict[str, int] = {}  # of jobs; 0 where not named
         self.waiting: list[Job] = []
         self.running: list[tuple[int, Job, bool]] = []  # end, job, dedicated
         self.starts: dict[str, int] = {}
@@ -78,7 +79,8 @@ class Cluster:
         self.starts[job.id] = self.now
 
     def queue(self, pool: str) -> list[Job]:
-        return [job for job in self.waiting if job.pool == pool]
+        queue = [job for job in self.waiting if job.pool == pool]
+        return sorted(queue, key=lambda job: -self.priority.get(job.id, 0))
 
     def capacity(self, group: list[str]) -> int:
         return sum(self.quota[pool] for pool in group)
@@ -119,14 +121,49 @@ def fcfs(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]
     return starts
 
 
-def ssf(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """In each pool the least run time · width is next, and blocks."""
+def ranked_fcfs(
+    pools: Iterable[PlainPool],
+    jobs: Iterable[PlainJob],
+    priorities: dict[str, int],
+    changes: Iterable[tuple[int, str, int]] = (),
+) -> dict[str, int]:
+    """In each pool the first of the highest priority is next, and blocks.
+
+    Of the `changes`, (time, job, priority), only those of waiting jobs count.
+    """
     cluster = Cluster(pools, jobs)
+    cluster.priority = dict(priorities)
+    left = sorted(changes)
+
+    def decide(group: list[str]) -> None:
+        while left and left[0][0] <= cluster.now:
+            _, job_id, priority = left.pop(0)
+            if job_id in {job.id for job in cluster.waiting}:
+                cluster.priority[job_id] = priority
+        for pool in group:
+            while (queue := cluster.queue(pool)) and (
+                queue[0].width <= cluster.quota[pool] - cluster.allocated(pool)
+            ):
+                cluster.start(queue[0])
+
+    return cluster.run(decide, lambda: [time for time, _, _ in left])
+
+
+def ssf(
+    pools: Iterable[PlainPool],
+    jobs: Iterable[PlainJob],
+    priorities: dict[str, int] | None = None,
+) -> dict[str, int]:
+    """In each pool the least run time · width, of the highest priority, is next, and blocks."""
+    cluster = Cluster(pools, jobs)
+    cluster.priority = priorities or {}
 
     def decide(group: list[str]) -> None:
         for pool in group:
             while queue := cluster.queue(pool):
-                least = min(queue, key=_service)
+                first = cluster.priority.get(queue[0].id, 0)
+                highest = [job for job in queue if cluster.priority.get(job.id, 0) == first]
+                least = min(highest, key=_service)
                 if least.width > cluster.quota[pool] - cluster.allocated(pool):
                     break
                 cluster.start(least)
@@ -152,9 +189,14 @@ def _service(job: Job) -> int:
     return job.duration * job.width
 
 
-def mmfs(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
+def mmfs(
+    pools: Iterable[PlainPool],
+    jobs: Iterable[PlainJob],
+    priorities: dict[str, int] | None = None,
+) -> dict[str, int]:
     """Of the heads that fit, that of the pool with the least allocation / quota starts."""
     cluster = Cluster(pools, jobs)
+    cluster.priority = priorities or {}
 
     def start_one(group: list[str]) -> bool:
         for pool in cluster.by_ratio(group):
@@ -182,9 +224,15 @@ class Choices(NamedTuple):
     foreseen: bool
 
 
-def sia(pools: Iterable[PlainPool], jobs: Iterable[PlainJob], choices: Choices) -> dict[str, int]:
+def sia(
+    pools: Iterable[PlainPool],
+    jobs: Iterable[PlainJob],
+    choices: Choices,
+    priorities: dict[str, int] | None = None,
+) -> dict[str, int]:
     """Figures 7 and 8."""
     cluster = Cluster(pools, jobs)
+    cluster.priority = priorities or {}
 
     def decide(group: list[str]) -> None:
         while _start_dedicated(cluster, group):

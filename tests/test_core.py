@@ -42,7 +42,7 @@ def test_a_job_does_not_start_twice():
 
 def test_a_job_that_was_never_submitted_does_not_start():
     core = on_cue(job("j").runs(9), a=4)
-    stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, sequence=1)
+    stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, arrival=1)
     before = photograph(core)
     core.policy.cues.append(Start(stranger, Stream.DEDICATED, "unheard of"))
     assert refusals(core.step(0.0, [])) == [Refused("stranger", "it does not wait")]

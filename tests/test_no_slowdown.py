@@ -4,7 +4,7 @@ from random import Random
 
 import naive
 import pytest
-from builders import job, play_out, pools, random_workload, starts
+from builders import job, limited, play_out, pools, random_workload, starts
 
 from sia.policies.mmfs import MaxMin
 from sia.policies.sia import Sia
@@ -31,6 +31,19 @@ def test_perfect_forecasts_slow_no_job_and_speed_up_many(policy):
         assert not slowed, f"seed {seed}"
         sped_up += sum(seconds < 0 for seconds in later.values())
     assert sped_up > ROUNDS
+
+
+@pytest.mark.parametrize("policy", [Sia, SiaVc])
+def test_limits_on_loans_slow_no_job_either(policy):
+    sped_up = 0
+    for seed in range(ROUNDS // 3):
+        rng = Random(seed)
+        owned, arrivals = workload = random_workload(rng)
+        baseline = naive.fcfs(*workload.plain())
+        played = play_out(policy, limited(rng, owned), arrivals, checked=seed % 50 == 0)
+        assert all(played[i].start <= baseline[i] for i in baseline), f"seed {seed}"
+        sped_up += sum(played[i].start < baseline[i] for i in baseline)
+    assert sped_up > ROUNDS // 6
 
 
 def test_max_min_slows_jobs_of_the_same_workloads():

@@ -236,10 +236,10 @@ class KeepsToItself(HiveD):
 class ForgetsWhoWaited(Themis):
     def submitted(self, job):
         super().submitted(job)
-        claim = self._own[job.sequence]
+        claim = self._own[job.job.id]
         self._claims[job.pool.group].remove(claim)
-        self._own[job.sequence] = claim._replace(alone=1.0)
-        self._claims[job.pool.group].add(self._own[job.sequence])
+        self._own[job.job.id] = claim._replace(alone=1.0)
+        self._claims[job.pool.group].add(self._own[job.job.id])
 
 
 @pytest.mark.parametrize(
@@ -456,6 +456,13 @@ class EarliestAgainstAList(RuleBasedStateMachine):
         self.next += 1
         self.tree.add(self.next, value)
         self.items[self.next] = value
+
+    @rule(value=st.floats(0, 100), place=st.integers(-5, 80))
+    def add_out_of_order(self, value, place):
+        if place not in self.items:
+            self.next = max(self.next, place)
+            self.tree.add(place, value)
+            self.items[place] = value
 
     @precondition(lambda self: self.items)
     @rule(data=st.data())

@@ -151,8 +151,14 @@ def test_it_is_seen_where_a_policy_forgets(policy, story, monkeypatch):
     def resume(self, state, memory):
         self.attach(state)
 
+    def seen(seed):
+        try:
+            return part(story(policy, Random(seed)), Random(seed), changed)
+        except KeyError:  # it hears of a job that it knows nothing of
+            return True
+
     monkeypatch.setattr(policy, "resume", resume)
-    assert any(part(story(policy, Random(seed)), Random(seed), changed) for seed in range(300))
+    assert any(map(seen, range(300)))
 
 
 def submitted(now, job_id, width=1, pool="a", run_time=100.0):
@@ -215,36 +221,39 @@ def lively():
 
 
 GOLDEN = (
-    '{"version":1,"policy":"Sia","options":{"windows":[5.0,20.0,100.0],"tick":5.0,"slack":1.0,'
+    '{"version":2,"policy":"Sia","options":{"windows":[5.0,20.0,100.0],"tick":5.0,"slack":1.0,'
     '"spare_priority":{},"resume_cost":0.0,"las_thresholds":[3600.0,36000.0],"las_promote":8.0,'
-    '"recall":0.1,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,'
-    '"pools":[{"pool":{"name":"a","quota":8,"group":"","share":true},"load":[0,0,0],'
-    '"lent_to":[]},{"pool":{"name":"b","quota":8,"group":"","share":true},"load":[0,2,0],'
-    '"lent_to":["guest"]},{"pool":{"name":"c","quota":0,"group":"","share":false},"load":[0,0,0],'
+    '"recall":0.1,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"lending":true,'
+    '"pools":[{"pool":{"name":"a","quota":8,"group":"","share":true,"lend_limit":null,'
+    '"borrow_limit":null,"weight":1.0},"load":[0,0,0],"lent_to":[]},{"pool":{"name":"b",'
+    '"quota":8,"group":"","share":true,"lend_limit":null,"borrow_limit":null,"weight":1.0},'
+    '"load":[0,2,0],"lent_to":["guest"]},{"pool":{"name":"c","quota":0,"group":"",'
+    '"share":false,"lend_limit":null,"borrow_limit":null,"weight":1.0},"load":[0,0,0],'
     '"lent_to":[]}],"jobs":[{"job":{"id":"other","pool":"b","submit":1.0,"width":3,"user":"",'
-    '"name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null},"run_time":100.0,'
-    '"sequence":3,"stream":"dedicated","attempt":1,"start":1.0,"done":0.0,"overhead":0.0,'
-    '"speed":1.0},{"job":{"id":"guest","pool":"a","submit":1.0,"width":1,"user":"","name":"",'
-    '"min_width":0,"max_width":0,"demand":[],"preemptible":null},"run_time":15.0,"sequence":4,'
-    '"stream":"spare","attempt":1,"start":1.0,"done":0.0,"overhead":0.0,"speed":1.0,'
-    '"loans":[["b",1]]},{"job":{"id":"wide","pool":"a","submit":11.0,"width":8,"user":"",'
-    '"name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null},"run_time":100.0,'
-    '"sequence":5}],"dirty":[],"overdrawn":[],"memory":{"turns":{"away":[{"job":{"demand":[],'
-    '"id":"gone","max_width":0,"min_width":0,"name":"","pool":"a","preemptible":null,'
-    '"submit":0.5,"user":"","width":2},"job_id":"gone","ran":5.0,"since":10.5},{"job":null,'
-    '"job_id":"guest","ran":null,"since":10.5}],"queues":{"a":["wide"],"b":[]}},"uncovered":[]},'
-    '"cells":{"cells":{"spec":{"types":[{"name":"gpu","child":"","count":1,"node":false},'
-    '{"name":"pair","child":"gpu","count":2,"node":false},{"name":"quad","child":"pair",'
-    '"count":2,"node":false},{"name":"node","child":"quad","count":2,"node":true},{"name":"rack",'
+    '"name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null,"priority":0},'
+    '"run_time":100.0,"arrival":3,"stream":"dedicated","attempt":1,"start":1.0,"done":0.0,'
+    '"overhead":0.0,"speed":1.0},{"job":{"id":"guest","pool":"a","submit":1.0,"width":1,'
+    '"user":"","name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null,'
+    '"priority":0},"run_time":15.0,"arrival":4,"stream":"spare","attempt":1,"start":1.0,'
+    '"done":0.0,"overhead":0.0,"speed":1.0,"loans":[["b",1]]},{"job":{"id":"wide","pool":"a",'
+    '"submit":11.0,"width":8,"user":"","name":"","min_width":0,"max_width":0,"demand":[],'
+    '"preemptible":null,"priority":0},"run_time":100.0,"arrival":5}],"dirty":[],"overdrawn":[],'
+    '"memory":{"turns":{"away":[{"job":{"demand":[],"id":"gone","max_width":0,"min_width":0,'
+    '"name":"","pool":"a","preemptible":null,"priority":0,"submit":0.5,"user":"","width":2},'
+    '"job_id":"gone","ran":5.0,"since":10.5},{"job":null,"job_id":"guest","ran":null,'
+    '"since":10.5}],"queues":{"a":[["wide",5]],"b":[]}},"uncovered":[]},"cells":{"cells":{'
+    '"spec":{"types":[{"name":"gpu","child":"","count":1,"node":false},{"name":"pair",'
+    '"child":"gpu","count":2,"node":false},{"name":"quad","child":"pair","count":2,'
+    '"node":false},{"name":"node","child":"quad","count":2,"node":true},{"name":"rack",'
     '"child":"node","count":3,"node":false}],"tops":[{"type":"rack","nodes":[{"name":"n0",'
     '"gpus":[],"bad":false},{"name":"n1","gpus":[],"bad":false},{"name":"n2","gpus":[],'
     '"bad":false}]}],"quotas":[{"pool":"a","chain":"rack","type":"node","count":1},{"pool":"b",'
     '"chain":"rack","type":"node","count":1}],"pinned":[]},"lend_rests":true,"pools":["a","b",'
-    '"c"],"zones":["a","b","c"],"out":[["n2","drained"]],"gone":[],"bound":[["rack","a",[3,0],0],'
-    '["rack","b",[3,2],0]],"tenants":[["other","rack",[3],[[2,4]],false,false],["guest","rack",'
-    '[1],[[0,19]],true,false],["\\u0000kept for gone","rack",[2],[[1,0]],false,false],'
-    '["\\u0000kept for guest","rack",[1],[[0,2]],false,false]],"rests":[["rack",19]]},'
-    '"chains":{"a":"rack","b":"rack","c":"rack"},"came_free":false,"placeless":[]}}'
+    '"c"],"zones":["a","b","c"],"out":[["n2","drained"]],"gone":[],"bound":[["rack","a",[3,0],'
+    '0],["rack","b",[3,2],0]],"tenants":[["other","rack",[3],[[2,4]],false,false],["guest",'
+    '"rack",[1],[[0,19]],true,false],["\\u0000kept for gone","rack",[2],[[1,0]],false,false],'
+    '["\\u0000kept for guest","rack",[1],[[0,2]],false,false]],"rests":[["rack",19]]},"chains":{'
+    '"a":"rack","b":"rack","c":"rack"},"came_free":false,"placeless":[]}}'
 )
 """Of `lively`."""
 
@@ -252,7 +261,7 @@ GOLDEN = (
 def test_the_format_is_as_it_was():
     """Where this fails, `VERSION` needs another number: old snapshots would be misread."""
     assert encode(dump(lively())).decode() == GOLDEN
-    assert VERSION == 1
+    assert VERSION == 2
     core = restore(decode(GOLDEN.encode()), Sia())
     core.step(16.0, [JobFinished(16.0, "guest")])
     assert core.policy.due() == 25.5, "cells are kept for 15 seconds from 10.5 on"
@@ -289,7 +298,7 @@ OTHER, GUEST, WIDE = range(3)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put(2, "version"), "a snapshot of version 2; this one reads 1"),
+        (put(1, "version"), "a snapshot of version 1; this one reads 2"),
         (put("Fcfs", "policy"), "a snapshot of Fcfs, not of Sia"),
         (put(1, "more"), "unknown field `more`"),
         (put(None, "jobs", 0, "start"), "Expected `float`, got `null`"),

@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 import msgspec
-from builders import random_workload, revealed
+from builders import limited, random_workload, revealed
 from cores import random_quotas
 from msgspec.structs import replace
 from test_places import random_story
@@ -22,9 +22,11 @@ from sia.events import (
     JobCancelled,
     JobFinished,
     JobSubmitted,
+    LendingSwitched,
     NodeBack,
     NodeOut,
     PoolChanged,
+    PriorityChanged,
     RunTimesUpdated,
     TimePassed,
 )
@@ -111,6 +113,10 @@ class History:
             yield ForecastUpdated(now, rng.sample(loads, k=rng.randint(1, len(loads))))
         if waiting and self.core.policy.needs.updates and rng.random() < 0.1:
             yield RunTimesUpdated(now, [Estimate(rng.choice(waiting), float(rng.randint(0, 200)))])
+        if waiting and rng.random() < 0.1:
+            yield PriorityChanged(now, rng.choice(waiting), rng.randint(-2, 2))
+        if rng.random() < 0.03:
+            yield LendingSwitched(now, on=rng.random() < 0.6)
         if waiting and rng.random() < 0.05:
             yield JobCancelled(now, rng.choice(waiting))
         if rng.random() < 0.05:
@@ -151,6 +157,7 @@ def odd(rng, job):
         min_width=rng.randint(0, job.width),
         max_width=rng.choice([0, job.width, 2 * job.width]),
         demand=rng.choice([(), points]),
+        priority=rng.choice([0, 0, 0, 1, -1]),
     )
 
 
@@ -164,7 +171,8 @@ def submissions(rng, arrivals):
 def troubled(policy, rng):
     """A history of pools that change their sizes."""
     owned, arrivals = random_workload(rng)
-    quotas = rng.choice([[], random_quotas(rng, owned, arrivals)])
+    owned = limited(rng, owned) if rng.random() < 0.5 else owned
+    quotas = rng.choice([[], _with_limits(rng, random_quotas(rng, owned, arrivals))])
     facts = [*submissions(rng, arrivals), *quotas]
     if policy.needs.future:
         future = revealed(owned, arrivals, quotas)
@@ -174,9 +182,17 @@ def troubled(policy, rng):
     return History(core, facts, {a.job.id: float(a.duration) for a in arrivals}, rng)
 
 
+def _with_limits(rng, quotas):
+    return [
+        replace(changed, lend_limit=rng.choice([None, 0, 4]), weight=rng.choice([None, 1.0, 2.0]))
+        for changed in quotas
+    ]
+
+
 def troubled_in_cells(policy, rng):
     """The same of whole nodes, some of which are lost for a while."""
     owned, arrivals = random_story(rng)
+    owned = limited(rng, owned) if rng.random() < 0.3 else owned
     spec = whole_spec(Spec(TYPES, (), ()), PoolTable(owned))
     cells = Cells(spec, lend_rests=rng.random() < 0.5)
     arrivals = [

@@ -127,7 +127,7 @@ class _Gauges(Collector):
             }
             for use, count in uses.items():
                 gpus.add_metric([name, use], count)
-            jobs.add_metric([name], len(pool.pending) + len(pool.stopped))
+            jobs.add_metric([name], len(pool.pending) + len(pool.aside))
         yield from (gpus, jobs)
         status = service.status()
         lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0

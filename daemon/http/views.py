@@ -77,7 +77,7 @@ def pool_view(pool: PoolRecord, state: PoolState) -> PoolView:
         borrowed=state.spare - own,
         lent=state.lent - own,
         idle=max(0, state.unused),
-        waiting=len(state.pending) + len(state.stopped) + len(pool.waiting),
+        waiting=len(state.pending) + len(state.aside) + len(pool.waiting),
         waiting_gpus=state.pending_width,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ def position_of(core: Core, record: JobRecord) -> int | None:
     if job is None:
         return None
     pool, number = job.pool, job.sequence
-    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.stopped)
+    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.aside)
 
 
 def _waiting(core: Core, record: JobRecord) -> JobState | None:

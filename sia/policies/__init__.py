@@ -31,7 +31,8 @@ class Needs(NamedTuple):
 class Start(NamedTuple):
     """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0.
 
-    In a cluster with cells the job may still wait after it: there were none for it.
+    The job may still wait after it: in a cluster with cells, where there were none for it; as a
+    spare one, where limits do not let its pool borrow what it lacks (`PoolState.room`).
     """
 
     job: JobState
@@ -65,7 +66,10 @@ class Preempt(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """The proposal to go on with a running job on another number of GPUs."""
+    """The proposal to go on with a running job on another number of GPUs.
+
+    A spare job may keep its width after it: limits let its pool borrow no more.
+    """
 
     job: JobState
     width: int
@@ -97,10 +101,13 @@ class Policy:
         state.dirty.update(dict.fromkeys(state.pools.values()))  # all is news to this policy
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its pool's queue: it is new, was preempted, or has another estimate."""
+        """A job joined its pool's queue: it is new, was preempted, or is another one there.
+
+        That is, it has another estimate or priority; it had left, and is still in `state.jobs`.
+        """
 
     def left(self, job: JobState) -> None:
-        """A job left its queue: it was started or cancelled, or gets another estimate."""
+        """A job left its queue: it was started, cancelled, or gets another estimate or priority."""
 
     def finished(self, job: JobState) -> None:
         """A running job ended; its `stream` is still the one that it ran in."""
@@ -139,6 +146,15 @@ class Policy:
 def stream_of(pool: PoolState, width: int) -> Stream:
     """The stream of a start by a policy that shares without telling two streams apart."""
     return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE
+
+
+def is_barred(job: JobState) -> bool:
+    """A limit on lending or borrowing keeps a waiting job from starting, were all else well. O(1).
+
+    Within a pass, while no job is stopped, it stays so, for this job and wider ones of its pool.
+    """
+    pool, width = job.pool, job.width
+    return pool.group.limited and width > pool.room and pool.dedicated + width > pool.quota
 
 
 def anywhere(job: JobState, reason: str) -> Iterator[Start]:

@@ -23,8 +23,11 @@ class Easy(Policy):
     needs = Needs(run_times=True)
 
     def attach(self, state: State) -> None:
-        """Keep each pool's queue by width, and what runs of it by when it should end."""
-        self._queues: dict[PoolState, dict[int, Earliest]] = {p: {} for p in state.pools.values()}
+        """Keep each pool's queues, and what runs of it by when it should end."""
+        self._queues: dict[PoolState, dict[tuple[int, int], Earliest]] = {
+            pool: {}
+            for pool in state.pools.values()  # by width and priority
+        }
         self._running: dict[PoolState, SortedList[tuple[float, int, int]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
@@ -35,15 +38,15 @@ class Easy(Policy):
 
     def submitted(self, job: JobState) -> None:
         """O(log n) in the pool's queue."""
-        queue = self._queues[job.pool].setdefault(job.width, Earliest())
+        queue = self._queues[job.pool].setdefault((job.width, job.job.priority), Earliest())
         queue.add(job.sequence, job.run_time)
 
     def left(self, job: JobState) -> None:
         """O(log n) in the pool's queue."""
-        queue = self._queues[job.pool][job.width]
-        queue.remove(job.sequence)
-        if not queue:
-            del self._queues[job.pool][job.width]
+        queues, kind = self._queues[job.pool], (job.width, job.job.priority)
+        queues[kind].remove(job.sequence)
+        if not queues[kind]:
+            del queues[kind]
         if job.stream is not None:
             self._running[job.pool].add(_end(job))
 
@@ -65,8 +68,12 @@ class Easy(Policy):
                 yield Start(job, Stream.DEDICATED, "does not delay the head of its pool")
 
     def _backfill(self, pool: PoolState, head: JobState, free: int, now: float) -> JobState | None:
-        """The first job that may go before the head. O(different widths · log n + head's width)."""
-        fitting = [(width, queue) for width, queue in self._queues[pool].items() if width <= free]
+        """The first job that may go before the head.
+
+        O(different widths and priorities · log n + head's width).
+        """
+        queues = self._queues[pool].items()
+        fitting = [(width, queue) for (width, _), queue in queues if width <= free]
         if not fitting:
             return None
         promised, extra = self._promise(pool, head, free, now)

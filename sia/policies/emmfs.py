@@ -3,6 +3,7 @@
 Pools get GPUs one by one, each to the pool with the least allocation / quota whose jobs can use one
 more. Inside a pool jobs are admitted in order of arrival as long as their least widths fit in its
 share; what is left goes one by one to the admitted job with the fewest GPUs that can use one more.
+Limits on loans cut what pools get beyond their quotas.
 A job that says nothing runs on 1 GPU up to its width; one whose pool's share no longer has room for
 its least width is preempted. How fast a job runs on its GPUs is its demand (linear by default).
 """
@@ -73,29 +74,40 @@ class ElasticMaxMin(Policy):
     def propose(self, now: float) -> Iterator[Proposal]:
         """Take GPUs from who has more than its share, then give them to who has less."""
         for group in self.state.dirty_groups():
-            wanted: list[tuple[JobState, int]] = []
-            for pool, gpus in deal(group, {p: self._lines[p].demand for p in group.pools}).items():
-                line = self._lines[pool]
-                if gpus != line.share or pool in self.state.dirty:
-                    wanted += line.deal(gpus)
-            more = []
+            wanted = self._deal(group)
             for job, width in wanted:
                 if not width:
                     yield Preempt(job, "the share of its pool has shrunk")
                 elif job.stream is not None and width < job.width:
                     yield self._resize(job, width)
-                else:
-                    more.append((job, width))
-            for job, width in more:
-                if width > job.pool.idle + job.frees:
-                    self._lines[job.pool].owe()  # a pool that shrank keeps what it gave up
-                    continue
-                if job.stream is not None:
-                    yield self._resize(job, width)
-                else:
-                    stream = stream_of(job.pool, width)
-                    own = 0 if width == job.job.width else width
-                    yield Start(job, stream, "its share of all GPUs", own)
+            for job, width in wanted:
+                if width and (job.stream is None or width > job.width):
+                    yield from self._widen(job, width)
+
+    def _deal(self, group: GroupState) -> list[tuple[JobState, int]]:
+        """Who is to run on other widths from now on, and on which; 0 is to wait."""
+        shares = deal(group, {p: self._lines[p].demand for p in group.pools})
+        if group.limited:
+            _cut(shares)
+        wanted: list[tuple[JobState, int]] = []
+        for pool, gpus in shares.items():
+            line = self._lines[pool]
+            if gpus != line.share or pool in self.state.dirty:
+                wanted += line.deal(gpus)
+        return wanted
+
+    def _widen(self, job: JobState, width: int) -> Iterator[Proposal]:
+        """Start a job, or give it more GPUs, if they are there."""
+        if width <= job.pool.idle + job.frees:
+            if job.stream is not None:
+                yield self._resize(job, width)
+            else:
+                stream = stream_of(job.pool, width)
+                own = 0 if width == job.job.width else width
+                yield Start(job, stream, "its share of all GPUs", own)
+        if job.stream is None or job.width != width:
+            # A pool that shrank keeps what it gave up, or limits let its own borrow no more.
+            self._lines[job.pool].owe()
 
     def _resize(self, job: JobState, width: int) -> Resize:
         stream = stream_of(job.pool, width)
@@ -141,6 +153,18 @@ def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int
     return shares
 
 
+def _cut(shares: dict[PoolState, int]) -> None:
+    """Take from pools what limits do not let them borrow; it stays idle. O(pools · log pools)."""
+    lent = sum(
+        min(pool.lend_limit, max(0, pool.quota - gpus)) * pool.group.lending
+        for pool, gpus in shares.items()
+    )
+    for pool in sorted(shares, key=lambda pool: (pool.ratio, pool.name)):
+        beyond = min(lent, pool.borrow_limit, max(0, shares[pool] - pool.quota))
+        shares[pool] = min(shares[pool], pool.quota + beyond)
+        lent -= beyond
+
+
 def _deal_rest(pools: list[PoolState], gpus: int, quota: int, shares: dict[PoolState, int]) -> None:
     """All of these pools want more than their part of `gpus`, by quota; fractions in turn."""
     for pool in pools:
@@ -169,6 +193,8 @@ class _Line:
             return
         self.demand += _most(job)
         self._others[job.sequence] = job
+        while self._admitted and self._admitted.peekitem(-1)[0] > job.sequence:
+            self._dismiss(self._admitted.peekitem(-1)[1])  # it may have to make room for this one
 
     def leave(self, job: JobState) -> None:
         self.demand -= _most(job)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, anywhere
+from sia.policies import Needs, Policy, Proposal, anywhere, is_barred
 from sia.state import GroupState, JobState, State
 
 
@@ -18,8 +18,8 @@ class GlobalSsf(Policy):
     places = True
 
     def attach(self, state: State) -> None:
-        """Keep each group's queue in order of service; ties go to who came first."""
-        self._queues: dict[GroupState, SortedList[tuple[float, int, str]]] = {
+        """Keep each group's queue by priority, then by service; ties go to who came first."""
+        self._queues: dict[GroupState, SortedList[tuple[int, float, int, str]]] = {
             group: SortedList() for group in state.groups
         }
         super().attach(state)
@@ -33,13 +33,20 @@ class GlobalSsf(Policy):
         self._queues[job.pool.group].remove(_rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start the least service of the groups that changed; while it does not fit, it blocks."""
+        """Start the least service of the groups that changed; while it does not fit, it blocks.
+
+        But for those that only a limit on loans keeps back: the others go on.
+        """
         for group in self.state.dirty_groups():
             queue = self._queues[group]
-            while queue:
-                job = self.state.jobs[queue[0][2]]
+            barred = 0
+            while barred < len(queue):
+                job = self.state.jobs[queue[barred][-1]]
                 if job.width > job.pool.idle:
                     break
+                if is_barred(job):
+                    barred += 1
+                    continue
                 yield from anywhere(job, "least service of its group")
                 if job.stream is None:
                     break
@@ -51,5 +58,5 @@ class GlobalSsf(Policy):
             assert list(queue) == sorted(map(_rank, waiting)), group.name
 
 
-def _rank(job: JobState) -> tuple[float, int, str]:
-    return job.run_time * job.job.width, job.sequence, job.job.id
+def _rank(job: JobState) -> tuple[int, float, int, str]:
+    return -job.job.priority, job.run_time * job.job.width, job.sequence, job.job.id

@@ -5,11 +5,11 @@ With locality where there are cells: they are HiveD's own (`cells`), but for pre
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
+from sia.line import Line
 from sia.model import Stream
-from sia.policies import Policy, Proposal, Start, stream_of
+from sia.policies import Policy, Proposal, Start, is_barred, stream_of
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
 
@@ -24,11 +24,9 @@ class HiveD(Policy):
     places = True
 
     def attach(self, state: State) -> None:
-        """Line up heads within quota; keep each group's jobs by width, in order of arrival."""
+        """Line up heads within quota; keep each group's jobs by width, in order."""
         self._lineups = {group: Lineup(group) for group in state.groups}
-        self._queues: dict[GroupState, dict[int, OrderedDict[int, JobState]]] = {
-            group: {} for group in state.groups
-        }
+        self._queues: dict[GroupState, dict[int, Line]] = {group: {} for group in state.groups}
         super().attach(state)
         for pool in state.pools.values():
             self._line_up(pool)
@@ -36,13 +34,16 @@ class HiveD(Policy):
     def submitted(self, job: JobState) -> None:
         """O(1)."""
         queues = self._queues[job.pool.group]
-        queues.setdefault(job.width, OrderedDict())[job.sequence] = job
+        queue = queues.get(job.width)
+        if queue is None:
+            queue = queues[job.width] = Line()
+        queue.add(job)
 
     def left(self, job: JobState) -> None:
         """O(1)."""
         queues = self._queues[job.pool.group]
-        del queues[job.width][job.sequence]
-        if not queues[job.width]:
+        del queues[job.width].jobs[job.sequence]
+        if not queues[job.width].jobs:
             del queues[job.width]
 
     def propose(self, now: float) -> Iterator[Proposal]:
@@ -53,7 +54,10 @@ class HiveD(Policy):
             yield from self._serve(group)
 
     def _serve(self, group: GroupState) -> Iterator[Proposal]:
-        """O(pools lined up) for a head, O(different widths) for anybody else."""
+        """O(pools lined up) for a head, O(different widths) for anybody else.
+
+        In a group with limits on loans that is O(those whom they keep back).
+        """
         placeless: dict[PoolState, JobState] = {}  # heads for which there are no cells
         room = group.idle  # wider jobs find no spare cells
         while True:
@@ -69,9 +73,10 @@ class HiveD(Policy):
                 continue
             room = min(room, group.idle)
             fitting = [queue for width, queue in self._queues[group].items() if width <= room]
-            if not fitting:
+            firsts = _unbarred(fitting) if group.limited else [q.jobs[q.first()] for q in fitting]
+            if not firsts:
                 return
-            job = min((next(iter(queue.values())) for queue in fitting), key=lambda j: j.sequence)
+            job = min(firsts, key=_sequence)
             places = self.state.places
             stream = Stream.SPARE if places else stream_of(job.pool, job.width)
             yield Start(job, stream, "fits in what is idle")
@@ -92,13 +97,28 @@ class HiveD(Policy):
     def check(self) -> None:
         """Every waiting job stands in its queue; every head within quota is lined up."""
         for group, queues in self._queues.items():
-            queued = sorted(s for queue in queues.values() for s in queue)
+            queued = sorted(s for queue in queues.values() for s in queue.jobs)
             waiting = [job for pool in group.pools for job in pool.waiting()]
             assert queued == sorted(job.sequence for job in waiting), group.name
             if not any(pool in self.state.dirty for pool in group.pools):
                 heads = {p: head.width for p in group.pools if (head := p.head)}
                 within = {p: w for p, w in heads.items() if p.dedicated + w <= p.quota}
                 self._lineups[group].check(within)
+
+
+def _unbarred(queues: list[Line]) -> list[JobState]:
+    """The first of each that limits on loans let start."""
+    firsts = []
+    for queue in queues:
+        jobs = (queue.jobs[sequence] for sequence in sorted(queue.jobs))
+        first = next((job for job in jobs if not is_barred(job)), None)
+        if first is not None:
+            firsts.append(first)
+    return firsts
+
+
+def _sequence(job: JobState) -> int:
+    return job.sequence
 
 
 def _arrival(pool: PoolState) -> int:

@@ -96,7 +96,7 @@ class Las(Ranked):
         life = self._lives.get(job.job.id)
         if life is None:
             self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
-        elif life.queue:
+        elif life.queue and job.job.id in self._entries:  # it was preempted just now
             ran = job.done - life.promoted_with
             due = self.state.now + self.state.options.las_promote * ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
@@ -105,10 +105,10 @@ class Las(Ranked):
     def left(self, job: JobState) -> None:
         """O(log n)."""
         super().left(job)
-        if job.stream is None:
-            del self._lives[job.job.id]
-        else:
+        if job.stream is not None:
             self._expect_demotion(job)
+        elif job.job.id not in self.state.jobs:  # or else it has another priority
+            del self._lives[job.job.id]
 
     def finished(self, job: JobState) -> None:
         """O(log n)."""

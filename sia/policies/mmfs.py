@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sia.policies import Policy, Proposal, anywhere
+from sia.policies import Policy, Proposal, anywhere, is_barred
 from sia.policies.lineup import Lineup
 from sia.state import PoolState, State
 
@@ -28,13 +28,16 @@ class MaxMin(Policy):
             self._line_up(pool)
         for group in self.state.dirty_groups():
             lineup = self._lineups[group]
-            placeless: set[PoolState] = set()
-            while (first := lineup.first(besides=placeless)) is not None:
+            barred: set[PoolState] = set()  # no cells for its head, or no loan
+            if group.limited:
+                heads = [(pool, pool.head) for pool in group.pools]
+                barred.update(pool for pool, head in heads if head and is_barred(head))
+            while (first := lineup.first(besides=barred)) is not None:
                 head = first.head
                 assert head is not None, "a pool without a head is not lined up"
                 yield from anywhere(head, "least allocation of its group")
                 if head.stream is None:
-                    placeless.add(first)
+                    barred.add(first)
                 else:
                     self._line_up(first)
 

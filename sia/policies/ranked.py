@@ -6,6 +6,9 @@ that is linear in all jobs. Here it starts from what runs, and relies on this: b
 no running job falls behind one that waits. Then a waiting job can only start if what is idle and
 what runs behind it together have room for it, and of all that wait with one width only the first
 can.
+
+A priority comes before a rank. Whom limits on loans keep from starting is passed over: nobody is
+stopped for it.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from msgspec import convert
 from sortedcontainers import SortedList
 
 from sia.model import Stream
-from sia.policies import Needs, Policy, Preempt, Proposal, Start, stream_of
+from sia.policies import Needs, Policy, Preempt, Proposal, Start, is_barred, stream_of
 from sia.state import GroupState, JobState, PoolState, State
 
-Rank = tuple[Any, int]
-"""Least goes first: the policy's own measure, then the order of arrival."""
+Rank = tuple[int, Any, int]
+"""Least goes first: minus the priority, the policy's own measure, then the order of arrival."""
 
 
 class _Entry(NamedTuple):
+    minus: int
     key: Any
     sequence: int
     job_id: str
@@ -117,7 +121,9 @@ class Ranked(Policy):
             for job in starts:
                 if job.width <= job.pool.idle:
                     yield Start(job, stream_of(job.pool, job.width), "comes before all that wait")
-                else:  # a pool that shrank keeps what was given up in it: look again soon
+                if job.stream is None:
+                    # A pool that shrank keeps what was given up in it, or others have taken what
+                    # it might borrow: look again soon.
                     self._reranked[group] = None
         if (wake := self.wake(now)) < inf:
             yield wake
@@ -130,7 +136,14 @@ class Ranked(Policy):
     def _decide(self, group: GroupState, now: float) -> tuple[list[JobState], list[JobState]]:
         """Who is to start, and who is to stop for it, each in order of rank."""
         own, jobs = self._groups[group], self.state.jobs
-        firsts = {width: _Queue(queue) for width, queue in own.waiting.items()}
+        passed = {
+            entry.job_id
+            for entries in (own.waiting.values() if group.limited else ())
+            for entry in entries
+            if is_barred(jobs[entry.job_id])
+        }
+        queues = {width: _Queue(entries, passed) for width, entries in own.waiting.items()}
+        firsts = {width: queue for width, queue in queues.items() if queue.advance()}
         tail = _Tail(self, own.running, now)
         free = group.idle
         starts: list[JobState] = []
@@ -157,7 +170,8 @@ class Ranked(Policy):
                 del firsts[width]
 
     def _put(self, lists: dict[int, SortedList[_Entry]], job: JobState, key: Any) -> None:
-        entry = self._entries[job.job.id] = _Entry(key, job.sequence, job.job.id)
+        entry = _Entry(-job.job.priority, key, job.sequence, job.job.id)
+        self._entries[job.job.id] = entry
         queue = lists.get(job.width)
         if queue is None:
             queue = lists[job.width] = SortedList()
@@ -182,22 +196,22 @@ class Ranked(Policy):
 
 
 class _Queue:
-    """Waiting jobs of one width, and how many of them a pass has chosen already."""
+    """Waiting jobs of one width, and how many of them a pass has chosen or passed over already."""
 
-    __slots__ = ("_entries", "_place", "job_id", "rank")
+    __slots__ = ("_entries", "_passed", "_place", "job_id", "rank")
 
-    def __init__(self, entries: SortedList[_Entry]) -> None:
-        self._entries, self._place = entries, -1
-        self.advance()
+    def __init__(self, entries: SortedList[_Entry], passed: set[str]) -> None:
+        self._entries, self._passed, self._place = entries, passed, -1
 
     def advance(self) -> bool:
         """Go on to the next one, if there is one."""
-        self._place += 1
-        if self._place == len(self._entries):
-            return False
-        key, sequence, self.job_id = self._entries[self._place]
-        self.rank: Rank = (key, sequence)
-        return True
+        while (place := self._place + 1) < len(self._entries):
+            self._place = place
+            minus, key, sequence, self.job_id = self._entries[place]
+            if self.job_id not in self._passed:
+                self.rank: Rank = (minus, key, sequence)
+                return True
+        return False
 
 
 def _best(queues: dict[int, _Queue], tail: _Tail, free: int) -> tuple[int, _Queue | None]:
@@ -264,5 +278,5 @@ class _Tail:
         return job.width - kept
 
     def _rank_at(self, width: int, place: int) -> tuple[Rank, int]:
-        key, sequence, _ = self._running[width][place]
-        return (self._policy.running_rank(key, width, self._now), sequence), place
+        minus, key, sequence, _ = self._running[width][place]
+        return (minus, self._policy.running_rank(key, width, self._now), sequence), place

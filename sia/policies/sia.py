@@ -13,46 +13,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from heapq import heappop, heappush
 from math import ceil, inf
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
 from cells.holds import Holds
+from sia.line import Line
 from sia.model import Stream
 from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory
-
-
-class _Queue:
-    """Waiting jobs of one pool, duration bin and width, by order of arrival.
-
-    They mostly join in that order, but for those whose estimate changes: a heap costs nothing then.
-    Who has left is dropped from it when it comes first.
-    """
-
-    __slots__ = ("_order", "jobs")
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, JobState] = {}
-        self._order: list[int] = []
-
-    def add(self, job: JobState) -> None:
-        self.jobs[job.sequence] = job
-        heappush(self._order, job.sequence)
-        if len(self._order) > 2 * len(self.jobs) + 16:  # many left behind the first, or came twice
-            self._order = sorted(self.jobs)
-
-    def first(self) -> int:
-        order, jobs = self._order, self.jobs
-        while order[0] not in jobs:
-            heappop(order)
-        return order[0]
-
 
 ROUNDING = 1e-9
 """GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
@@ -65,7 +38,7 @@ class _Group:
         self.lineup = Lineup(group)  # pools whose head is within quota
         self.reserved = [0] * windows
         self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: jobs waiting
-        self.queues: dict[PoolState, list[dict[int, _Queue]]] = {
+        self.queues: dict[PoolState, list[dict[int, Line]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
         }  # by bin and width
         self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
@@ -145,7 +118,7 @@ class Sia(Policy):
             queues = group.queues[job.pool][window]
             queue = queues.get(job.width)
             if queue is None:
-                queue = queues[job.width] = _Queue()
+                queue = queues[job.width] = Line()
             queue.add(job)
             group.waiting[job.pool] = group.waiting.get(job.pool, 0) + 1
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
@@ -229,7 +202,7 @@ class Sia(Policy):
             self._reserve(pool)
 
     def _start_spare(self, group: GroupState) -> Iterator[Proposal]:
-        """AllocateSpareResources."""
+        """AllocateSpareResources, within the limits on loans."""
         own = self._groups[group]
         narrowest = 0  # of all jobs that would be gone within the window
         for window, widths in enumerate(own.widths):
@@ -237,7 +210,9 @@ class Sia(Policy):
                 narrowest = min(narrowest, *widths) if narrowest else min(widths)
             room = group.idle  # wider jobs find no spare cells
             while 0 < narrowest <= (usable := min(self._usable(group, window), room)):
-                job = self._next_spare(own, window, usable)
+                job = self._next_spare(group, window, usable)
+                if job is None:
+                    break  # limits on loans keep all of them back
                 holds = self._window_holds(group, window)
                 yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
                 if job.stream is None:
@@ -288,11 +263,14 @@ class Sia(Policy):
         """Hold back as cells what is reserved for a pool."""
         holds.set(pool.name, self._held[pool][window])
 
-    def _next_spare(self, own: _Group, window: int, usable: int) -> JobState:
-        """The next pool's first job in order of arrival that is short and narrow enough."""
+    def _next_spare(self, group: GroupState, window: int, gpus: int) -> JobState | None:
+        """The next pool's first job in its order that is short and narrow enough."""
+        own = self._groups[group]
         best: JobState | None = None
         order: tuple[int, float, str] | None = None
+        loans = sum(self._spared(pool, window) for pool in group.pools) if group.limited else 0
         for pool in own.waiting:
+            usable = min(gpus, self._room(pool, window, loans)) if group.limited else gpus
             first = None
             for queues in own.queues[pool][: window + 1]:
                 for width, queue in queues.items():
@@ -304,8 +282,22 @@ class Sia(Policy):
                 rank = (self._rank[pool], pool.ratio, pool.name)
                 if order is None or rank < order:
                     order, best = rank, job
-        assert best is not None, "a width is counted that no job has"
+        assert best is not None or group.limited, "a width is counted that no job has"
         return best
+
+    def _spared(self, pool: PoolState, window: int) -> int:
+        """What a pool may lend besides what is held back for it.
+
+        Below 0 it uses what is held back, or has lent it: others will have to lend as much.
+        """
+        return min(pool.unused - self._held[pool][window], pool.lendable)
+
+    def _room(self, pool: PoolState, window: int, loans: int) -> int:
+        """GPUs for a spare job of a pool: its own, and what limits let it have of all `loans`."""
+        spared = self._spared(pool, window)
+        own = pool.unused - self._held[pool][window]
+        others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
+        return max(0, own) + max(0, others)
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""

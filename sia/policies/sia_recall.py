@@ -143,7 +143,7 @@ class SiaRecall(Sia):
         """Who may be stopped for some heads: nobody of their own pools who came before them."""
         since = {head.pool: head.sequence for head in heads}
         jobs = self._stoppable[group].jobs.values()
-        return [job for job in jobs if since.get(job.pool, 0) <= job.sequence]
+        return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
 
     def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
         names = ", ".join(head.pool.name for head in heads)

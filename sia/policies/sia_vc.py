@@ -15,7 +15,7 @@ from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
 from sia.limits import NEVER
-from sia.model import FutureJob, Job
+from sia.model import FutureJob, Job, Stream
 from sia.plan import Plan
 from sia.policies import Needs, Policy, Proposal, Start, stream_of
 from sia.state import GroupState, JobState, State
@@ -59,12 +59,12 @@ class SiaVc(Policy):
             group: {} for group in state.groups
         }
         self._due: SortedList[float] = SortedList()  # virtual starts of all that wait
-        self._left: dict[GroupState, list[str]] = {group: [] for group in state.groups}
+        self._left: dict[GroupState, dict[str, None]] = {group: {} for group in state.groups}
 
     def memory(self) -> Any:
         """All that was revealed of jobs that have not ended."""
         places = {group.first: [*places] for group, places in self._unstarted.items()}
-        left = {group.first: jobs for group, jobs in self._left.items()}
+        left = {group.first: [*jobs] for group, jobs in self._left.items()}
         future = {
             job_id: (each.job.pool, each.job.width, each.run_time, each.virtual_start)
             for job_id, each in self._future.items()
@@ -84,7 +84,7 @@ class SiaVc(Policy):
             self._places |= {place[2]: place for place in places}
         for pool, left in kept.left.items():
             (group,) = state.groups_of([pool])
-            self._left[group] = left
+            self._left[group] = dict.fromkeys(left)
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
@@ -108,12 +108,13 @@ class SiaVc(Policy):
         """O(log n). Raises ValueError for a job that was not foreseen."""
         if job.job.id not in self._places:
             raise ValueError(f"job {job.job.id}: SIA-VC was not told of it in advance")
+        self._left[job.pool.group].pop(job.job.id, None)  # it has another priority, which is late
         self._waiting[job.pool.group][job.job.id] = job
         self._due.add(self._future[job.job.id].virtual_start)
 
     def left(self, job: JobState) -> None:
         """O(log n); its place is given up at the next pass, as a sweep may be under way."""
-        self._left[job.pool.group].append(job.job.id)
+        self._left[job.pool.group][job.job.id] = None
         del self._waiting[job.pool.group][job.job.id]
         self._due.remove(self._future[job.job.id].virtual_start)
         if job.stream is not None:
@@ -153,12 +154,17 @@ class SiaVc(Policy):
             future = self._future[job_id]
             width = future.job.width
             waiting = fitting.pop(job_id, None)
-            if waiting is not None and view.fits(width, future.run_time, group.idle):
-                yield Start(waiting, stream_of(waiting.pool, width), "delays no reservation before")
+            fits = waiting is not None and view.fits(width, future.run_time, group.idle)
+            if waiting is not None and fits:
+                stream = self._stream(waiting, virtual_start, now)
+                yield Start(waiting, stream, "delays no reservation before")
+            if waiting is not None and waiting.stream is not None:
                 busy.append((width, _end(now, future.run_time)))
                 fitting = {i: j for i, j in fitting.items() if j.width <= group.idle}
             else:
-                if waiting is not None:  # nor do those fit that are as wide and as long
+                if (
+                    waiting is not None and not fits
+                ):  # nor do those fit that are as wide and as long
                     fitting = {
                         i: j
                         for i, j in fitting.items()
@@ -170,6 +176,15 @@ class SiaVc(Policy):
                     view.reserve(width, begin, begin + future.run_time)
             if not fitting:
                 return
+
+    def _stream(self, job: JobState, virtual_start: float, now: float) -> Stream:
+        """Where limits may keep spare jobs back, quota is for those whose virtual start has come.
+
+        These then always find it.
+        """
+        if job.pool.group.limited and virtual_start > now:
+            return Stream.SPARE
+        return stream_of(job.pool, job.width)
 
     def _horizon(self, now: float, jobs: Iterable[str]) -> float:
         """When the last of these jobs would end, if all started now."""

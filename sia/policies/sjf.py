@@ -11,6 +11,6 @@ class Sjf(Ssf):
 
     reason = "least run time of its pool, within quota"
 
-    def rank(self, job: JobState) -> tuple[float, int, str]:
-        """By run time; ties go to who came first."""
-        return job.run_time, job.sequence, job.job.id
+    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+        """By priority, then by run time; ties go to who came first."""
+        return -job.job.priority, job.run_time, job.sequence, job.job.id

@@ -19,15 +19,16 @@ class Ssf(Policy):
     reason = "least service of its pool, within quota"
 
     def attach(self, state: State) -> None:
-        """Keep each pool's queue in order of service; ties go to who came first."""
-        self._queues: dict[PoolState, SortedList[tuple[float, int, str]]] = {
+        """Keep each pool's queue in order of rank."""
+        self._queues: dict[PoolState, SortedList[tuple[int, float, int, str]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
         super().attach(state)
 
-    def rank(self, job: JobState) -> tuple[float, int, str]:
-        """Who is before whom in a queue."""
-        return job.run_time * job.job.width, job.sequence, job.job.id
+    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+        """By priority, then by service; ties go to who came first."""
+        service = job.run_time * job.job.width
+        return -job.job.priority, service, job.sequence, job.job.id
 
     def submitted(self, job: JobState) -> None:
         """O(log n) in the pool's queue."""
@@ -42,7 +43,7 @@ class Ssf(Policy):
         for pool in self.state.dirty:
             queue = self._queues[pool]
             while queue:
-                job = self.state.jobs[queue[0][2]]
+                job = self.state.jobs[queue[0][-1]]
                 if pool.dedicated + job.width > pool.quota:
                     break
                 yield Start(job, Stream.DEDICATED, self.reason)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, Start, stream_of
+from sia.policies import Needs, Policy, Proposal, Start, is_barred, stream_of
 from sia.state import JobState, PoolState, State
 
 MOMENT = 1e-6
@@ -62,13 +62,13 @@ class Themis(Policy):
         self.state = state
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
         self._claims = {group: _Claims() for group in state.groups}
-        self._own: dict[int, _Claim] = {}
+        self._own: dict[str, _Claim] = {}
 
     def memory(self) -> Any:
         """What the clocks show, and what they said to those who wait."""
         clocks = [alone.memory() for alone in self._alone.values()]
         jobs = self.state.jobs.values()
-        alone = [self._own[job.sequence].alone for job in jobs if job.stream is None]
+        alone = [self._own[job.job.id].alone for job in jobs if job.stream is None]
         return to_builtins(_Memory(clocks, alone))
 
     def resume(self, state: State, memory: Any) -> None:
@@ -87,18 +87,24 @@ class Themis(Policy):
 
     def submitted(self, job: JobState) -> None:
         """O(log n), and in what runs in the pool's own clock amortised."""
+        known = self._own.get(job.job.id)
+        if known is not None:  # it has another priority now
+            self._claim(job, known.alone)
+            return
         submit, run_time = job.job.submit, job.run_time
         start = self._alone[job.pool].start(submit, job.width, run_time)
         self._claim(job, max(start + run_time - submit, MOMENT))
 
     def _claim(self, job: JobState, alone: float) -> None:
         minus = job.job.submit - job.run_time
-        claim = self._own[job.sequence] = _Claim(minus, job.sequence, alone, job)
+        claim = self._own[job.job.id] = _Claim(minus, job.sequence, alone, job)
         self._claims[job.pool.group].add(claim)
 
     def left(self, job: JobState) -> None:
         """O(log n)."""
-        self._claims[job.pool.group].remove(self._own.pop(job.sequence))
+        self._claims[job.pool.group].remove(self._own[job.job.id])
+        if job.stream is not None or job.job.id not in self.state.jobs:
+            del self._own[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start whoever is treated worst of those that fit, in the groups that changed."""
@@ -112,10 +118,11 @@ class Themis(Policy):
         for group, claims in self._claims.items():
             waiting = [job for pool in group.pools for job in pool.waiting()]
             assert sorted(claims.sequences()) == sorted(j.sequence for j in waiting), group.name
+        assert len(self._own) == self.state.waiting
 
 
 class _Claims:
-    """Claims of a group by width and by the power of two that `alone` lies below.
+    """Claims of a group by priority, width and the power of two that `alone` lies below.
 
     Who is worst changes as time goes by. But of claims whose `alone` is within a factor of two,
     none that came much later can be; so each bin, kept by `minus`, is read from its beginning only
@@ -123,26 +130,35 @@ class _Claims:
     """
 
     def __init__(self) -> None:
-        self._bins: dict[tuple[int, int], SortedList[_Claim]] = {}
+        self._bins: dict[tuple[int, int, int], SortedList[_Claim]] = {}
 
     def add(self, claim: _Claim) -> None:
-        key = claim.job.width, frexp(claim.alone)[1]
+        key = _bin(claim)
         if key not in self._bins:
             self._bins[key] = SortedList()
         self._bins[key].add(claim)
 
     def remove(self, claim: _Claim) -> None:
-        key = claim.job.width, frexp(claim.alone)[1]
+        key = _bin(claim)
         self._bins[key].remove(claim)
         if not self._bins[key]:
             del self._bins[key]
 
     def worst(self, now: float, idle: int) -> JobState | None:
-        """Of the jobs that fit, whoever would take longest compared with its pool alone."""
+        """Of the jobs that fit, whoever would take longest compared with its pool alone.
+
+        Of those of the highest priority there is.
+        """
+        fitting = [(key, claims) for key, claims in self._bins.items() if key[1] <= idle]
+        for priority in sorted({key[0] for key, _ in fitting}, reverse=True):
+            bins = [(key[2], claims) for key, claims in fitting if key[0] == priority]
+            if (job := self._worst_of(bins, now)) is not None:
+                return job
+        return None
+
+    def _worst_of(self, bins: list[tuple[int, SortedList[_Claim]]], now: float) -> JobState | None:
         bounds = [
-            ((now - claims[0].minus) / 2.0 ** (power - 1), power, claims)
-            for (width, power), claims in self._bins.items()
-            if width <= idle
+            ((now - claims[0].minus) / 2.0 ** (power - 1), power, claims) for power, claims in bins
         ]
         bounds.sort(key=itemgetter(0), reverse=True)
         best: tuple[float, int] | None = None
@@ -156,12 +172,16 @@ class _Claims:
                 if best is not None and takes / low < -best[0]:
                     break
                 rank = -takes / alone, sequence
-                if best is None or rank < best:
+                if (best is None or rank < best) and not is_barred(job):
                     best, found = rank, job
         return found
 
     def sequences(self) -> list[int]:
         return [claim.sequence for claims in self._bins.values() for claim in claims]
+
+
+def _bin(claim: _Claim) -> tuple[int, int, int]:
+    return claim.job.job.priority, claim.job.width, frexp(claim.alone)[1]
 
 
 class _Alone:
