@@ -6,9 +6,18 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run test check lint setup lock bench clean
+.PHONY: run replay test check fuzz lint setup lock bench clean
 
+# A daemon with pools and jobs of its own, a thousand times as fast as life.
 run: setup
+ifeq ($(TRACE)$(POOLS),)
+	$(BIN)/sia demo $(ARGS)
+else
+	$(MAKE) --no-print-directory replay
+endif
+
+# Your log, or one that is made.
+replay: setup
 ifeq ($(TRACE),)
 	$(if $(POOLS),$(error TRACE is missing: make run TRACE=log.csv POOLS=pools.csv))
 	$(BIN)/sia trace synth --preset base --seed 1 --out "$(OUT)/workload"
@@ -22,6 +31,10 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: lint test
+
+# Some thousand requests made from the daemon's OpenAPI document: minutes.
+fuzz: setup
+	SIA_FUZZ=100 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -39,12 +39,29 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
             token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
         )  # fmt: skip
         _warn(config, daemon, address)
-        yield daemon, address
+        async with _learning(daemon):
+            yield daemon, address
         log().info("stopping")
         await runner.cleanup()
     finally:
         await daemon.service.stop()
         bound.close()
+
+
+@asynccontextmanager
+async def _learning(daemon: Daemon) -> AsyncIterator[None]:
+    """Meanwhile forecasts learn, if they are to."""
+    if daemon.retraining is None:
+        yield
+        return
+    service = daemon.service
+    learning = asyncio.create_task(daemon.retraining.run(lambda: service.engine, service.past_jobs))
+    try:
+        yield
+    finally:
+        learning.cancel()
+        with suppress(asyncio.CancelledError):
+            await learning
 
 
 def _warn(config: Config, daemon: Daemon, address: Address) -> None:

@@ -1,0 +1,214 @@
+"""A first minute with the daemon: a made-up cloud lives through its day, an hour a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import click
+
+from daemon.book import Book, JobRecord
+from daemon.build import Daemon
+from daemon.config import Address, Config, PoolConfig, SimulatedConfig
+from daemon.inputs import Submit
+from daemon.jobs import JobPhase, JobSpec
+from daemon.serving import serving, stop_on_signals, until
+from replay.cloud import make_cloud
+from replay.cloud_model import Cloud
+from replay.starts import starts_of
+from replay.tables import show_table
+from replay.text import DAY, HOUR, MINUTE, duration
+from replay.trace import PoolTable, Trace
+from sia.model import Job
+from sia.playout import Arrival
+
+SPEED = HOUR
+"""Times as fast as life: a day goes by while somebody looks on."""
+
+POOLS = 6
+"""Pools of the cloud: few enough to follow, enough to lend to each other."""
+
+DAYS = 7
+"""The day is lived so often, then nothing more comes: left alone, the daemon does not grow."""
+
+WINDOWS = (5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR)
+"""Seconds: a forecast that looks half a day ahead would lend nothing on its first day."""
+
+APART = 10 * MINUTE
+"""Seconds between two starts that count as two: each commit takes the demo's clock some ten seconds,
+and a queue adds them up."""
+
+
+class Lived(NamedTuple):
+    """The cloud, and the time of the daemon's at which its first day began."""
+
+    trace: Trace
+    table: PoolTable
+    begin: float
+
+
+async def show(span: float | None, seed: int) -> None:
+    """Serve the cloud until interrupted, or for so many seconds; say what happens."""
+    trace, table = make_cloud(Cloud(pools=POOLS, days=1.0), seed)
+    stop = stop_on_signals()
+    with TemporaryDirectory(prefix="sia-demo-") as folder:
+        config = _config(Path(folder), table)
+        async with serving(config) as (daemon, address):
+            _introduce(trace, table, config, address)
+            lived = Lived(trace, table, daemon.clock.now())
+            if span is not None:
+                asyncio.get_running_loop().call_later(span, stop.set)
+            tasks = [asyncio.create_task(task(daemon, lived)) for task in (_feed, _tell)]
+            await until(stop, daemon)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            _show_gain(daemon.service.book, lived)
+
+
+def _config(folder: Path, table: PoolTable) -> Config:
+    return Config(
+        database=folder / "sia.db",
+        token_file=folder / "token",
+        models=folder / "models",
+        listen=Address("127.0.0.1", 0),
+        windows=WINDOWS,
+        backend=SimulatedConfig(SPEED),
+        pools=tuple(PoolConfig(pool.name, pool.quota) for pool in table.pools),
+    )
+
+
+def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address) -> None:
+    pools = ", ".join(f"{pool.name} with {pool.quota} GPUs" for pool in table.pools)
+    click.echo(
+        f"A made-up cloud: {pools}.\n"
+        f"{len(trace.arrivals)} jobs a day; an hour goes by in a second. "
+        "SIA knows nothing yet: it begins to lend as it learns what comes and how long it takes.\n"
+        "\nLook in from another terminal:\n"
+        f"  export SIA_URL={address.url} SIA_TOKEN_FILE={config.token_file}\n"
+        "  sia pools; sia jobs; sia loans; sia events --follow\n"
+        '  curl -H "Authorization: Bearer $(cat $SIA_TOKEN_FILE)" $SIA_URL/v1/plan\n'
+    )
+
+
+async def _feed(daemon: Daemon, lived: Lived) -> None:
+    """Submit each job when its time has come, day after day."""
+    for day in range(DAYS):
+        due: list[Submit] = []
+        for job, lasts in lived.trace.arrivals:
+            time = lived.begin + day * DAY + job.submit
+            if time > daemon.clock.now() and due:
+                await daemon.service.submit(due)
+                due = []
+            while time > daemon.clock.now():
+                await daemon.clock.sleep_until(time)
+            due.append(Submit(_spec(day, job, lasts), actor="demo"))
+        await daemon.service.submit(due)
+
+
+def _spec(day: int, job: Job, lasts: float) -> JobSpec:
+    return JobSpec(
+        f"d{day + 1}-{job.id}",
+        job.pool,
+        job.width,
+        user=job.user,
+        name=job.name,
+        duration=lasts,
+    )
+
+
+async def _tell(daemon: Daemon, lived: Lived) -> None:
+    """A line an hour, and once a day who gained."""
+    total = sum(pool.quota for pool in lived.table.pools)
+    click.echo("  time         started  ended  running  waiting  GPUs in use  lent  newest loan")
+    hour = 1
+    seen = daemon.service.told
+    while True:
+        await daemon.clock.sleep_until(lived.begin + hour * HOUR)
+        if daemon.clock.now() < lived.begin + hour * HOUR:
+            continue
+        kinds, loan, seen = await _news(daemon, seen)
+        state = daemon.service.engine.core.state
+        used = sum(pool.dedicated + pool.spare for pool in state.pools.values())
+        lent = sum(gpus for _, _, gpus in _lent(daemon.service.book))
+        day, clock = divmod(hour, 24)
+        running = len(state.jobs) - state.waiting
+        click.echo(
+            f"  day {day + 1}, {clock:02}:00 {kinds['started']:8} {kinds['ended']:6} {running:8} "
+            f"{state.waiting:8}  {used:4} of {total:3}  {lent:4}  {loan}".rstrip()
+        )
+        if not clock:
+            _show_gain(daemon.service.book, lived)
+        hour += 1
+
+
+async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
+    """How often what has happened, the newest loan in words, and up to where this is."""
+    kinds: Counter[str] = Counter()
+    loan = ""
+    newest = daemon.service.told
+    if newest > seen:
+        async for notice in daemon.service.notices(seen):
+            kinds[notice.kind] += 1
+            to = notice.data.get("to")
+            if notice.kind == "loan_opened" and to != notice.pool:
+                loan = f"{notice.pool} lends {notice.data['gpus']} to {notice.job}"
+            if notice.seq >= newest:
+                break
+    return kinds, loan, newest
+
+
+def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
+    """(Borrower, donor, GPUs) of each loan."""
+    for record in book.loans():
+        for donor, gpus in record.loans:
+            if donor != record.spec.pool:
+                yield record.spec.pool, donor, gpus
+
+
+def _show_gain(book: Book, lived: Lived) -> None:
+    """Each pool's waits, and what they would have been in the pool alone, first come first served.
+
+    Of jobs that have ended; alone, each lasts as long as it did here.
+    """
+    records = sorted([*book.ended.values(), *book.jobs.values()], key=lambda r: r.submitted)
+    if not records:
+        return
+    arrivals = [_arrival(record, lived.begin) for record in records]
+    alone = starts_of(Trace(arrivals), lived.table)
+    rows = []
+    for pool in lived.table.pools:
+        waits = [
+            (record.started - record.submitted, lived.begin + start - record.submitted)
+            for record, start in zip(records, alone, strict=True)
+            if record.spec.pool == pool.name and record.phase is JobPhase.FINISHED
+            if start is not None and record.started is not None
+        ]
+        rows.append([pool.name, f"{pool.quota}", *_waits(waits)])
+    header = ["pool", "GPUs", "jobs ended", "waited", "alone", "sooner", "later"]
+    apart = duration(APART)
+    title = f"Who gained: mean waits here and in each pool alone; jobs {apart} sooner and later"
+    show_table(title, header, rows)
+    click.echo()
+
+
+def _arrival(record: JobRecord, begin: float) -> Arrival:
+    spec = record.spec
+    lasted = spec.duration or 1.0
+    if record.ended is not None and record.started is not None:
+        lasted = max(1.0, record.ended - record.started)
+    return Arrival(Job(spec.id, spec.pool, record.submitted - begin, spec.gpus), lasted)
+
+
+def _waits(waits: list[tuple[float, float]]) -> list[str]:
+    """How many jobs, mean waits here and alone, how many began sooner and later."""
+    if not waits:
+        return ["0", *4 * ["–"]]
+    sooner = sum(alone - here > APART for here, alone in waits)
+    later = sum(here - alone > APART for here, alone in waits)
+    means = (duration(sum(column) / len(waits)) for column in zip(*waits, strict=True))
+    return [f"{len(waits):,}", *means, f"{sooner:,}", f"{later:,}"]

@@ -1,0 +1,65 @@
+"""The first minute: `make run` is `sia demo`."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from daemon.config_check import problems_of
+from daemon.demo import POOLS, WINDOWS, _config
+from replay.cloud import make_cloud
+from replay.cloud_model import Cloud
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """Where temporary folders are made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def begun(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sia", "demo", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_shows_an_hour_a_second_and_who_gained_and_ends_by_itself(scratch):
+    out, err = (demo := begun("--for", "4s")).communicate(timeout=60)
+    assert (demo.returncode, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("A made-up cloud: p0 with 8 GPUs")
+    assert any(line.startswith("  export SIA_URL=http://127.0.0.1:") for line in lines)
+    hours = [line.split() for line in lines if line.startswith("  day 1, ")]
+    assert [words[2] for words in hours[:2]] == ["01:00", "02:00"]
+    assert int(hours[0][3]) > 30, "jobs start from the first hour on"
+    header = lines.index(next(line for line in lines if line.startswith("pool  GPUs")))
+    pools = [line.split()[0] for line in lines[header + 2 : header + 2 + POOLS]]
+    assert pools == [f"p{i}" for i in range(POOLS)]
+    assert list(scratch.iterdir()) == []
+
+
+def test_interrupted_it_ends_in_order(scratch):
+    demo = begun()
+    while not demo.stdout.readline().startswith("  day 1, 01:00"):
+        pass
+    (folder,) = scratch.iterdir()
+    assert (folder / "token").stat().st_mode & 0o777 == 0o600
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=30)
+    assert (demo.returncode, err) == (0, "")
+    assert "Who gained" in out
+    assert list(scratch.iterdir()) == []
+
+
+def test_its_configuration_is_one_that_could_be_written():
+    _, table = make_cloud(Cloud(pools=POOLS, days=1.0), 1)
+    config = _config(Path(tempfile.gettempdir()), table)
+    assert problems_of(config) == []
+    assert config.windows == WINDOWS
