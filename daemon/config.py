@@ -51,7 +51,8 @@ class PoolConfig(Struct, frozen=True):
     @property
     def pool(self) -> Pool:
         """What the replay knows of it."""
-        return Pool(self.name, self.quota, self.group, self.share)
+        limits = self.lend_limit, self.borrow_limit, self.weight
+        return Pool(self.name, self.quota, self.group, self.share, *limits)
 
 
 class NodeConfig(Struct, frozen=True):

@@ -39,8 +39,8 @@ WINDOWS = (5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR)
 """Seconds: a forecast that looks half a day ahead would lend nothing on its first day."""
 
 APART = 10 * MINUTE
-"""Seconds between two starts that count as two: each commit takes the demo's clock some ten seconds,
-and a queue adds them up."""
+"""Seconds between two starts that count as two: each commit takes the demo's clock some ten
+seconds, and a queue adds them up."""
 
 
 class Lived(NamedTuple):
