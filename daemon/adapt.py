@@ -7,22 +7,27 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from daemon.answers import Refused
-from daemon.book import Book, NodeRecord, PoolRecord
+from daemon.book import Book, NodeRecord, PoolRecord, pool_record
 from daemon.desk import refused
+from daemon.jobs import PoolMode
 from daemon.setup import Setup
 from sia.core import Core
 from sia.events import PoolChanged
+from sia.limits import UNLIMITED
 from sia.model import Pool
 from sia.policies import load
 from sia.snapshot import PoolRecord as KeptPool
 from sia.snapshot import dump, restore
+
+NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
+"""What a configuration says of a pool that commands may change too."""
 
 
 def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused:
     """The same jobs under other settings, or why that cannot be. O(n log n).
 
     What has been changed by commands stays so unless the configuration says something new of it;
-    new quotas are still to be told: `changes`.
+    new numbers are still to be told: `changes`.
     """
     for wrong in _problems(book, setup):
         return refused(409, "configuration", *wrong)
@@ -87,11 +92,9 @@ def _group(pool: Pool) -> tuple[str, bool]:
 def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
     found = {}
     for pool in setup.pools:
-        fresh = PoolRecord(pool.name, pool.quota, pool.group, pool.share)
+        fresh = pool_record(pool, {}, setup.modes.get(pool.name, PoolMode.OPEN))
         record = found[pool.name] = book.pools.get(pool.name, fresh)
         record.group, record.share = pool.group, pool.share
-        if record is fresh and pool.name in setup.modes:
-            record.state = setup.modes[pool.name]
     return found
 
 
@@ -106,13 +109,21 @@ def _nodes(book: Book, setup: Setup) -> dict[str, NodeRecord]:
 
 
 def changes(book: Book, before: Setup, now: float) -> list[PoolChanged]:
-    """The quotas that the configuration says anew."""
-    old = {pool.name: pool.quota for pool in before.pools}
+    """What the configuration says anew of pools; it ends an override."""
+    old = {pool.name: pool for pool in before.pools}
     found = []
     for pool in book.setup.pools:
-        record = book.pools[pool.name]
-        if old.get(pool.name, pool.quota) != pool.quota != record.quota:
-            record.quota, record.override = pool.quota, None
+        record, was = book.pools[pool.name], old.get(pool.name, pool)
+        new = [field for field in NUMBERS if getattr(pool, field) != getattr(was, field)]
+        if new:
+            for field in new:
+                setattr(record, field, getattr(pool, field))
+            record.override = None
             record.version += 1
-            found.append(PoolChanged(now, pool.name, pool.quota, record.cells))
+            found.append(_event(record, now))
     return found
+
+
+def _event(pool: PoolRecord, now: float) -> PoolChanged:
+    lend, borrow = (UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit))
+    return PoolChanged(now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight)

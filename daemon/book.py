@@ -12,7 +12,7 @@ from msgspec import Struct
 from daemon.jobs import JobPhase, JobSpec, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.setup import Setup
-from sia.model import Nodes, Stream
+from sia.model import Nodes, Pool, Stream
 
 STAY = "\x1f"
 """Between a job's id and the number of its stay in the core; no job's id has it."""
@@ -83,6 +83,14 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     waiting: dict[str, None] = {}
     """Jobs that wait outside the core while the pool is on hold, in their order."""
     override: Override | None = None
+
+
+def pool_record(pool: Pool, cells: Mapping[str, Mapping[str, int]], state: PoolMode) -> PoolRecord:
+    """A pool as it is configured."""
+    return PoolRecord(
+        pool.name, pool.quota, pool.group, pool.share, cells, state,
+        pool.lend_limit, pool.borrow_limit, pool.weight,
+    )  # fmt: skip
 
 
 class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):

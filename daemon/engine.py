@@ -16,7 +16,7 @@ from cells.cells import Cells
 from cells.spec import Spec, shapes
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
-from daemon.book import Book, JobRecord, NodeRecord, PoolRecord
+from daemon.book import Book, JobRecord, NodeRecord, pool_record
 from daemon.check import check_book
 from daemon.desk import Desk
 from daemon.engine_jobs import Jobs
@@ -250,9 +250,7 @@ def _new_book(setup: Setup) -> Book:
     cells = _quotas(setup)
     for pool in setup.pools:
         state = setup.modes.get(pool.name, PoolMode.OPEN)
-        book.pools[pool.name] = PoolRecord(
-            pool.name, pool.quota, pool.group, pool.share, cells.get(pool.name, {}), state
-        )
+        book.pools[pool.name] = pool_record(pool, cells.get(pool.name, {}), state)
     for node in setup.nodes:
         book.nodes[node.name] = NodeRecord(node.name, node.gpus)
     if setup.cells is not None:

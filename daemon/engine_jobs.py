@@ -10,7 +10,7 @@ from daemon.desk import Desk, refused, unknown_job
 from daemon.inputs import Cancel, Estimated, Hold, Release, SetPriority, Submit
 from daemon.jobs import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
-from sia.events import JobCancelled, JobSubmitted, RunTimesUpdated
+from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 
@@ -211,6 +211,8 @@ class Jobs:
         if record.priority == priority:
             return _SAME
         record.priority = priority
+        if record.core:
+            self._desk.events.append(PriorityChanged(self._desk.now, record.core, priority))
         self._desk.tell("priority", job=record.spec.id, pool=record.spec.pool, priority=priority)
         return Accepted()
 
@@ -242,8 +244,9 @@ def core_job(record: JobRecord, now: float) -> Job:
     """A job as the core knows it."""
     spec = record.spec
     return Job(
-        record.core, spec.pool, now, spec.gpus, spec.user, spec.name, preemptible=spec.preemptible
-    )
+        record.core, spec.pool, now, spec.gpus, spec.user, spec.name,
+        preemptible=spec.preemptible, priority=record.priority,
+    )  # fmt: skip
 
 
 def _believed(foreseen: float, spec: JobSpec) -> float:

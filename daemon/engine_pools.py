@@ -16,13 +16,15 @@ from daemon.inputs import Lending, SetPool
 from daemon.jobs import PoolMode
 from daemon.limits import MAX_WEIGHT
 from daemon.timers import Timer
-from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, MAX_QUOTA, TICK
+from sia.events import LendingSwitched, PoolChanged
+from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
 
 OVERRIDE = "override"
 """Kind of timer."""
 
-FIELDS = ("quota", "cells", "state", "lend_limit", "borrow_limit", "weight")
+LIMITS = ("lend_limit", "borrow_limit")
+
+FIELDS = ("quota", "cells", "state", *LIMITS, "weight")
 """What may be changed of a pool."""
 
 
@@ -47,8 +49,8 @@ class Pools:
         wrong = self._wrong(pool, asked, wanted)
         if wrong is not None:
             return wrong
-        changed = {f: v for f, v in wanted.items() if v != getattr(pool, f)}
-        before = {f: getattr(pool, f) for f in changed}
+        changed = {f: v for f, v in wanted.items() if v != _value(pool, f)}
+        before = {f: _value(pool, f) for f in changed}
         wrong = self._apply(pool, changed)
         if wrong is not None:
             return wrong
@@ -97,13 +99,14 @@ class Pools:
         return None
 
     def _wrong_numbers(self, pool: PoolRecord, wanted: dict[str, object]) -> Refused | None:
-        for field in ("quota", "lend_limit", "borrow_limit"):
+        for field, most in (("quota", MAX_QUOTA), *dict.fromkeys(LIMITS, UNLIMITED).items()):
             value = wanted.get(field, 0)
-            if not 0 <= value <= MAX_QUOTA:  # type: ignore[operator]
-                return _unfit(pool, f"{field} is {value}", f"write 0 to {MAX_QUOTA}")
+            if not 0 <= value <= most:  # type: ignore[operator]
+                return _unfit(pool, f"{field} is {value}", f"write 0 to {most}")
         weight = wanted.get("weight", 1.0)
-        if not 0 < weight <= MAX_WEIGHT:  # type: ignore[operator]
-            return _unfit(pool, f"weight is {weight}", f"write more than 0, to {MAX_WEIGHT:g}")
+        if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # type: ignore[operator]
+            bounds = f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
+            return _unfit(pool, f"weight is {weight}", f"write {bounds}")
         quota: int = wanted.get("quota", pool.quota)  # type: ignore[assignment]
         return None if quota == pool.quota else self._wrong_quota(pool, quota)
 
@@ -134,23 +137,24 @@ class Pools:
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
         """Do it, or say why the cells do not allow it, with nothing changed."""
-        if "cells" in changed or "quota" in changed:
-            wrong = self._requota(pool, changed)
+        if any(field != "state" for field in changed):
+            wrong = self._tell_core(pool, changed)
             if wrong is not None:
                 return wrong
         for field, value in changed.items():
             if field != "state":
-                setattr(pool, field, value)
+                setattr(pool, field, None if value == UNLIMITED else value)
         state = changed.get("state")
         if isinstance(state, PoolMode):
             self._switch(pool, state)
         return None
 
-    def _requota(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+    def _tell_core(self, pool: PoolRecord, changed: Mapping[str, Any]) -> Refused | None:
         desk = self._desk
-        quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
-        cells = changed.get("cells", pool.cells)
-        event = PoolChanged(desk.now, pool.name, quota, cells)  # type: ignore[arg-type]
+        event = PoolChanged(
+            desk.now, pool.name, changed.get("quota", pool.quota), changed.get("cells", pool.cells),
+            *(changed.get(field) for field in (*LIMITS, "weight")),
+        )  # fmt: skip
         if desk.core.state.places is None:
             desk.events.append(event)
             return None
@@ -194,7 +198,7 @@ class Pools:
         if over is None or over.until != timer.time:
             return
         back = {f: v for f in FIELDS if (v := getattr(over, f)) is not None}
-        changed = {f: v for f, v in back.items() if v != getattr(pool, f)}
+        changed = {f: v for f, v in back.items() if v != _value(pool, f)}
         wrong = self._apply(pool, changed)
         if wrong is not None:  # others have its cells meanwhile
             pool.override = Override(over.until + TICK, **back)
@@ -220,8 +224,15 @@ class Pools:
         if asked.on is self._book.lending:
             return Accepted(new=False)
         self._book.lending = asked.on
+        self._desk.events.append(LendingSwitched(self._desk.now, asked.on))
         self._desk.tell("lending", on=asked.on, by=asked.actor)
         return Accepted()
+
+
+def _value(pool: PoolRecord, field: str) -> object:
+    """What a pool's field is; a limit that it does not have is one beyond all others."""
+    value = getattr(pool, field)
+    return UNLIMITED if value is None else value
 
 
 def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:

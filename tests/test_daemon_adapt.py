@@ -112,3 +112,17 @@ def test_it_is_in_the_journal(tmp_path):
                 pass
 
     asyncio.run(story())
+
+
+def test_limits_that_are_configured_anew_hold_at_once():
+    engine = busy(a=2, b=2)
+    settings = setup([4], a=2, b=2)
+    a, b = settings.pools
+    engine.step(1.0, [submit("short", gpus=1, run_time=3.0)])  # b lends it one
+    assert engine.core.state.pools["b"].lends == 1
+    configured(engine, replace(settings, pools=(a, replace(b, lend_limit=1, weight=2.0))))
+    step = engine.step(3.0, [submit("another", gpus=1, run_time=3.0)])
+    assert not step.effects
+    configured(engine, settings, 4.0)
+    assert engine.book.pools["b"].lend_limit is None
+    assert [e.job for e in engine.step(5.0, [submit("more", run_time=3.0)]).effects] == []

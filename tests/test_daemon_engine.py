@@ -2,6 +2,7 @@
 
 from collections import Counter
 from random import Random
+from typing import ClassVar
 
 import pytest
 from daemons import job, setup, submit
@@ -18,10 +19,12 @@ from daemon.inputs import (
     Drain,
     Ended,
     Hold,
+    Lending,
     Lost,
     Release,
     Resume,
     SetPool,
+    SetPriority,
     Started,
     StartFailed,
     Tick,
@@ -90,7 +93,7 @@ def said(answer):
 class AgainstNaive(RuleBasedStateMachine):
     """Commands, what a backend may see, time, restarts, and steps that were never durable."""
 
-    happened = Counter()
+    happened: ClassVar = Counter()
 
     def __init__(self):
         super().__init__()
@@ -109,7 +112,9 @@ class AgainstNaive(RuleBasedStateMachine):
         decided = [(n.job, n.data["attempt"]) for n in step.notices if n.kind == "started"]
         placed = [(e.job, e.attempt, e.nodes) for e in step.effects if isinstance(e, StartEffect)]
         self.naive.seat(decided, placed)
-        self.happened.update(type(i).__name__ + str(a) for i, a in zip(inputs, expected))
+        self.happened.update(
+            type(i).__name__ + str(a) for i, a in zip(inputs, expected, strict=True)
+        )
         self.happened["placed"] += len(placed)
         self.happened["stopped"] += len(stops)
         self.happened["warned"] += sum(kind == "warn" for kind, _, _ in stops)
@@ -178,8 +183,8 @@ def test_the_engine_does_as_the_naive_one():
     for kind in (
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
-        "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed", "stopped",
-        "Holdsame", "Releasesame", "Releasenew", "warned",
+        "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed",
+        "stopped", "Holdsame", "Releasesame", "Releasenew", "warned",
     ):  # fmt: skip
         assert AgainstNaive.happened[kind] > 5, AgainstNaive.happened
 
@@ -257,3 +262,37 @@ def test_jobs_that_cannot_be_are_refused(spec, status):
         assert answer.status == status
         assert answer.mend
         assert engine.dump() == before
+
+
+def test_a_higher_priority_goes_first():
+    engine = Engine.new(setup(a=1))
+    steps(engine, 1.0, submit("runs"), submit("first"), submit("second"), submit("held", hold=True))
+    steps(engine, 2.0, SetPriority("second", 5), SetPriority("held", 7))
+    steps(engine, 3.0, Release("held"))
+    assert starts(steps(engine, 4.0, Ended("runs", 1, 0))) == ["held"]
+    engine = Engine.restore(engine.dump())
+    assert starts(steps(engine, 5.0, Ended("held", 1, 0))) == ["second"]
+    assert engine.step(6.0, [SetPriority("second", 9)]).answers[0].status == 409
+
+
+def test_lending_stops_at_once_and_goes_on():
+    engine = Engine.new(setup(a=1, b=4))
+    steps(engine, 1.0, submit("own"), Lending(on=False))
+    assert starts(steps(engine, 2.0, submit("guest", run_time=3.0))) == []
+    assert steps(engine, 2.0, Lending(on=False)).answers == [Accepted(new=False)]
+    engine = Engine.restore(engine.dump())
+    assert starts(steps(engine, 3.0, Lending(on=True))) == ["guest"]
+
+
+def test_limits_on_loans_change_and_go_back():
+    engine = Engine.new(setup(a=1, b=4))
+    steps(engine, 1.0, submit("own"), SetPool("b", lend_limit=0, until=10.0))
+    assert starts(steps(engine, 2.0, submit("guest", run_time=3.0))) == []
+    assert starts(steps(engine, 10.0, Tick())) == ["guest"]
+    pool = engine.book.pools["b"]
+    assert (pool.lend_limit, pool.override, pool.version) == (None, None, 3)
+    steps(engine, 11.0, SetPool("a", borrow_limit=1), SetPool("a", weight=2.0))
+    assert starts(steps(engine, 12.0, submit("another", run_time=3.0))) == []
+    assert starts(steps(engine, 13.0, Ended("guest", 1, 0))) == ["another"]
+    answers = engine.step(14.0, [SetPool("a", weight=0.0), SetPool("a", lend_limit=-1)]).answers
+    assert [answer.status for answer in answers] == [422, 422]
