@@ -33,6 +33,8 @@ class Daemon(NamedTuple):
     journal: Journal
     clock: Clock
     setup: Setup
+    foresight: Foresight | None = None
+    """What it foresees by, if by anything."""
     retraining: Retraining | None = None
     """Where models of loads are learned anew: `run` it while the service runs."""
 
@@ -64,10 +66,10 @@ def build(config: Config, watch: Watch) -> Daemon:
     except BaseException:
         journal.close()
         raise
-    if foresight is None or config.retrain is None:
-        return Daemon(service, journal, clock, setup)
-    retraining = Retraining(models, foresight, clock, setup, config.retrain)
-    return Daemon(service, journal, clock, setup, retraining)
+    retraining = None
+    if foresight is not None and config.retrain is not None:
+        retraining = Retraining(models, foresight, clock, setup, config.retrain)
+    return Daemon(service, journal, clock, setup, foresight, retraining)
 
 
 def _journal(config: Config) -> Journal:

@@ -334,7 +334,9 @@ class Forecasts(Struct):
 
     policy: str
     forecast: str
+    ready: Annotated[bool, Meta(description="Whether anything is foreseen yet.")]
     model: Annotated[str, Meta(description="Its digest, where one has learned.")]
+    learned: Annotated[str, Meta(description="What came of the last training, if any.")]
     windows: Annotated[list[float], Meta(description="Seconds.")]
     pools: list[PoolForecast]
 

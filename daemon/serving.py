@@ -32,7 +32,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
         bound.close()
         raise
     try:
-        runner = await listen(make_app(daemon.service, config, token, metrics), bound)
+        runner = await listen(make_app(daemon, config, token, metrics), bound)
         address = Address(config.listen.host, bound.getsockname()[1])
         log().info(
             "serving", url=address.url, database=str(config.database),

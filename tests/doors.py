@@ -33,7 +33,7 @@ async def door(folder, **settings):
     metrics = Metrics()
     daemon = build(config, metrics)
     await daemon.service.start()
-    server = TestServer(make_app(daemon.service, config, TOKEN, metrics))
+    server = TestServer(make_app(daemon, config, TOKEN, metrics))
     client = TestClient(server, headers={"Authorization": f"Bearer {TOKEN}"})
     client.service = daemon.service
     try:

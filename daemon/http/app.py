@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
@@ -22,7 +23,7 @@ from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_views import ViewRoutes
 from daemon.logs import log
-from daemon.service import Service, UnavailableError
+from daemon.service import UnavailableError
 from replay.errors import UserError
 
 BACKLOG = 1024
@@ -32,13 +33,11 @@ GOODBYE = 5.0
 """Seconds that requests under way have to end in when the daemon stops."""
 
 
-def make_app(
-    service: Service, config: Config, token: str, metrics: Metrics | None = None
-) -> web.Application:
+def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> web.Application:
     """All of `/v1`, for those who have the token."""
-    metrics = metrics or Metrics()
+    service = daemon.service
     metrics.watch(service)
-    views, events = ViewRoutes(service, config, metrics), EventRoutes(service)
+    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service)
     routes = (JobRoutes(service), PoolRoutes(service), views, events)
     operations = [operation for part in routes for operation in part.operations()]
     app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from daemon.engine import Step
 from daemon.http.views import own_loans
 from daemon.inputs import Input
+from daemon.logs import log
 from daemon.watch import Watch
 from sia.decisions import MoveLoan, Refused, StartJob
 from sia.limits import UNKNOWN_RUN_TIME
@@ -46,6 +47,7 @@ class Metrics(Watch):
         )
         self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
         self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
+        self._defects = Counter("sia_defects", "Inputs left out for one.", registry=registry)
         self._ratio = Histogram(
             "sia_run_time_ratio",
             "Run time of jobs that ended / what was foreseen.",
@@ -77,8 +79,15 @@ class Metrics(Watch):
         self._inputs.inc(inputs)
 
     def failed(self, why: str) -> None:
-        """Count a failure."""
+        """Count a failure, and log it."""
         self._failures.inc()
+        log().error("the journal cannot be written; commands are refused until it can", why=why)
+
+    def broke(self, error: str, inputs: Sequence[Input]) -> None:
+        """Count and log a defect of ours."""
+        self._defects.inc()
+        kinds = sorted({type(each).__name__ for each in inputs})
+        log().error("inputs were left out; please report it", error=error, inputs=kinds)
 
     def asked(self, operation: str, status: int) -> None:
         """Count a request. O(1)."""

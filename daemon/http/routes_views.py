@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
 from daemon.book import job_of
+from daemon.build import Daemon
 from daemon.config import Config
 from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, answer, body_of
@@ -30,18 +30,16 @@ from daemon.schemas import (
 )
 from sia.state import GroupState, PoolState
 
-if TYPE_CHECKING:
-    from daemon.service import Service
-
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ViewRoutes:
     """Handlers of all that."""
 
-    def __init__(self, service: Service, config: Config, metrics: Metrics) -> None:
+    def __init__(self, daemon: Daemon, config: Config, metrics: Metrics) -> None:
         """Serve this."""
-        self._service, self._config, self._metrics = service, config, metrics
+        self._daemon, self._service = daemon, daemon.service
+        self._config, self._metrics = config, metrics
         self._level = msgspec.json.Decoder(LogLevel)
         self.document = b""
 
@@ -79,8 +77,13 @@ class ViewRoutes:
             for name, pool in state.pools.items()
         ]
         config, windows = self._config, list(state.options.windows)
+        foresight, retraining = self._daemon.foresight, self._daemon.retraining
+        ready = foresight is not None and foresight.ready
+        learned = retraining.last.why if retraining is not None and retraining.last else ""
         model = self._service.book.model
-        return answer(Forecasts(config.policy, config.forecast, model, windows, pools))
+        return answer(
+            Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
+        )
 
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait)."""

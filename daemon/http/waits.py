@@ -91,7 +91,9 @@ def _on_spare(book: Book, core: Core, job: JobState) -> list[str]:
     if not book.lending:
         return ["lending is off: sia lending on"]
     if job.run_time >= UNKNOWN_RUN_TIME:
-        return ["nobody lends to it, as nothing is known of how long it runs: give run_time"]
+        return [
+            "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"
+        ]
     window = bisect_left(options.windows, job.run_time)
     if window == len(options.windows):
         longest = duration(options.windows[-1])
