@@ -529,6 +529,59 @@ def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
         play(state, later)
 
 
+@pytest.fixture
+def bystander():
+    """A process that has nothing to do with any job."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield supervise.process(process.pid)
+        process.kill()
+
+
+def test_a_signal_reaches_only_the_process_that_it_was_meant_for(bystander):
+    earlier = supervise.Process(bystander.pid, b"S", 1, bystander.pid, bystander.start - 1)
+    supervise.send(earlier, signal.SIGKILL)
+    assert supervise.open_process(earlier.pid, earlier.start) is None
+    time.sleep(0.02)
+    assert runs(bystander.pid)
+    supervise.send(bystander, signal.SIGKILL)
+    asyncio.run(until(lambda: not runs(bystander.pid)))
+
+
+def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
+    """A supervisor died with its job, and a process that came later has the pids of both."""
+    state = tmp_path / "state"
+    killed_daemon(state, {"a": "sleep 60"})
+    attempt = Attempt(state, "a", 1)
+    supervisor = int(attempt.started["supervisor"])
+    os.kill(supervisor, signal.SIGKILL)
+    asyncio.run(until(lambda: not runs(supervisor)))
+    for found in attempt.remains():
+        supervise.send(found, signal.SIGKILL)
+    taken = {"supervisor": bystander.pid, "job": bystander.pid}
+    supervise.write_whole(
+        str(attempt.folder / "started"), supervise.packed(attempt.started | taken)
+    )
+
+    async def story(machine):
+        await machine.backend.reconcile(expected(shell("a", "sleep 60")))
+        await machine.said_of("a", Lost)
+        assert runs(bystander.pid)
+
+    play(state, story)
+
+
+def test_one_that_nobody_waits_for_is_no_remains(tmp_path, bystander):
+    attempt = Attempt(tmp_path, "a", 1)
+    attempt.folder.mkdir(parents=True)
+    started = {"job": bystander.pid, "job_start": bystander.start}
+    supervise.write_whole(str(attempt.folder / "started"), supervise.packed(started))
+    assert [found.pid for found in attempt.remains()] == [bystander.pid]
+    os.kill(bystander.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, bystander.pid, os.WEXITED | os.WNOWAIT)
+    assert supervise.process(bystander.pid).gone
+    assert attempt.remains() == []
+
+
 def test_two_daemons_cannot_share_a_folder_and_a_later_one_can_have_it(tmp_path):
     refused = pytest.raises(UserError, match="another daemon runs its jobs there")
     with daemon_of(tmp_path / "state", {}), refused:
