@@ -99,7 +99,9 @@ class Engine:
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
-        nodes = [Node(node.name, node.gpus) for node in book.nodes.values() if node.gpus]
+        nodes: list[Node] = []
+        if book.setup.cells is None:
+            nodes += (Node(node.name, node.gpus) for node in book.nodes.values())
         desk = self._desk = Desk(book, core, Seats(nodes) if nodes else None)
         self._jobs = Jobs(desk)
         self._runs = Runs(desk, self._jobs)
