@@ -191,6 +191,13 @@ class Jobs(Struct):
     next: Annotated[str | None, Meta(description="The cursor of the next page, if any.")] = None
 
 
+class History(Struct):
+    """Jobs that have ended, the latest first."""
+
+    jobs: list[JobView]
+    next: Annotated[int | None, Meta(description="`before` of the next page, if any.")]
+
+
 class OverrideView(Struct, omit_defaults=True):
     """What a pool goes back to, and when."""
 

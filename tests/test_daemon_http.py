@@ -161,6 +161,22 @@ async def test_jobs_are_listed_page_by_page_the_latest_first(folder):
             assert [job["id"] for job in page["jobs"]] == ids, query
 
 
+@story
+async def test_jobs_that_have_ended_are_kept_as_history(folder):
+    async with door(folder) as client:
+        for i in range(5):
+            job = {"id": f"j{i}", "pool": "speech" if i % 2 else "vision", "gpus": 1, "duration": 9}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            await job_in(client, f"j{i}", "finished")
+        page = await asked(client, "GET", "/v1/history?limit=2")
+        assert [job["id"] for job in page["jobs"]] == ["j4", "j3"]
+        page = await asked(client, "GET", f"/v1/history?limit=9&before={page['next']}")
+        assert [job["id"] for job in page["jobs"]] == ["j2", "j1", "j0"]
+        assert page["next"] is None
+        page = await asked(client, "GET", "/v1/history?pool=speech")
+        assert [job["id"] for job in page["jobs"]] == ["j3", "j1"]
+
+
 @pytest.mark.parametrize(
     ("query", "problem"),
     [

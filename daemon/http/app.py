@@ -22,6 +22,8 @@ from daemon.http.prometheus import Metrics
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_views import ViewRoutes
+from daemon.journal import JournalError
+from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.service import UnavailableError
 from replay.errors import UserError
@@ -65,6 +67,8 @@ def _door(gate: Gate, metrics: Metrics) -> Middleware:
             response = problem.response()
         except UnavailableError as error:
             response = _unavailable(error)
+        except JournalError as error:
+            response = _unavailable(UnavailableError(503, str(error), PROBE_EVERY))
         except web.HTTPException as error:
             response = of_http(error)
         except Exception:  # noqa: BLE001  a request that fails must not take others with it

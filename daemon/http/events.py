@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from daemon.answers import Notice
-from daemon.http.limits import HEARTBEAT, MAX_PAGE, MAX_READERS, PAGE, SLOW_READER
+from daemon.http.limits import HEARTBEAT, MAX_PAGE, MAX_READERS, MAX_SEQ, PAGE, SLOW_READER
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError
 from daemon.schemas import Event, Events
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from daemon.service import Service
 
 SSE = "text/event-stream"
-
-MAX_SEQ = 2**53
-"""Beyond it JSON numbers are not exact everywhere."""
 
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 

@@ -15,6 +15,9 @@ PAGE = 100
 MAX_PAGE = 1000
 """Of them at most: some ten milliseconds in which the daemon does nothing else."""
 
+MAX_SEQ = 2**53
+"""Numbers of events and of ended jobs: beyond it JSON's are not exact everywhere."""
+
 RATE = 5000.0
 """Requests a second under one token: more than two cores can serve, so that a script that runs
 wild waits for itself and not the daemon for it."""

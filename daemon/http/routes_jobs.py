@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from daemon.answers import Accepted, Answer, Refused
 from daemon.book import JobRecord
-from daemon.http.limits import MAX_KEY, MAX_PAGE, PAGE
+from daemon.http.limits import MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded, refusal
 from daemon.http.views import array_detail, job_detail, job_view
@@ -24,6 +24,7 @@ from daemon.schemas import (
     Batch,
     BatchAnswer,
     BatchLine,
+    History,
     JobDetail,
     JobPatch,
     JobRequest,
@@ -54,6 +55,15 @@ FILTERS = (
     Parameter("cursor", Label, "`next` of the page before."),
 )
 
+PAST = (
+    Parameter("pool", Label, "Only jobs of this pool.", default=""),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter(
+        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the page before.",
+        default=MAX_SEQ,
+    ),
+)  # fmt: skip
+
 
 class JobRoutes:
     """Handlers that turn requests into commands, and the book into answers."""
@@ -78,6 +88,10 @@ class JobRoutes:
             Operation(
                 "GET", "/v1/jobs", self.list, "List jobs, the latest first.", {200: Jobs},
                 parameters=FILTERS, refusals=(422,),
+            ),
+            Operation(
+                "GET", "/v1/history", self.history, "Jobs that have ended, as far as is kept.",
+                {200: History}, parameters=PAST, refusals=(422,),
             ),
             Operation(
                 "GET", one, self.show, "One job and why it waits, or an array.", waits,
@@ -168,6 +182,14 @@ class JobRoutes:
             raise ProblemError(
                 422, "invalid query", "the job of the cursor is forgotten", "begin anew without it"
             )
+
+    async def history(self, request: web.Request) -> web.Response:
+        """A page of the journal's history. O(limit)."""
+        asked = query_of(request, PAST)
+        limit = asked["limit"]
+        found = await self._service.past_jobs(asked["before"], limit, asked["pool"])
+        following = found[-1][0] if len(found) == limit else None
+        return answer(History([job_view(record) for _, record in found], following))
 
     async def show(self, request: web.Request) -> web.Response:
         """One job, or an array."""
