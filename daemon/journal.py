@@ -6,7 +6,6 @@ The file is locked as long as it is open, so that no second daemon writes to it.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from daemon.limits import (
     SNAPSHOT_PART,
     SNAPSHOTS_KEPT,
 )
+from daemon.lite import JournalError, Transaction, create, mend
 from replay.errors import UserError
 from sia.decisions import Decision
 
@@ -50,12 +50,10 @@ CREATE TABLE history (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, ended
 CREATE TABLE probe (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
+__all__ = ["Entry", "Journal", "JournalError", "Part", "Record", "parts_of"]
+
 _read_inputs = json.Decoder(list[Input]).decode
 _read_job = json.Decoder(JobRecord).decode
-
-
-class JournalError(Exception):
-    """It could not be written or read: the disk is full, or has failed. Nothing is half done."""
 
 
 class Entry(NamedTuple):
@@ -114,10 +112,10 @@ class Journal:
         self._keep_records, self._keep_history = keep_records, keep_history
         try:
             if not path.exists():
-                _create(path)
+                create(path)
             self._open()
         except (OSError, sqlite3.Error, JournalError) as error:
-            raise UserError(f"{path}: {_mend(error)}") from error
+            raise UserError(f"{path}: {mend(error)}") from error
 
     def _open(self) -> None:
         self._db = sqlite3.connect(
@@ -175,7 +173,7 @@ class Journal:
     def commit(self, entry: Entry, part: Part | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
         assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
-        with _Transaction(self._db):
+        with Transaction(self._db):
             self._write(entry)
             if part is not None:
                 self._write_part(part)
@@ -215,7 +213,7 @@ class Journal:
 
     def save(self, part: Part) -> None:
         """Write a piece of a snapshot by itself. Raises JournalError."""
-        with _Transaction(self._db):
+        with Transaction(self._db):
             self._write_part(part)
 
     def _write_part(self, part: Part) -> None:
@@ -242,9 +240,9 @@ class Journal:
 
     def probe(self) -> None:
         """Try whether it can be written. Raises JournalError if not."""
-        with _Transaction(self._db):
+        with Transaction(self._db):
             self._db.execute("INSERT INTO probe (body) VALUES (zeroblob(?))", (PROBE_BYTES,))
-        with _Transaction(self._db):
+        with Transaction(self._db):
             self._db.execute("DELETE FROM probe")
 
     def anchor(self) -> Anchor | None:
@@ -313,62 +311,8 @@ class Journal:
         try:
             return self._db.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise JournalError(f"{self.path}: {_mend(error)}") from error
+            raise JournalError(f"{self.path}: {mend(error)}") from error
 
     def _one(self, sql: str, *values: Any) -> Any:
         rows = self._all(sql, *values)
         return rows[0] if rows else None
-
-
-class _Transaction:
-    """All of it is durable at the end, or nothing; what SQLite says is wrong is a JournalError."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise JournalError(_mend(error)) from error
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            if error is None:
-                self._db.execute("COMMIT")
-                return
-        except sqlite3.Error as failed:
-            error = failed
-        if self._db.in_transaction:
-            self._roll_back()
-        if isinstance(error, sqlite3.Error):
-            raise JournalError(_mend(error)) from error
-
-    def _roll_back(self) -> None:
-        try:
-            self._db.execute("ROLLBACK")
-        except sqlite3.Error:
-            return  # SQLite has done so, or does when the file is opened again
-
-
-def _create(path: Path) -> None:
-    """An empty file that nobody else may read, in its folder for good."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _mend(error: Exception) -> str:
-    """What to do about it, in a line."""
-    text = str(error)
-    if "locked" in text:
-        return "another daemon has it open; stop that one, or name another file"
-    if "not a database" in text or "malformed" in text:
-        return f"cannot be read ({text}); restore it from a backup, or name another file"
-    if "full" in text:
-        return "the disk is full; make room"
-    return f"{text}; see that the disk is well and the file is yours"

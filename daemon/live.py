@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
-from typing import Any
 
 from daemon.answers import Notice
-from daemon.journal import Journal
+from daemon.keeper import Keeper
 from daemon.limits import NOTICES_LIVE, NOTICES_PAGE
 
 
@@ -20,14 +19,9 @@ class Live:
         newest: The number of the newest; 0 before the first.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        newest: int,
-        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
-    ) -> None:
+    def __init__(self, keeper: Keeper, newest: int) -> None:
         """Go on after the `newest` one that the journal has."""
-        self._journal, self._in_thread = journal, in_thread
+        self._keeper = keeper
         self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)
         self.newest = newest
         self._more = asyncio.Event()
@@ -67,7 +61,5 @@ class Live:
         if after + 1 >= first:
             skipped = after + 1 - first
             return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
-        page: Sequence[Notice] = await self._in_thread(
-            lambda: self._journal.notices(after, NOTICES_PAGE)
-        )
-        return page
+        journal = self._keeper.journal
+        return await self._keeper.run(lambda: journal.notices(after, NOTICES_PAGE))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from math import inf
 from time import perf_counter
-from typing import NamedTuple, TypeVar
 
 from daemon.answers import Answer, Notice, Refused
 from daemon.backends import Backend
@@ -25,32 +23,16 @@ from daemon.foresight import Foresight
 from daemon.inbox import Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Configured, Input, Observation, Submit, Tick
 from daemon.journal import Entry, Journal, JournalError
+from daemon.keeper import Keeper
 from daemon.limits import KEEP_ENDED, PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
-from daemon.recovery import recover
 from daemon.setup import Setup
 from daemon.snapshots import Snapshots
+from daemon.status import Status
 from daemon.watch import Watch
 from replay.errors import UserError
 
 __all__ = ["Service", "Status", "UnavailableError"]
-
-T = TypeVar("T")
-
-
-class Status(NamedTuple):
-    """How the service is. Times are seconds."""
-
-    serving: bool
-    """Whether commands are taken; reads are answered either way."""
-    reason: str
-    since: float
-    """When it became so, in seconds since the epoch."""
-    waiting: int = 0
-    """Inputs that are not durable yet."""
-    last_commit: float = 0.0
-    """When a step last became durable, in seconds since the epoch."""
-    steps: int = 0
 
 
 class Service:
@@ -75,11 +57,10 @@ class Service:
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
-        self._setup, self._journal, self.clock = setup, journal, clock
+        self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
         self._watch = watch or Watch()
         self._hands = Hands(backend, self.observe)
         self._backend = backend
-        self._thread = ThreadPoolExecutor(1, "journal")
         self._inbox = Inbox()
         self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
@@ -113,13 +94,13 @@ class Service:
         Raises UserError where the journal cannot be read or the backend cannot work.
         """
         try:
-            self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
+            self.engine = await self._keeper.recover(self._setup)
         except JournalError as error:
             raise UserError(str(error)) from error
         await self._configure()
         gc.collect()
         gc.freeze()  # what is there now stays: no use in looking at it again and again
-        self._live = Live(self._journal, self.engine.book.notices, self._in_thread)
+        self._live = Live(self._keeper, self.engine.book.notices)
         await self._backend.open(self.observe)
         await self._hands.reconcile(self.engine)
         self._foresee_anew()
@@ -135,9 +116,9 @@ class Service:
         answer = step.answers[0]
         if isinstance(answer, Refused):
             raise UserError(f"{answer.detail}; {answer.mend}")
-        entry = Entry(self._journal.last + 1, anchor, inputs, step.decisions, step.notices)
+        entry = Entry(self._keeper.last + 1, anchor, inputs, step.decisions, step.notices)
         try:
-            await self._in_thread(lambda: self._journal.commit(entry))
+            await self._keeper.commit(entry)
         except JournalError as error:
             raise UserError(str(error)) from error
 
@@ -157,8 +138,7 @@ class Service:
             await self._hands.close()
             await self._backend.close()
             self._live.close()
-            self._thread.shutdown()
-            self._journal.close()
+            self._keeper.close()
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""
@@ -176,20 +156,17 @@ class Service:
 
     async def past_job(self, job_id: str) -> JobRecord | None:
         """A job that ended too long ago for the book."""
-        return await self._in_thread(lambda: self._journal.job(job_id))
+        return await self._keeper.job(job_id)
 
     async def past_jobs(
         self, before: int, limit: int, pool: str = ""
     ) -> list[tuple[int, JobRecord]]:
         """Jobs that have ended, newest first: see `Journal.history`."""
-        return await self._in_thread(lambda: self._journal.history(before, limit, pool))
+        return await self._keeper.history(before, limit, pool)
 
     def notices(self, after: int) -> AsyncIterator[Notice]:
         """All notices after one, those to come too: none is left out, none comes twice."""
         return self._live.follow(after)
-
-    async def _in_thread(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, do)
 
     async def _run(self) -> None:
         try:
@@ -266,7 +243,7 @@ class Service:
         ]
         if new:
             ids = [spec.id for _, _, spec in new]
-            known = await self._in_thread(lambda: self._journal.jobs(ids))
+            known = await self._keeper.jobs(ids)
             for asked, i, spec in new:
                 if spec.id in known:
                     asked.known = {**asked.known, i: again(known[spec.id], spec)}
@@ -290,10 +267,10 @@ class Service:
         self, batch: Batch, step: Step, anchor: Anchor, inputs: Sequence[Input]
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
-        seq = self._journal.last + 1
+        seq = self._keeper.last + 1
         entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over)
         try:
-            await self._in_thread(lambda: self._journal.commit(entry, part))
+            await self._keeper.commit(entry, part)
         except JournalError as error:
             await self._fail(batch, step, entry, str(error))
             return
@@ -320,7 +297,7 @@ class Service:
 
     async def _save_all(self) -> None:
         """A snapshot of the end, so that the next start repeats nothing."""
-        self._snapshots.take(self._journal.last, self.engine)
+        self._snapshots.take(self._keeper.last, self.engine)
         while self._snapshots:
             await self._save_part()
 
@@ -328,7 +305,7 @@ class Service:
         part = self._snapshots.next
         assert part is not None, "nothing is left to be written"
         try:
-            await self._in_thread(lambda: self._journal.save(part))
+            await self._keeper.save(part)
         except JournalError:
             self._snapshots.drop()
         else:
@@ -339,7 +316,7 @@ class Service:
         self._serve(why)
         self._watch.failed(why)
         self._snapshots.drop()
-        if await self._reopens() and self._journal.last == entry.seq:
+        if await self._keeper.reopens() and self._keeper.last == entry.seq:
             self._done(batch, step, entry)
         else:
             error = UnavailableError(503, why, PROBE_EVERY)
@@ -349,22 +326,15 @@ class Service:
             await self._go_back()
         await self._until_it_writes()
 
-    async def _reopens(self) -> bool:
-        try:
-            await self._in_thread(self._journal.reopen)
-        except JournalError:
-            return False
-        return True
-
     async def _go_back(self) -> None:
         """Have the engine be what the journal says again."""
         while not self._stopping:
             try:
-                self.engine = await self._in_thread(lambda: recover(self._journal, self._setup))
+                self.engine = await self._keeper.recover(self._setup)
             except JournalError as error:
                 self._serve(str(error))
                 await asyncio.sleep(PROBE_EVERY)
-                await self._reopens()
+                await self._keeper.reopens()
             else:
                 self._foresee_anew()
                 return
@@ -372,14 +342,10 @@ class Service:
     async def _until_it_writes(self) -> None:
         """Take no commands until the journal can be written again."""
         while not self._stopping:
-            try:
-                await self._in_thread(self._journal.probe)
-            except JournalError as error:
-                self._serve(str(error))
-                await asyncio.sleep(PROBE_EVERY)
-            else:
-                self._serve("")
+            self._serve(await self._keeper.trouble())
+            if self.ready:
                 return
+            await asyncio.sleep(PROBE_EVERY)
 
     def _serve(self, reason: str) -> None:
         """Take commands from now on, or none for a reason."""

@@ -211,15 +211,15 @@ def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
 
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
-            commit = service._journal.commit
+            commit = service._keeper.journal.commit
 
             def fails(entry, part):
                 commit(entry, part)
-                service._journal.last -= 1
-                service._journal.commit = commit
+                service._keeper.journal.last -= 1
+                service._keeper.journal.commit = commit
                 raise JournalError("a sync failed")
 
-            service._journal.commit = fails
+            service._keeper.journal.commit = fails
             assert await service.submit([submit("one")]) == [Accepted()]
             await until(lambda: phase(service, "one") is JobPhase.RUNNING)
             await until(lambda: service.ready)

@@ -1,0 +1,79 @@
+"""The journal on a thread of its own: the loop goes on while it writes and reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from daemon.book import JobRecord
+from daemon.engine import Engine
+from daemon.journal import Entry, Journal, JournalError, Part
+from daemon.recovery import recover
+from daemon.setup import Setup
+
+T = TypeVar("T")
+
+
+class Keeper:
+    """Does one thing after the other. All raise JournalError where the journal cannot."""
+
+    def __init__(self, journal: Journal) -> None:
+        """Nobody else uses the journal from now on."""
+        self.journal = journal
+        self._thread = ThreadPoolExecutor(1, "journal")
+
+    @property
+    def last(self) -> int:
+        """The number of the last step that is durable."""
+        return self.journal.last
+
+    def close(self) -> None:
+        """Let go of the journal once it has done what it was asked."""
+        self._thread.shutdown()
+        self.journal.close()
+
+    def run(self, do: Callable[[], T]) -> Awaitable[T]:
+        """Have anything done on the thread."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, do)
+
+    def recover(self, setup: Setup) -> Awaitable[Engine]:
+        """The engine that the last step left behind: see `recovery.recover`."""
+        return self.run(lambda: recover(self.journal, setup))
+
+    def commit(self, entry: Entry, part: Part | None = None) -> Awaitable[None]:
+        """Make a step durable, and a piece of a snapshot with it."""
+        return self.run(lambda: self.journal.commit(entry, part))
+
+    def save(self, part: Part) -> Awaitable[None]:
+        """Make a piece of a snapshot durable."""
+        return self.run(lambda: self.journal.save(part))
+
+    async def reopens(self) -> bool:
+        """Whether the file can be closed and opened again."""
+        try:
+            await self.run(self.journal.reopen)
+        except JournalError:
+            return False
+        return True
+
+    async def trouble(self) -> str:
+        """Why it cannot be written; empty if it can."""
+        try:
+            await self.run(self.journal.probe)
+        except JournalError as error:
+            return str(error)
+        return ""
+
+    def job(self, job_id: str) -> Awaitable[JobRecord | None]:
+        """A job that has ended, however long ago."""
+        return self.run(lambda: self.journal.job(job_id))
+
+    def jobs(self, job_ids: Sequence[str]) -> Awaitable[dict[str, JobRecord]]:
+        """Those of these jobs that have ended."""
+        return self.run(lambda: self.journal.jobs(job_ids))
+
+    def history(self, before: int, limit: int, pool: str) -> Awaitable[list[tuple[int, JobRecord]]]:
+        """Jobs that have ended, newest first: see `Journal.history`."""
+        return self.run(lambda: self.journal.history(before, limit, pool))
