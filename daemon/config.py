@@ -44,7 +44,7 @@ class PoolConfig(Struct, frozen=True):
     """GPUs of its own that others may hold at a time."""
     borrow_limit: Gpus | None = None
     """GPUs of others that its jobs may hold at a time."""
-    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] = 1.0
+    weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """Pools are visited by what they use / (quota · weight)."""
     state: PoolMode = PoolMode.OPEN
 

@@ -12,6 +12,26 @@ from daemon.jobs import PoolMode
 from replay.tables import show_table
 from replay.text import Seconds, counted, decimal
 
+NO_LIMIT = -1
+"""What `none` stands for among options, of which those that are not given are None."""
+
+
+class Limit(click.ParamType[int]):
+    """A number of GPUs, or `none`."""
+
+    name = "number|none"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Parse it, or fail as click wants."""
+        text = str(value)
+        if text == "none":
+            return NO_LIMIT
+        if not text.isdecimal():
+            self.fail(f"{text!r} is no number of GPUs; write one, or none", param, ctx)
+        return int(text)
+
 
 @click.command()
 @asks
@@ -69,8 +89,10 @@ def _shown(key: str, value: Any) -> str:
     type=click.Choice([mode.value for mode in PoolMode]),
     help="open; hold: jobs are taken and wait; drain: no more are taken.",
 )
-@click.option("--lend-limit", type=int, help="GPUs of its own that others may hold at a time.")
-@click.option("--borrow-limit", type=int, help="GPUs of others that its jobs may hold.")
+@click.option("--lend-limit", type=Limit(), help="GPUs that others may hold, or none.")
+@click.option(
+    "--borrow-limit", type=Limit(), help="GPUs of others that its jobs may hold, or none."
+)
 @click.option("--weight", type=float, help="Pools are visited by use / (quota · weight).")
 @click.option("--for", "span", type=Seconds(), help="Only for so long, then all goes back.")
 @click.option("--version", type=int, help="Only if this is still its version.")
@@ -80,6 +102,7 @@ def set_pool(
 ) -> None:
     """Change a pool, at once; what runs goes on running."""
     patch = {key: value for key, value in wanted.items() if value is not None}
+    patch = {key: None if value == NO_LIMIT else value for key, value in patch.items()}
     if not patch:
         raise click.UsageError("nothing is to change: give --quota, --state or another option")
     if span is not None:

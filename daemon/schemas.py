@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
@@ -46,6 +46,7 @@ Label = Annotated[str, Meta(pattern=r"^[^\u0000-\u001f\u007f]*(?!\n)$", max_leng
 Variable = Annotated[str, Meta(pattern=r"^[^=\u0000]+$", max_length=MAX_NAME)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Limit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
+Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
 Instant = Annotated[float, Meta(ge=0, le=1e11)]
 """Up to the year 5138; a later one is more likely in milliseconds."""
 
@@ -199,7 +200,7 @@ class History(Struct):
 
 
 class OverrideView(Struct, omit_defaults=True):
-    """What a pool goes back to, and when."""
+    """What a pool goes back to, and when; a limit of 67108864 is none."""
 
     until: float
     quota: int | None = None
@@ -247,9 +248,13 @@ class PoolPatch(Struct, forbid_unknown_fields=True):
         Meta(description="With cells: how many of each type it owns, by chain."),
     ] = None
     state: PoolMode | None = None
-    lend_limit: Gpus | None = None
-    borrow_limit: Gpus | None = None
-    weight: Annotated[float, Meta(gt=0, le=MAX_WEIGHT)] | None = None
+    lend_limit: Annotated[
+        Gpus | UnsetType | None, Meta(description="GPUs lent at a time; null: no limit.")
+    ] = UNSET
+    borrow_limit: Annotated[
+        Gpus | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
+    ] = UNSET
+    weight: Weight | None = None
     until: Annotated[
         Instant | None, Meta(description="When all goes back to what it was before.")
     ] = None

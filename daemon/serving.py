@@ -38,7 +38,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
             "serving", url=address.url, database=str(config.database),
             token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
         )  # fmt: skip
-        _warn(config, daemon, address)
+        _warn(address)
         async with _learning(daemon):
             yield daemon, address
         log().info("stopping")
@@ -64,19 +64,13 @@ async def _learning(daemon: Daemon) -> AsyncIterator[None]:
             await learning
 
 
-def _warn(config: Config, daemon: Daemon, address: Address) -> None:
+def _warn(address: Address) -> None:
     """Say aloud what an operator may not have meant."""
     if not address.loopback:
         log().warning(
             "REACHABLE FROM OTHER MACHINES, without encryption: whoever has the token can run "
             "commands here; put TLS in front, or listen on 127.0.0.1",
             listen=f"{address.host}:{address.port}",
-        )
-    if daemon.service.book.setup != daemon.setup:
-        log().warning(
-            "pools, policy or nodes were configured otherwise when the database was made, and that "
-            "holds; change pools by sia pool set, anything else in a new database",
-            database=str(config.database),
         )
 
 

@@ -153,6 +153,10 @@ def test_pools_are_shown_and_changed(served):
     stale = served("pool", "set", "speech", "--weight", "2", "--version", "1")
     assert stale.returncode == 1
     assert "is at version 2, not 1" in stale.stderr
+    assert served.said("pool", "set", "speech", "--borrow-limit", "3")["borrow_limit"] == 3
+    assert served.said("pool", "set", "speech", "--borrow-limit", "none")["borrow_limit"] is None
+    for limit in ("few", "-1"):
+        assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
     assert served("pool", "set", "speech").returncode == 2
 
 

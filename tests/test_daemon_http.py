@@ -325,6 +325,8 @@ async def test_pools_are_shown_and_changed_by_version(folder):
         await asked(client, "PATCH", "/v1/pools/vision", {"quota": -1}, status=422)
         await asked(client, "PATCH", "/v1/pools/nobody", {"quota": 1}, status=404)
         await asked(client, "GET", "/v1/pools/nobody", status=404)
+        free = await asked(client, "PATCH", "/v1/pools/vision", {"lend_limit": None, "weight": 2})
+        assert (free["lend_limit"], free["weight"], free["state"]) == (None, 2, "hold")
         names = [pool["name"] for pool in (await asked(client, "GET", "/v1/pools"))["pools"]]
         assert names == ["speech", "vision"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 
 from daemon.answers import Accepted, Answer, Refused
 from daemon.http.operations import Operation, Parameter, answer, body_of
@@ -36,6 +36,7 @@ from daemon.schemas import (
     PoolView,
     Why,
 )
+from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:
     from daemon.service import Service
@@ -131,8 +132,8 @@ class PoolRoutes:
         name = request.match_info["name"]
         await self._do(
             SetPool(
-                name, patch.quota, patch.cells, patch.state, patch.lend_limit, patch.borrow_limit,
-                patch.weight, _version(request), patch.until, ACTOR,
+                name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
+                _limit(patch.borrow_limit), patch.weight, _version(request), patch.until, ACTOR,
             )
         )  # fmt: skip
         return self._shown(name)
@@ -195,6 +196,13 @@ class PoolRoutes:
         if isinstance(found, Refused):
             raise refusal(found)
         return found
+
+
+def _limit(said: int | UnsetType | None) -> int | None:
+    """As the engine has it: None leaves it as it is, UNLIMITED takes it away."""
+    if isinstance(said, UnsetType):
+        return None
+    return UNLIMITED if said is None else said
 
 
 def _version(request: web.Request) -> int | None:
