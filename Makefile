@@ -34,7 +34,7 @@ check: lint test
 
 # Some thousand requests made from the daemon's OpenAPI document: minutes.
 fuzz: setup
-	SIA_FUZZ=100 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(ARGS)
+	SIA_FUZZ=60 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .
