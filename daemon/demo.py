@@ -38,9 +38,8 @@ DAYS = 7
 WINDOWS = (5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR)
 """Seconds: a forecast that looks half a day ahead would lend nothing on its first day."""
 
-APART = 10 * MINUTE
-"""Seconds between two starts that count as two: each commit takes the demo's clock some ten
-seconds, and a queue adds them up."""
+APART = MINUTE
+"""Seconds between two starts that count as two: a step takes the demo's clock some seconds."""
 
 
 class Lived(NamedTuple):
@@ -173,9 +172,14 @@ def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
 def _show_gain(book: Book, lived: Lived) -> None:
     """Each pool's waits, and what they would have been in the pool alone, first come first served.
 
-    Of jobs that have ended; alone, each lasts as long as it did here.
+    Of jobs that have ended; alone, each would hold its GPUs as long as it did here: from the moment
+    in which its start was decided, so that what commits take of the demo's clock is in both.
     """
-    records = sorted([*book.ended.values(), *book.jobs.values()], key=lambda r: r.submitted)
+    order = {arrival.job.id: i for i, arrival in enumerate(lived.trace.arrivals)}
+    records = sorted(
+        [*book.ended.values(), *book.jobs.values()],
+        key=lambda record: (record.submitted, order.get(record.spec.id.partition("-")[2], -1)),
+    )
     if not records:
         return
     arrivals = [_arrival(record, lived.begin) for record in records]
@@ -183,10 +187,10 @@ def _show_gain(book: Book, lived: Lived) -> None:
     rows = []
     for pool in lived.table.pools:
         waits = [
-            (record.started - record.submitted, lived.begin + start - record.submitted)
+            (record.decided - record.submitted, lived.begin + start - record.submitted)
             for record, start in zip(records, alone, strict=True)
             if record.spec.pool == pool.name and record.phase is JobPhase.FINISHED
-            if start is not None and record.started is not None
+            if start is not None and record.decided is not None
         ]
         rows.append([pool.name, f"{pool.quota}", *_waits(waits)])
     header = ["pool", "GPUs", "jobs ended", "waited", "alone", "sooner", "later"]
@@ -199,8 +203,8 @@ def _show_gain(book: Book, lived: Lived) -> None:
 def _arrival(record: JobRecord, begin: float) -> Arrival:
     spec = record.spec
     lasted = spec.duration or 1.0
-    if record.ended is not None and record.started is not None:
-        lasted = max(1.0, record.ended - record.started)
+    if record.ended is not None and record.decided is not None:
+        lasted = max(1.0, record.ended - record.decided)
     return Arrival(Job(spec.id, spec.pool, record.submitted - begin, spec.gpus), lasted)
 
 

@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestClient
 from daemon.config import NodeConfig
 from daemon.http import auth, events, routes_jobs
 from daemon.http.auth import Bucket
+from daemon.service import UnavailableError
 from daemon.token import make_token, read_token
 from replay.errors import UserError
 from tests.doors import TOKEN, asked, door, job_in, story
@@ -494,3 +495,47 @@ async def test_the_log_level_is_changed_while_it_runs(folder):
         assert await asked(client, "GET", "/v1/log-level") == {"level": "debug"}
         await asked(client, "PUT", "/v1/log-level", {"level": "loud"}, status=422)
         await asked(client, "PUT", "/v1/log-level", {"level": "warning"})
+
+
+@pytest.mark.parametrize(("status", "title"), [(503, "unavailable"), (429, "too many requests")])
+def test_what_cannot_be_taken_now_is_never_a_success(tmp_path, status, title):
+    async def tell():
+        async with door(tmp_path) as client:
+
+            async def refuse(commands):
+                raise UnavailableError(status, "the disk is full", 3.0)
+
+            client.service.submit = refuse
+            async with client.post("/v1/jobs", json=SHORT) as response:
+                said = await response.json(content_type="application/problem+json")
+                assert (response.status, response.headers["Retry-After"]) == (status, "3")
+            assert (said["title"], said["detail"]) == (title, "the disk is full")
+            await asked(client, "GET", "/v1/pools")
+            await asked(client, "POST", "/v1/jobs/a/hold", status=status)
+
+    asyncio.run(tell())
+
+
+@story
+async def test_a_reader_that_does_not_read_is_let_go(folder):
+    class Stuck:
+        async def write(self, data):
+            await asyncio.sleep(60)
+
+    async def nothing():
+        yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events, "SLOW_READER", 0.01)
+        with pytest.raises(TimeoutError):
+            await events._feed(Stuck(), nothing())
+
+
+@story
+async def test_a_stream_ends_with_the_daemon(folder):
+    async with door(folder) as client:
+        response = await client.get("/v1/events", headers={"Accept": "text/event-stream"})
+        assert b"resume with Last-Event-ID" in await response.content.readline()
+        await client.server.close()
+        rest = await response.content.read()
+    assert rest in (b"\n", b"")

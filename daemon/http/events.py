@@ -40,6 +40,7 @@ class EventRoutes:
         """Serve this."""
         self._service = service
         self._readers: set[asyncio.Task[object]] = set()
+        self._closed = False
 
     def operations(self) -> list[Operation]:
         """The one."""
@@ -89,6 +90,11 @@ class EventRoutes:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
                 await _feed(response, notices)
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            reader.uncancel()
+            await response.write_eof()
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()  # it does not read; it resumes by Last-Event-ID
@@ -98,6 +104,7 @@ class EventRoutes:
 
     async def close(self, app: web.Application) -> None:
         """Nobody follows any more: they come back to whoever serves next."""
+        self._closed = True
         for reader in self._readers:
             reader.cancel()
 
