@@ -3,9 +3,6 @@
 MAX_ID = 200
 """Characters of a job's id: it stands in file names, where 255 bytes are the most."""
 
-MAX_NODES = 100_000
-"""Nodes without cells: more GPUs than a sharing group may have."""
-
 MAX_STARTS = 3
 """Attempts of a job that is to be queued again after a failed start or a lost node: what fails
 three times fails for a reason that trying again does not mend."""

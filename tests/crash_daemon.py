@@ -117,7 +117,7 @@ async def client(service, acks, rng, name):
 
 
 def live(folder, life, seconds=60.0, clients=4):
-    """A daemon from its start to its end, or until it is killed."""
+    """A daemon from its start to its end, or until it is killed: the jobs that are left."""
 
     async def story():
         rng = Random(life)
@@ -130,11 +130,12 @@ def live(folder, life, seconds=60.0, clients=4):
             asyncio.create_task(client(service, acks, rng, f"{life}-{i}")) for i in range(clients)
         ]
         deadline = time.monotonic() + seconds
-        await until(lambda: time.monotonic() > deadline or not (tasks or service.book.jobs), 99.0)
+        await until(lambda: time.monotonic() > deadline or not (tasks or service.book.jobs), 999.0)
         service.engine.check()
         await service.stop()
+        return list(service.book.jobs)
 
-    asyncio.run(story())
+    return asyncio.run(story())
 
 
 def fork_a_life(folder, life):
@@ -158,7 +159,7 @@ def kill(pid):
 
 def assert_nothing_was_lost(folder):
     """After a last life in which all ended: what was taken is there, and ran once at most."""
-    live(folder, "last", seconds=30.0, clients=0)
+    left = live(folder, "last", seconds=90.0, clients=0)
     acks = Diary(folder / "acks").lines()
     taken = [job_id for word, job_id in acks if word == "taken"]
     asked = {job_id for word, job_id in acks if word == "asked"}
@@ -166,7 +167,8 @@ def assert_nothing_was_lost(folder):
     journal = Journal(folder / "db")
     ended = {record.spec.id: record for _, record in journal.history(0, 10**6)}
     journal.close()
-    assert not set(taken) - set(ended), "lost"
+    assert not set(taken) - set(ended) - set(left), "lost"
+    assert not left, "it takes longer than 90 s"
     assert not set(ended) - asked, "made up"
     assert max(starts.values()) == 1, "started twice"
     for job_id, record in ended.items():
