@@ -287,7 +287,8 @@ class Service:
         self._hands.do(step.effects)
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
-        self._snapshots.stepped(len(entry.inputs), entry.seq, self.engine)
+        if self._snapshots.stepped(len(entry.inputs), entry.seq, self.engine):
+            gc.freeze()  # of jobs that came since, too: they go when nobody refers to them
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""

@@ -33,11 +33,13 @@ class Snapshots:
         """It is durable."""
         self._parts.popleft()
 
-    def stepped(self, inputs: int, seq: int, engine: Engine) -> None:
+    def stepped(self, inputs: int, seq: int, engine: Engine) -> bool:
         """A step with so many inputs is durable: take one if it is time. O(n) then."""
         self._since += inputs
-        if self._since >= self.every and not self._parts:
-            self.take(seq, engine)
+        if self._since < self.every or self._parts:
+            return False
+        self.take(seq, engine)
+        return True
 
     def take(self, seq: int, engine: Engine) -> None:
         """Take one after a step, unless nothing has happened since the last. O(n)."""
