@@ -24,7 +24,7 @@ from daemon.clock import Anchor, Clock
 from daemon.engine import Engine
 from daemon.inputs import Ended, Input, Started, Submit
 from daemon.jobs import JobSpec
-from daemon.journal import Entry, Journal
+from daemon.journal import Entry, Journal, parts_of
 from daemon.recovery import recover
 from daemon.service import Service
 from daemon.setup import Setup
@@ -148,8 +148,6 @@ def restart(folder: Path) -> dict[str, Any]:
         some = inputs[first : first + 200]
         _take(journal, engine, now, some)
         if first == len(inputs) - tail:
-            from daemon.journal import parts_of  # noqa: PLC0415
-
             began = time.perf_counter()
             data = engine.dump()
             dumped = time.perf_counter() - began
@@ -189,15 +187,16 @@ def main() -> None:
     home = sys.argv[1] if len(sys.argv) > 1 else None
     results: dict[str, Any] = {}
     for name, measure in {
+        "restart": restart,
         "one at a time, 32 clients": lambda folder: asyncio.run(submissions(folder, 1)),
         f"batches of {BATCH}, 4 clients": lambda folder: asyncio.run(submissions(folder, BATCH)),
         f"passes, {POOLS} pools, {PENDING} pending": lambda _: passes(),
         "starts on the simulated backend": lambda folder: asyncio.run(starts(folder)),
-        "restart": restart,
     }.items():
         with TemporaryDirectory(dir=home) as folder:
             results[name] = measure(Path(folder))
             gc.unfreeze()
+            gc.collect()
             print(name, results[name], flush=True)
     results["megabytes"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     keep("daemon_core", results)

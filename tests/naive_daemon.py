@@ -66,7 +66,7 @@ class NaiveDaemon:
         self._start()
         return answers
 
-    def _do(self, given):
+    def _do(self, given):  # noqa: PLR0911
         match given:
             case Submit(spec):
                 return self._submit(spec)
@@ -147,7 +147,7 @@ class NaiveDaemon:
         self._queue(job).append(job.spec.id)
         return "new"
 
-    def _set_pool(self, asked):
+    def _set_pool(self, asked):  # noqa: C901
         pool = self.pools.get(asked.pool)
         if pool is None:
             return 404
@@ -167,7 +167,8 @@ class NaiveDaemon:
         changed = (quota, state) != (pool.quota, pool.state)
         if asked.until is not None:
             pool.until = asked.until
-            pool.back = {k: v for k, v in before.items() if v != {"quota": quota, "state": state}[k]}
+            after = {"quota": quota, "state": state}
+            pool.back = {k: v for k, v in before.items() if v != after[k]}
         elif pool.until is not None:
             for key in ("quota", "state"):
                 if getattr(asked, key) is not None:
