@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test check fuzz lint setup lock bench clean
+.PHONY: run replay test check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, a thousand times as fast as life.
 run: setup
@@ -31,6 +31,10 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: lint test
+
+# The daemon killed at 200 moments, and at each of its first 50 syncs (needs strace): minutes.
+crash: setup
+	SIA_CRASHES=200 $(BIN)/python -m pytest tests/test_daemon_crash.py $(ARGS)
 
 # Some thousand requests made from the daemon's OpenAPI document: minutes.
 fuzz: setup
