@@ -26,6 +26,7 @@ from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
 from daemon.limits import KEEP_ENDED, PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
+from daemon.settled import Settled
 from daemon.setup import Setup
 from daemon.snapshots import Snapshots
 from daemon.status import Status
@@ -67,6 +68,7 @@ class Service:
         if foresight is not None:
             foresight.wake = self._inbox.news.set
         self._stopping = False
+        self._settled = Settled()
         self._status = Status(serving=False, reason="starting", since=clock.now())
 
     @property
@@ -164,6 +166,14 @@ class Service:
         """Jobs that have ended, newest first: see `Journal.history`."""
         return await self._keeper.history(before, limit, pool)
 
+    async def settled(self) -> None:
+        """Wait until all that `book` and `engine` say is durable; at once if it is.
+
+        To be read before anything else is awaited. Raises UnavailableError while the journal
+        cannot even be read.
+        """
+        await self._settled.wait()
+
     def notices(self, after: int) -> AsyncIterator[Notice]:
         """All notices after one, those to come too: none is left out, none comes twice."""
         return self._live.follow(after)
@@ -177,6 +187,7 @@ class Service:
                 await self._save_all()
         finally:
             self._serve("stopped")
+            self._settled.unknown("stopped")
             self._inbox.refuse_all(UnavailableError(503, "stopped", PROBE_EVERY))
 
     async def _wait(self) -> None:
@@ -223,6 +234,7 @@ class Service:
             if not inputs:
                 batch.answer([])
                 return
+            self._settled.ahead()
             step = self.engine.step(anchor.now, inputs)
         except Exception as error:  # noqa: BLE001  a defect: of one client, if it can be helped
             await self._isolate(batch, error)
@@ -282,6 +294,7 @@ class Service:
     def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
         """A step is durable: answer, tell, act."""
         self._status = self._status._replace(last_commit=entry.anchor.now, steps=entry.seq)
+        self._settled.reached()
         batch.answer(step.answers)
         self._live.publish(step.notices)
         self._hands.do(step.effects)
@@ -334,9 +347,11 @@ class Service:
                 self.engine = await self._keeper.recover(self._setup)
             except JournalError as error:
                 self._serve(str(error))
+                self._settled.unknown(str(error))
                 await asyncio.sleep(PROBE_EVERY)
                 await self._keeper.reopens()
             else:
+                self._settled.reached()
                 self._foresee_anew()
                 return
 

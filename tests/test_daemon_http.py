@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestClient
 from daemon.config import NodeConfig
 from daemon.http import auth, events, routes_jobs
 from daemon.http.auth import Bucket
+from daemon.journal import JournalError
 from daemon.service import UnavailableError
 from daemon.token import make_token, read_token
 from replay.errors import UserError
@@ -495,6 +496,65 @@ async def test_the_log_level_is_changed_while_it_runs(folder):
         assert await asked(client, "GET", "/v1/log-level") == {"level": "debug"}
         await asked(client, "PUT", "/v1/log-level", {"level": "loud"}, status=422)
         await asked(client, "PUT", "/v1/log-level", {"level": "warning"})
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_nobody_sees_what_is_not_durable(tmp_path, written):
+    async def tell():
+        async with door(tmp_path, speed=1.0) as client:
+            keeper, writes, go_on = client.service._keeper, asyncio.Event(), asyncio.Event()
+            commit = keeper.commit
+
+            async def slow(*entry):
+                writes.set()
+                await go_on.wait()
+                keeper.commit = commit
+                if not written:
+                    raise JournalError("the disk is full")
+                await commit(*entry)
+
+            def look(path, status=200):
+                return asyncio.create_task(asked(client, "GET", path, status=status))
+
+            keeper.commit = slow
+            job, status = {"id": "a", **SHORT, "duration": 999}, 201 if written else 503
+            told = asyncio.create_task(asked(client, "POST", "/v1/jobs", job, status=status))
+            await writes.wait()
+            assert client.service.book.job("a")  # it is a step ahead
+            pool, jobs = look("/v1/pools/vision"), look("/v1/jobs")
+            single = look("/v1/jobs/a", 200 if written else 404)
+            others = [look(f"/v1/{path}") for path in ("pools", "plan", "nodes", "loans")]
+            for _ in range(20):
+                await asked(client, "GET", "/healthz")
+            assert not any(task.done() for task in (told, pool, jobs, single, *others))
+            go_on.set()
+            await asyncio.gather(told, single, *others)
+            assert [job["id"] for job in (await jobs)["jobs"]] == ["a"] * written
+            assert (await pool)["running"] == 2 * written
+
+    asyncio.run(asyncio.wait_for(tell(), 30))
+
+
+@story
+async def test_what_the_journal_no_longer_tells_nobody_is_told(folder):
+    async with door(folder, speed=1.0) as client:
+        keeper = client.service._keeper
+
+        async def broken(*_):
+            raise JournalError("the disk is gone")
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("commit", "recover"):
+                patch.setattr(keeper, name, broken)
+            await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=503)
+            said = await asked(client, "GET", "/v1/pools", status=503)
+            assert said["detail"] == "the disk is gone"
+            await asked(client, "GET", "/healthz")
+            async with client.get("/metrics") as response:
+                assert "sia_ready 0.0" in await response.text()
+        for _ in range(300):
+            await asyncio.sleep(0 if client.service.ready else 0.01)
+        await asked(client, "GET", "/v1/jobs/a", status=404)
 
 
 @pytest.mark.parametrize(("status", "title"), [(503, "unavailable"), (429, "too many requests")])

@@ -149,6 +149,7 @@ class JobRoutes:
     async def list(self, request: web.Request) -> web.Response:
         """A page of jobs. O(jobs) for a filter that few pass."""
         asked = query_of(request, FILTERS)
+        await self._service.settled()
         records = self._records(asked["cursor"])
         tag, _, value = (asked["tag"] or "").partition("=")
         limit = asked["limit"]
@@ -196,12 +197,13 @@ class JobRoutes:
         return await self._shown(request.match_info["id"])
 
     async def _shown(self, job_id: str) -> web.Response:
+        await self._service.settled()
         book = self._service.book
         if job_id in book.arrays:
             return answer(array_detail(book, job_id))
         record = book.job(job_id) or await self._service.past_job(job_id)
         if record is None:
-            raise ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
+            raise no_job(job_id)
         return answer(job_detail(self._service, record))
 
     async def cancel(self, request: web.Request) -> web.Response:
@@ -236,6 +238,11 @@ class JobRoutes:
         if isinstance(found, Refused):
             raise refusal(found)
         return found.new
+
+
+def no_job(job_id: str) -> ProblemError:
+    """There is no such job."""
+    return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
 
 
 def _after(records: Any, cursor: str) -> Any:

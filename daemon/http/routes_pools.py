@@ -108,6 +108,7 @@ class PoolRoutes:
 
     async def pools(self, request: web.Request) -> web.Response:
         """All, by name."""
+        await self._service.settled()
         book = self._service.book
         return answer(Pools([self._view(name) for name in sorted(book.pools)]))
 
@@ -116,13 +117,14 @@ class PoolRoutes:
         name = request.match_info["name"]
         if name not in self._service.book.pools:
             raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
-        return self._shown(name)
+        return await self._shown(name)
 
     def _view(self, name: str) -> PoolView:
         service = self._service
         return pool_view(service.book.pools[name], service.engine.core.state.pools[name])
 
-    def _shown(self, name: str) -> web.Response:
+    async def _shown(self, name: str) -> web.Response:
+        await self._service.settled()
         view = self._view(name)
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
@@ -136,13 +138,15 @@ class PoolRoutes:
                 _limit(patch.borrow_limit), patch.weight, _version(request), patch.until, ACTOR,
             )
         )  # fmt: skip
-        return self._shown(name)
+        return await self._shown(name)
 
     async def nodes(self, request: web.Request) -> web.Response:
         """All of them."""
+        await self._service.settled()
         return answer(Nodes(node_views(self._service.book)))
 
-    def _node(self, name: str) -> web.Response:
+    async def _node(self, name: str) -> web.Response:
+        await self._service.settled()
         nodes = node_views(self._service.book)
         return answer(next(node for node in nodes if node.name == name))
 
@@ -152,16 +156,17 @@ class PoolRoutes:
         why = decoded(body, self._why, Why).why if body else ""
         name = request.match_info["name"]
         await self._do(Drain(name, why, ACTOR))
-        return self._node(name)
+        return await self._node(name)
 
     async def resume(self, request: web.Request) -> web.Response:
         """Take it in."""
         name = request.match_info["name"]
         await self._do(Resume(name, ACTOR))
-        return self._node(name)
+        return await self._node(name)
 
     async def windows(self, request: web.Request) -> web.Response:
         """All of them, the next first."""
+        await self._service.settled()
         windows = sorted(self._service.book.windows.values(), key=lambda w: (w.start, w.id))
         views = [MaintenanceView(w.id, w.node, w.start, w.end, w.why, w.begun) for w in windows]
         return answer(Maintenance(views))
@@ -181,13 +186,14 @@ class PoolRoutes:
 
     async def lending(self, request: web.Request) -> web.Response:
         """Whether."""
+        await self._service.settled()
         return answer(LendingState(self._service.book.lending))
 
     async def set_lending(self, request: web.Request) -> web.Response:
         """The operator's switch."""
         asked = decoded(await body_of(request), self._lending, LendingState)
         await self._do(Lending(asked.on, ACTOR))
-        return answer(LendingState(self._service.book.lending))
+        return await self.lending(request)
 
     async def _do(self, command: Command) -> Accepted:
         """Raises ProblemError if it is refused."""

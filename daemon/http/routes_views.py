@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -17,6 +18,7 @@ from daemon.http.problems import decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.views import job_view, loans_view
 from daemon.http.waits import held_back
+from daemon.inbox import UnavailableError
 from daemon.schemas import (
     Forecasts,
     Health,
@@ -63,10 +65,12 @@ class ViewRoutes:
 
     async def loans(self, request: web.Request) -> web.Response:
         """O(jobs alive)."""
+        await self._service.settled()
         return answer(loans_view(self._service.book.loans()))
 
     async def forecasts(self, request: web.Request) -> web.Response:
         """O(pools · windows)."""
+        await self._service.settled()
         state = self._service.engine.core.state
         pools = [
             PoolForecast(
@@ -88,6 +92,7 @@ class ViewRoutes:
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait)."""
         service = self._service
+        await service.settled()
         state = service.engine.core.state
         groups = [self._group(group) for group in state.groups]
         return answer(Plan(service.clock.now(), service.book.lending, groups))
@@ -122,7 +127,9 @@ class ViewRoutes:
         return answer(Health("unavailable", now, self._service.status().reason), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """O(pools)."""
+        """O(pools). It goes on where nobody knows what is durable: somebody is to be called."""
+        with suppress(UnavailableError):
+            await self._service.settled()
         return web.Response(body=self._metrics.text(), headers={"Content-Type": TEXT})
 
     async def openapi(self, request: web.Request) -> web.Response:
