@@ -244,7 +244,7 @@ def core_job(record: JobRecord, now: float) -> Job:
     """A job as the core knows it."""
     spec = record.spec
     return Job(
-        record.core, spec.pool, now, spec.gpus, spec.user, spec.name,
+        record.core, spec.pool, now, spec.gpus, spec.user, spec.kind,
         preemptible=spec.preemptible, priority=record.priority,
     )  # fmt: skip
 

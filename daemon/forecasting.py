@@ -88,7 +88,7 @@ class Forecaster:
         spec = asked.spec
         if self._run_times is None or spec.id in self._asked or book.job(spec.id) is not None:
             return asked  # it is there already
-        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.name)
+        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
         self._asked[spec.id] = job
         # Whatever its owner says of it: a short job that runs for long would slow lenders.
         return replace(asked, run_time=self._run_times.run_time(job))

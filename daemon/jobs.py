@@ -10,6 +10,10 @@ WARN = 60.0
 """Seconds before its time limit at which a job is warned: enough to write a checkpoint."""
 
 
+EXPERIMENT = "experiment"
+"""The tag that stands for a name where there is none (SIA §5.4.2 goes by such tags)."""
+
+
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job as it was submitted; it never changes. Times are seconds.
 
@@ -43,6 +47,11 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Whether it is queued again after its node was lost."""
     array: tuple[int, int] | None = None
     """Which of how many it is, in an array; `ID.0` is the first, and `ID` names them all."""
+
+    @property
+    def kind(self) -> str:
+        """What forecasts take jobs for alike by, of one user: its name, or else its experiment."""
+        return self.name or self.tags.get(EXPERIMENT, "")
 
 
 class JobPhase(Enum):

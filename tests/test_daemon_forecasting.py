@@ -127,6 +127,22 @@ def test_a_job_comes_with_what_others_like_it_did():
     assert book.jobs["newer"].run_time == 12 * HOUR
 
 
+def test_a_tag_stands_for_a_name():
+    world = World()
+    world.begin()
+    tags = {"experiment": "sweep"}
+    for i in range(40):
+        world.step(Submit(job(f"like{i}", "b", user="u", tags=tags, duration=100.0)))
+        world.step(Submit(job(f"other{i}", "b", user="u", name="train", duration=7 * HOUR)))
+        world.wait(world.now + 8 * HOUR)
+
+    world.step(Submit(job("new", "b", user="u", tags=tags)))
+    world.step(Submit(job("named", "b", user="u", name="train", tags=tags)))
+
+    assert world.engine.book.job("new").run_time == 300.0
+    assert world.engine.book.job("named").run_time == 12 * HOUR
+
+
 def test_before_anything_is_known_jobs_are_thought_to_run_for_ever():
     world = World()
     world.begin()
