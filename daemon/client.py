@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -100,6 +101,14 @@ class Client:
         if response.status >= 400:
             raise DeniedError(response.status, value if isinstance(value, dict) else {})
         return value
+
+    def piece(self, path: str) -> tuple[bytes, str | None]:
+        """What is there as it is, and the path of what comes after it, if anything may."""
+        response, body = self._send("GET", path, None, {})
+        if response.status >= 400:
+            raise DeniedError(response.status, msgspec.json.decode(body))
+        link = re.match(r'<([^>]*)>; rel="next"', response.getheader("Link", ""))
+        return body, None if link is None else link[1]
 
     def _send(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]

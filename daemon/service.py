@@ -41,6 +41,7 @@ class Service:
 
     Attributes:
         engine: For reading; another one after the journal failed.
+        backend: For reading what jobs wrote.
         clock: The daemon's.
     """
 
@@ -61,7 +62,7 @@ class Service:
         self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
         self._watch = watch or Watch()
         self._hands = Hands(backend, self.observe)
-        self._backend = backend
+        self.backend = backend
         self._inbox = Inbox()
         self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
@@ -103,7 +104,7 @@ class Service:
         gc.collect()
         gc.freeze()  # what is there now stays: no use in looking at it again and again
         self._live = Live(self._keeper, self.engine.book.notices)
-        await self._backend.open(self.observe)
+        await self.backend.open(self.observe)
         await self._hands.reconcile(self.engine)
         self._foresee_anew()
         self._serve("")
@@ -138,7 +139,7 @@ class Service:
             if self._foresight is not None:
                 self._foresight.forget()
             await self._hands.close()
-            await self._backend.close()
+            await self.backend.close()
             self._live.close()
             self._keeper.close()
 

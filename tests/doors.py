@@ -20,9 +20,8 @@ def config_in(folder, *, pools=POOLS, speed=1000.0, **settings):
         database=folder / "sia.db",
         token_file=folder / "token",
         models=folder / "models",
-        backend=SimulatedConfig(speed),
         pools=pools,
-        **{"forecast": "none", **settings},
+        **{"forecast": "none", "backend": SimulatedConfig(speed), **settings},
     )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +38,7 @@ quota = 4
 
 def run(*arguments):
     """The command line in this process: starting one for each command takes ten times as long."""
-    out, err = StringIO(), StringIO()
+    out, err = TextIOWrapper(BytesIO(), "utf-8"), StringIO()
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["sia", *map(str, arguments)])
@@ -46,8 +46,13 @@ def run(*arguments):
             main()
     signal.signal(signal.SIGTERM, before)
     return SimpleNamespace(
-        returncode=ended.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue()
+        returncode=ended.value.code or 0, stdout=written(out), stderr=err.getvalue()
     )
+
+
+def written(out):
+    out.flush()
+    return out.buffer.getvalue().decode()
 
 
 def free_port():
@@ -59,9 +64,9 @@ def free_port():
 class Served:
     """`sia serve` in a process of its own, and the commands that ask it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, config=CONFIG):
         self.config = folder / "sia.toml"
-        self.config.write_text(CONFIG.format(port=free_port()))
+        self.config.write_text(config.format(port=free_port()))
         self.begin()
 
     def begin(self):

@@ -177,9 +177,10 @@ class LocalBackend:
             self._lock = None
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that the job writes its output to."""
+        """The file that the job writes its output to; None where it leads out of the folder."""
         path = Attempt(self._root, job, attempt).folder / stream
-        return path if path.exists() else None
+        inside = path.resolve().is_relative_to(self._root.resolve())
+        return path if inside and path.exists() else None
 
     def check(self) -> None:
         """Assert that whatever runs is followed."""

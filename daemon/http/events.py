@@ -48,7 +48,7 @@ class EventRoutes:
             Operation(
                 "GET", "/v1/events", self.events,
                 "Events after one: a page, or, with Accept: text/event-stream, all to come.",
-                {200: Events}, parameters=(*QUERY, LAST), refusals=(422, 503), stream=True,
+                {200: Events}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
             )
         ]  # fmt: skip
 

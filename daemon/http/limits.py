@@ -47,5 +47,8 @@ NEXT_SHOWN = 10
 NODE_JOBS = 100
 """Jobs that are named with a node."""
 
+LOG_PIECE = 2**18
+"""Bytes of what a job wrote in one answer: a screen a hundred times over, read in a millisecond."""
+
 MAX_KEY = 200
 """Characters of an Idempotency-Key: a UUID has 36."""

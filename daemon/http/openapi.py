@@ -18,7 +18,7 @@ from daemon.http.problems import PROBLEM_JSON
 from daemon.schemas import ProblemDetails, Why
 from sia import __version__
 
-ALWAYS = (400, 401, 429, 500)
+ALWAYS = (400, 401, 429, 500, 503)
 """Problems that every operation may answer with, but those that are open to all."""
 
 OPTIONAL = (Why,)

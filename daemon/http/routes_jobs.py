@@ -83,7 +83,7 @@ class JobRoutes:
             Operation(
                 "POST", "/v1/jobs", self.submit, "Submit a job, or several as a batch.",
                 {201: Submitted, 200: Submitted | BatchAnswer}, JobRequest | Batch, (KEY,),
-                (409, 413, 422, 503),
+                (409, 413, 422),
             ),
             Operation(
                 "GET", "/v1/jobs", self.list, "List jobs, the latest first.", {200: Jobs},
@@ -99,19 +99,19 @@ class JobRoutes:
             ),
             Operation(
                 "DELETE", one, self.cancel, "Cancel a job, or all of an array.",
-                {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409, 503),
+                {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409),
             ),
             Operation(
                 "PATCH", one, self.change, "Change the priority of a waiting job.", waits,
-                JobPatch, (JOB,), (404, 409, 413, 422, 503),
+                JobPatch, (JOB,), (404, 409, 413, 422),
             ),
             Operation(
                 "POST", f"{one}/hold", self.hold, "Have a waiting job wait for a release.", waits,
-                None, (JOB,), (404, 409, 503),
+                None, (JOB,), (404, 409),
             ),
             Operation(
                 "POST", f"{one}/release", self.release, "Let a held job start again.", waits,
-                None, (JOB,), (404, 409, 503),
+                None, (JOB,), (404, 409),
             ),
         ]  # fmt: skip
 

@@ -64,7 +64,7 @@ class PoolRoutes:
     def operations(self) -> list[Operation]:
         """All of them."""
         pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
-        changes = (404, 409, 413, 422, 503)
+        changes = (404, 409, 413, 422)
         return [
             Operation("GET", "/v1/pools", self.pools, "All pools.", {200: Pools}),
             Operation(
@@ -81,7 +81,7 @@ class PoolRoutes:
             ),
             Operation(
                 "POST", f"{node}/resume", self.resume, "Place jobs on a node again.",
-                {200: NodeView}, None, (NAME,), (404, 409, 503),
+                {200: NodeView}, None, (NAME,), (404, 409),
             ),
             Operation(
                 "GET", "/v1/maintenance", self.windows, "Maintenance to come or under way.",
@@ -94,7 +94,7 @@ class PoolRoutes:
             ),
             Operation(
                 "DELETE", window, self.unmaintain, "Call maintenance off, or end it.",
-                {204: None}, None, (NAME,), (404, 409, 503),
+                {204: None}, None, (NAME,), (404, 409),
             ),
             Operation(
                 "GET", "/v1/lending", self.lending, "Whether new loans are made.",
@@ -102,7 +102,7 @@ class PoolRoutes:
             ),
             Operation(
                 "PUT", "/v1/lending", self.set_lending, "Stop all new loans at once, or go on.",
-                {200: LendingState}, LendingState, refusals=(413, 422, 503),
+                {200: LendingState}, LendingState, refusals=(413, 422),
             ),
         ]  # fmt: skip
 

@@ -1,0 +1,120 @@
+"""`/v1/jobs/ID/log`: what a job wrote, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.backends import Backend
+from daemon.book import JobRecord
+from daemon.http.limits import LOG_PIECE, MAX_SEQ
+from daemon.http.operations import Operation, Parameter, query_of
+from daemon.http.problems import ProblemError
+from daemon.http.routes_jobs import JOB, no_job
+from daemon.jobs import ON_GPUS
+from replay.text import counted
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+QUERY = (
+    Parameter("stream", Literal["stdout", "stderr"], "Which of the two.", default="stdout"),
+    Parameter(
+        "attempt", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "Of its starts; without it the latest."
+    ),
+    Parameter(
+        "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Bytes to leave out, from the beginning.",
+        default=0,
+    ),
+)  # fmt: skip
+
+HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+"""Whatever a job wrote, no browser is to run it."""
+
+
+class LogRoutes:
+    """The one."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve this."""
+        self._service = service
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        about = (
+            f"What a job wrote, {LOG_PIECE >> 10} KiB at most; a Link header with rel=next says "
+            "where to go on, as long as more may come."
+        )
+        return [
+            Operation(
+                "GET", "/v1/jobs/{id}/log", self.log, about, {200: "text/plain"},
+                parameters=(JOB, *QUERY), refusals=(404, 422),
+            )
+        ]  # fmt: skip
+
+    async def log(self, request: web.Request) -> web.Response:
+        """A piece. The file is read in a thread: its disk may be slow."""
+        asked = query_of(request, QUERY)
+        record = await self._record(request.match_info["id"])
+        job, backend = record.spec.id, self._service.backend
+        attempt = asked["attempt"] or record.attempt
+        if not 0 < attempt <= record.attempt:
+            raise _nothing(f"{job} was started {counted(record.attempt, 'time')}", "wait for it")
+        if "logs" not in backend.can:
+            raise _nothing("the backend keeps nothing of what jobs write", "see docs/backends.md")
+        asked["attempt"] = attempt
+        # Looked up before the file: what is over by now has written all that it will.
+        grows = attempt == record.attempt and record.phase in ON_GPUS
+        found = await asyncio.to_thread(_read, backend, job, asked)
+        if found is None and not grows:
+            raise _nothing(f"nothing is left of what {job} wrote", "its files are gone")
+        data = found or b""
+        headers = dict(HEADERS)
+        if grows or len(data) == LOG_PIECE:
+            asked["after"] += len(data)
+            query = "&".join(f"{key}={value}" for key, value in asked.items())
+            headers["Link"] = f'</v1/jobs/{job}/log?{query}>; rel="next"'
+        return web.Response(body=data, headers=headers)
+
+    async def _record(self, job_id: str) -> JobRecord:
+        service = self._service
+        await service.settled()
+        if job_id in service.book.arrays:
+            raise _nothing(f"{job_id} is an array", f"ask for one of its jobs, like {job_id}.0")
+        record = service.book.job(job_id) or await service.past_job(job_id)
+        if record is None:
+            raise no_job(job_id)
+        return record
+
+
+def _read(backend: Backend, job: str, asked: dict[str, Any]) -> bytes | None:
+    """A piece; None where there is no such file. Raises ProblemError where it cannot be read.
+
+    Only a file is read: a job may have put something else in its place, that leads elsewhere or
+    never ends.
+    """
+    path = backend.log(job, asked["attempt"], asked["stream"])
+    if path is None:
+        return None
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not S_ISREG(os.fstat(file).st_mode):
+                raise _nothing(f"what {job} wrote is no file any more", "its files are gone")
+            return os.pread(file, LOG_PIECE, asked["after"])
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = f"what {job} wrote cannot be read: {error.strerror}"
+        raise _nothing(why, "look into the backend's folder") from None
+
+
+def _nothing(why: str, mend: str) -> ProblemError:
+    return ProblemError(404, "no log", why, mend)
