@@ -13,9 +13,11 @@ from prometheus_client.registry import Collector
 from daemon.engine import Step
 from daemon.http.views import own_loans
 from daemon.inputs import Input
+from daemon.load_errors import LoadErrors
 from daemon.logs import log
 from daemon.watch import Watch
 from sia.decisions import MoveLoan, Refused, StartJob
+from sia.events import Event, ForecastUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 
 if TYPE_CHECKING:
@@ -54,6 +56,21 @@ class Metrics(Watch):
             buckets=RATIOS,
             registry=registry,
         )
+        self._loads = Counter(
+            "sia_load_forecasts",
+            "Forecasts of pools' new load for windows that are over.",
+            ["window", "outcome"],
+            registry=registry,
+        )
+        self._load_gpus = Counter(
+            "sia_load_missed_gpus",
+            "GPUs that new jobs came to hold beyond what was foreseen.",
+            ["window"],
+            registry=registry,
+        )
+        self._service: Service | None = None
+        self._events_made: Sequence[Event] = ()
+        self._errors: LoadErrors | None = None
         self._requests = Counter(
             "sia_http_requests", "Requests.", ["operation", "status"], registry=registry
         )
@@ -62,6 +79,7 @@ class Metrics(Watch):
     def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
         """Count a step; O(what happened)."""
         self._pass.observe(seconds)
+        self._events_made = step.events
         for decision in step.decisions:
             kind = type(decision)
             if kind is StartJob or kind is MoveLoan or kind is Refused:
@@ -74,9 +92,27 @@ class Metrics(Watch):
                 self._ratio.observe((record.ended - record.started) / max(record.run_time, 1e-6))
 
     def committed(self, seconds: float, inputs: int) -> None:
-        """Count a commit."""
+        """Count a commit, and what became of forecasts by that step."""
         self._commit.observe(seconds)
         self._inputs.inc(inputs)
+        if self._errors is None:
+            self._compare()
+            return
+        for window, covered, missed, gpus in self._errors.hear(self._events_made):
+            label = f"{window:g}"
+            self._loads.labels(label, "covered").inc(covered)
+            self._loads.labels(label, "missed").inc(missed)
+            self._load_gpus.labels(label).inc(gpus)
+
+    def _compare(self) -> None:
+        """Compare forecasts with what comes, from the first forecast on."""
+        begun = next((e.time for e in self._events_made if type(e) is ForecastUpdated), None)
+        if begun is None or self._service is None:
+            return
+        state = self._service.engine.core.state
+        loads = {name: pool.load for name, pool in state.pools.items()}
+        width = None if state.places is None else state.places.gpus
+        self._errors = LoadErrors(begun, state.options.windows, loads, width)
 
     def failed(self, why: str) -> None:
         """Count a failure, and log it."""
@@ -99,6 +135,7 @@ class Metrics(Watch):
 
     def watch(self, service: Service) -> None:
         """Look at this when asked."""
+        self._service = service
         self.registry.register(_Gauges(service))
 
     def text(self) -> bytes:
