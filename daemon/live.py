@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
@@ -59,7 +60,7 @@ class Live:
             return ()
         first = self._recent[0].seq if self._recent else self.newest + 1
         if after + 1 >= first:
-            skipped = after + 1 - first
+            skipped = bisect_right(self._recent, after, key=lambda notice: notice.seq)
             return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
         journal = self._keeper.journal
         return await self._keeper.run(lambda: journal.notices(after, NOTICES_PAGE))

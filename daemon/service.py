@@ -33,6 +33,9 @@ from daemon.status import Status
 from daemon.watch import Watch
 from replay.errors import UserError
 
+IN_DOUBT = "whether this was done is not known yet: ask again, under the same id"
+"""Where a step was written, and the journal cannot be read to see whether it is there."""
+
 __all__ = ["Service", "Status", "UnavailableError"]
 
 
@@ -151,7 +154,7 @@ class Service:
         """Have these done, in order; returns once that is durable.
 
         Raises UnavailableError while the journal cannot be written, and when too many wait; nothing
-        is done then.
+        is done then, but for what it says is in doubt (`IN_DOUBT`).
         """
         if not self._status.serving or self._stopping:
             raise UnavailableError(503, self._status.reason or "stopping", PROBE_EVERY)
@@ -327,19 +330,37 @@ class Service:
             self._snapshots.written()
 
     async def _fail(self, batch: Batch, step: Step, entry: Entry, why: str) -> None:
-        """A step is not durable: it has not happened, unless the reopened journal has it."""
+        """A step may not be durable: it has not happened, unless the reopened journal has it."""
         self._serve(why)
         self._watch.failed(why)
         self._snapshots.drop()
-        if await self._keeper.reopens() and self._keeper.last == entry.seq:
+        self._inbox.refuse_all(UnavailableError(503, why, PROBE_EVERY))
+        if not await self._reopens(batch, why):
+            return
+        if self._keeper.last == entry.seq:
             self._done(batch, step, entry)
         else:
-            error = UnavailableError(503, why, PROBE_EVERY)
-            batch.refuse(error)
-            self._inbox.refuse_all(error)
-            self._inbox.put_back(batch.seen)
+            self._put_off(batch, why)
             await self._go_back()
         await self._until_it_writes()
+
+    async def _reopens(self, batch: Batch, why: str) -> bool:
+        """Whether it is known what is durable; it is not where we are to stop before.
+
+        Clients do not wait for it: they are told at once that nobody knows.
+        """
+        while not await self._keeper.reopens():
+            batch.refuse(UnavailableError(503, f"{why}; {IN_DOUBT}", PROBE_EVERY))
+            self._settled.unknown(why)
+            if self._stopping:
+                return False
+            await asyncio.sleep(PROBE_EVERY)
+        return True
+
+    def _put_off(self, batch: Batch, why: str) -> None:
+        """Nothing was made of it: clients come again, and what was seen is taken again."""
+        batch.refuse(UnavailableError(503, why, PROBE_EVERY))
+        self._inbox.put_back(batch.seen)
 
     async def _go_back(self) -> None:
         """Have the engine be what the journal says again."""

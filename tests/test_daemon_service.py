@@ -227,6 +227,76 @@ def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
+def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
+    """The commit fails, is durable all the same, and the file cannot be opened for a while."""
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+    heard = []
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+
+            async def follow():
+                async for notice in service.notices(0):
+                    heard.append(notice.seq)
+
+            follower = asyncio.create_task(follow())
+            await service.submit([submit("before")])
+            break_down(service._keeper.journal, tries=3)
+            with pytest.raises(UnavailableError, match="whether this was done is not known yet"):
+                await service.submit([submit("one")])
+            with pytest.raises(UnavailableError):
+                await service.settled()
+            await until(lambda: service.ready)
+            await until(lambda: phase(service, "one") is JobPhase.RUNNING)
+            assert backend.told == [("start", "before", 1), ("start", "one", 1)]
+            assert await service.submit([submit("one")]) == [Accepted(new=False)]
+            await service.submit([submit("later", hold=True)])
+            await until(lambda: heard and heard[-1] == service.told)
+        await follower
+        assert heard == list(range(1, len(heard) + 1))
+
+    asyncio.run(story())
+
+
+def break_down(journal, tries):
+    """Have the next commit fail though it is durable, and the file not open so often."""
+    commit, reopen, left = journal.commit, journal.reopen, [tries]
+
+    def fails(entry, part=None):
+        commit(entry, part)
+        journal.commit = commit
+        raise JournalError("disk I/O error")
+
+    def cannot():
+        left[0] -= 1
+        if left[0] < 0:
+            journal.reopen = reopen
+            return reopen()
+        raise JournalError("disk I/O error")
+
+    journal.commit, journal.reopen = fails, cannot
+
+
+def test_who_leaves_in_doubt_says_so_and_the_next_one_knows(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+
+    async def story():
+        backend = FakeBackend()
+        path = tmp_path / "db"
+        async with serving(path, setup(a=4), backend) as service:
+            await service.submit([submit("before")])
+            break_down(service._keeper.journal, tries=10**6)
+            with pytest.raises(UnavailableError, match="not known"):
+                await service.submit([submit("one")])
+        assert backend.told == [("start", "before", 1)]
+        async with serving(path, setup(a=4), backend) as service:
+            await until(lambda: ("start", "one", 1) in backend.told)
+            service.engine.check()
+
+    asyncio.run(story())
+
+
 class Broken(Watch):
     def __init__(self):
         self.errors = []
