@@ -54,7 +54,9 @@ def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused
         core = restore(kept, load(setup.policy)())
     except ValueError as error:
         return refused(409, "configuration", str(error), "start with the settings as they were")
-    return replace(book, setup=setup, pools=_pools(book, setup), nodes=_nodes(book, setup)), core
+    nodes = _nodes(book, setup)
+    windows = {name: window for name, window in book.windows.items() if window.node in nodes}
+    return replace(book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows), core
 
 
 def _kept_pool(pool: Pool, before: KeptPool | None, loads: tuple[int, ...]) -> KeptPool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from daemon.book import Book
 from daemon.jobs import ON_GPUS, OVER, JobPhase
 from sia.core import Core
+from sia.limits import UNLIMITED
 
 
 def check_book(book: Book, core: Core) -> None:
@@ -26,3 +27,17 @@ def check_book(book: Book, core: Core) -> None:
         seatless = record.phase is JobPhase.STARTING and not record.placed
         assert (job_id in book.seatless) is seatless, job_id
     assert not known, f"jobs that only the core knows: {list(known)[:5]}"
+    _check_pools(book, core)
+
+
+def _check_pools(book: Book, core: Core) -> None:
+    """Assert that pools are the same, and windows of nodes that are there."""
+    assert list(book.pools) == list(core.state.pools), "other pools"
+    for name, pool in book.pools.items():
+        state = core.state.pools[name]
+        limits = [UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit)]
+        said = (pool.quota, *limits, pool.weight)
+        assert said == (state.quota, state.lend_limit, state.borrow_limit, state.weight), name
+        assert state.group.name == (pool.group if pool.share else f"{name} alone"), name
+    for window in book.windows.values():
+        assert window.node in book.nodes, window

@@ -223,14 +223,18 @@ class Engine:
         return Accepted()
 
     def _configure(self, asked: Configured) -> Answer:
-        before, now = self.book.setup, self._desk.now
-        made = adapted(self.book, self.core, asked.setup)
+        papers = self._desk
+        papers.flush()  # what was due before is done under the settings of before
+        before, made = self.book, adapted(self.book, self.core, asked.setup)
         if isinstance(made, Refused):
             return made
         self._begin(*made)
         desk = self._desk
-        desk.clear(now)
-        desk.events += changes(self.book, before, now)
+        desk.take_over(papers)
+        for window in before.windows.values():
+            if window.id not in self.book.windows:
+                desk.tell("maintenance_dropped", node=window.node, id=window.id)
+        desk.events += changes(self.book, before.setup, desk.now)
         for event in desk.events:
             if isinstance(event, PoolChanged):
                 desk.tell("pool_changed", pool=event.pool, quota=event.quota, by="configuration")

@@ -114,12 +114,15 @@ class Nodes:
     def _begin(self, window: Window) -> None:
         begun = Window(window.id, window.node, window.start, window.end, window.why, begun=True)
         self._book.windows[window.id] = begun
-        self._take_out(self._book.nodes[window.node], _name(window), window.why or "maintenance")
+        node = self._book.nodes.get(window.node)
+        if node is not None:  # older snapshots have windows of nodes that are gone
+            self._take_out(node, _name(window), window.why or "maintenance")
 
     def _end(self, window: Window) -> None:
         del self._book.windows[window.id]
-        if window.begun:
-            self._bring_back(self._book.nodes[window.node], _name(window))
+        node = self._book.nodes.get(window.node)
+        if node is not None and _name(window) in node.reasons:
+            self._bring_back(node, _name(window))
 
     def _take_out(self, node: NodeRecord, who: str, why: str) -> None:
         first = not node.reasons

@@ -6,10 +6,10 @@ import pytest
 from daemons import SMALL, FakeBackend, forget_snapshots, serving, setup, submit, until
 from msgspec.structs import replace
 
-from daemon.answers import Accepted
+from daemon.answers import Accepted, StopEffect
 from daemon.engine import Engine
-from daemon.inputs import Configured, Ended, SetPool
-from daemon.jobs import PoolMode
+from daemon.inputs import Configured, Ended, Maintain, SetPool, Started, Tick
+from daemon.jobs import JobPhase, PoolMode
 from daemon.journal import Journal
 from daemon.recovery import recover
 from replay.errors import UserError
@@ -92,6 +92,36 @@ def test_another_policy_goes_on_with_the_same_jobs(settings):
     assert [e.job for e in step.effects] == ["waits"]
     again = Engine.restore(engine.dump())
     assert again.dump() == engine.dump()
+
+
+def test_what_was_due_while_it_was_away_is_done_before_and_is_told():
+    engine = Engine.new(setup([8], a=4, b=4))
+    engine.step(1.0, [SetPool("a", quota=2, until=100.0), submit("long", time_limit=50.0)])
+    engine.step(1.0, [Started("long", 1), Maintain("fans", "n0", 90.0, 300.0)])
+    told = engine.book.notices
+    again = Engine.restore(engine.dump())
+    step = configured(again, setup([8, 1], a=4, b=4), now=200.0)
+    assert step.answers == [Accepted()]
+    assert again.core.state.pools["a"].quota == again.book.pools["a"].quota == 4
+    assert StopEffect("long", 1, "end") in step.effects
+    assert again.book.jobs["long"].phase is JobPhase.ENDING
+    kinds = {n.kind for n in step.notices}
+    assert kinds == {"pool_changed", "warned", "ending", "node_out", "configured"}
+    assert [n.seq for n in step.notices] == [*range(told + 1, again.book.notices + 1)]
+    assert len(step.events) == 1
+
+
+@pytest.mark.parametrize("begin", [0.5, 50.0])
+def test_maintenance_of_a_node_that_goes_is_dropped(begin):
+    engine = Engine.new(setup([4, 4], a=4))
+    engine.step(1.0, [Maintain("stays", "n0", begin, 60.0), Maintain("goes", "n1", begin, 60.0)])
+    step = configured(engine, setup([4], a=4))
+    assert ("maintenance_dropped", "n1") in [(n.kind, n.node) for n in step.notices]
+    engine = Engine.restore(engine.dump())
+    for now in (50.0, 60.0):
+        engine.step(now, [Tick()])
+        engine.check()
+    assert not engine.book.windows
 
 
 def test_it_is_in_the_journal(tmp_path):
