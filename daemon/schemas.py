@@ -159,6 +159,7 @@ class JobView(Struct, omit_defaults=True):
     code: int | None = None
     signal: int | None = None
     why: Annotated[str, Meta(description="How it ended.")] = ""
+    ran: Annotated[float | None, Meta(description="Seconds that it ran, once it is over.")] = None
 
 
 class JobDetail(JobView, omit_defaults=True):
@@ -224,12 +225,12 @@ class PoolView(Struct):
     version: Annotated[int, Meta(description="Grows with each change; also the ETag.")]
     cells: dict[str, dict[str, int]]
     override: OverrideView | None
-    running: Annotated[int, Meta(description="GPUs of its jobs that run, its own and borrowed.")]
-    dedicated: Annotated[int, Meta(description="GPUs of its jobs that run in its quota.")]
+    running: Annotated[int, Meta(description="GPUs that its jobs are on, its own and borrowed.")]
+    dedicated: Annotated[int, Meta(description="GPUs of its quota that its jobs have been given.")]
     borrowed: Annotated[int, Meta(description="GPUs of other pools that its jobs use.")]
     lent: Annotated[int, Meta(description="GPUs of its own that other pools' jobs use.")]
     idle: Annotated[int, Meta(description="GPUs of its own that nobody uses.")]
-    waiting: Annotated[int, Meta(description="Jobs that wait.")]
+    waiting: Annotated[int, Meta(description="Jobs that wait, for GPUs given to them too.")]
     waiting_gpus: int
 
 

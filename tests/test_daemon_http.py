@@ -6,6 +6,7 @@ from io import BytesIO
 
 import pytest
 from aiohttp.test_utils import TestClient
+from clusters import spec
 
 from daemon.config import NodeConfig
 from daemon.http import auth, events, routes_jobs
@@ -30,7 +31,8 @@ async def test_a_job_is_submitted_runs_and_ends(folder):
         assert (job["pool"], job["gpus"], job["code"], job["attempt"]) == ("vision", 2, 0, 1)
         assert job["stream"] == "dedicated"
         assert job["nodes"] == {"n1": [0, 1]}
-        assert 29 <= job["ended"] - job["started"] <= 60
+        assert 29 <= job["ran"] <= 60
+        assert job["ran"] == job["ended"] - job["started"]
         assert "position" not in job
 
 
@@ -357,6 +359,48 @@ async def test_nodes_are_drained_and_resumed(folder):
         ]
         assert (await asked(client, "POST", "/v1/nodes/n1/resume"))["out"] == {}
         await asked(client, "POST", "/v1/nodes/n9/drain", status=404)
+
+
+@story
+async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
+    async with door(folder, nodes=NODES, speed=1.0) as client:
+        await asked(client, "POST", "/v1/nodes/n1/drain", {"why": "fan"})
+        later = client.service.clock.now() + 3600
+        window = {"id": "m1", "node": "n2", "start": 0, "end": later, "why": "disk"}
+        await asked(client, "POST", "/v1/maintenance", window, status=201)
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
+        assert (await asked(client, "GET", "/v1/jobs/a"))["waits"] == [
+            "it has its turn and needs 2 GPUs; nodes that take jobs have 0 free",
+            "node n1 is out (operator: fan): sia resume n1",
+            "node n2 is out (maintenance m1: disk): sia maintenance cancel m1",
+        ]
+        pool = await asked(client, "GET", "/v1/pools/vision")
+        assert (pool["running"], pool["waiting"], pool["waiting_gpus"]) == (0, 1, 2)
+        async with client.get("/metrics") as response:
+            lines = (await response.text()).splitlines()
+        assert "sia_running_jobs 0.0" in lines
+        assert 'sia_pool_waiting_jobs{pool="vision"} 1.0' in lines
+        await asked(client, "POST", "/v1/nodes/n1/resume")
+        await job_in(client, "a", "running")
+        pool = await asked(client, "GET", "/v1/pools/vision")
+        assert (pool["running"], pool["waiting"], pool["waiting_gpus"]) == (2, 0, 0)
+
+
+@story
+async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder):
+    quotas = {"vision": {"node": 1}, "speech": {"quad": 1}}
+    async with door(folder, cells=spec(quotas=quotas), speed=1.0) as client:
+        for node in ("n0", "n1", "n2", "n3"):
+            await asked(client, "POST", f"/v1/nodes/{node}/drain")
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "gpus": 3}, status=201)
+        said = (await asked(client, "GET", "/v1/jobs/a"))["waits"]
+        assert said[0] == (
+            "first in its queue, and vision has 8 of its 8 GPUs left; it needs 3, in cells 4, that "
+            "lie together, and jobs that borrow, or nodes that are out, are in the way"
+        )
+        assert said[-1].endswith(
+            "node n2 is out (operator: drained): sia resume n2; and 1 more node"
+        )
 
 
 @story

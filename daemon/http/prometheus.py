@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from daemon.engine import Step
-from daemon.http.views import own_loans
+from daemon.http.views import own_loans, unplaced
 from daemon.inputs import Input
 from daemon.load_errors import LoadErrors
 from daemon.logs import log
@@ -159,7 +159,7 @@ class _Gauges(Collector):
         state = service.engine.core.state
         gpus = GaugeMetricFamily("sia_pool_gpus", "GPUs of a pool by use.", labels=["pool", "use"])
         jobs = GaugeMetricFamily("sia_pool_waiting_jobs", "Jobs that wait.", labels=["pool"])
-        lent = 0
+        lent, widths = 0, unplaced(service.book)
         for name, pool in state.pools.items():
             own = own_loans(pool)
             lent += pool.lent - own
@@ -169,16 +169,18 @@ class _Gauges(Collector):
                 "lent": pool.lent - own,
                 "borrowed": pool.spare - own,
                 "idle": max(0, pool.unused),
-                "waiting": pool.pending_width,
+                "waiting": pool.pending_width + sum(widths.get(name, ())),
             }
             for use, count in uses.items():
                 gpus.add_metric([name, use], count)
-            jobs.add_metric([name], len(pool.pending) + len(pool.aside))
+            held = len(service.book.pools[name].waiting) + len(widths.get(name, ()))
+            jobs.add_metric([name], len(pool.pending) + len(pool.aside) + held)
         yield from (gpus, jobs)
         status = service.status()
+        running = len(state.jobs) - state.waiting - len(service.book.seatless)
         lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0
         for name, about, value in (
-            ("sia_running_jobs", "Jobs on GPUs.", len(state.jobs) - state.waiting),
+            ("sia_running_jobs", "Jobs on GPUs.", running),
             ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
             ("sia_lending", "Whether new loans are made.", service.book.lending),
             ("sia_ready", "Whether submissions are taken.", service.ready),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -14,7 +15,7 @@ from daemon.answers import Accepted, Answer, Refused
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
 from daemon.http.routes_jobs import ACTOR
-from daemon.http.views import node_views, pool_view
+from daemon.http.views import node_views, pool_view, unplaced
 from daemon.inputs import (
     CancelMaintenance,
     Command,
@@ -110,7 +111,8 @@ class PoolRoutes:
         """All, by name."""
         await self._service.settled()
         book = self._service.book
-        return answer(Pools([self._view(name) for name in sorted(book.pools)]))
+        widths = unplaced(book)
+        return answer(Pools([self._view(name, widths) for name in sorted(book.pools)]))
 
     async def pool(self, request: web.Request) -> web.Response:
         """One, with its version as ETag."""
@@ -119,13 +121,14 @@ class PoolRoutes:
             raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
         return await self._shown(name)
 
-    def _view(self, name: str) -> PoolView:
+    def _view(self, name: str, widths: Mapping[str, Sequence[int]]) -> PoolView:
         service = self._service
-        return pool_view(service.book.pools[name], service.engine.core.state.pools[name])
+        state = service.engine.core.state.pools[name]
+        return pool_view(service.book.pools[name], state, widths.get(name, ()))
 
     async def _shown(self, name: str) -> web.Response:
         await self._service.settled()
-        view = self._view(name)
+        view = self._view(name, unplaced(self._service.book))
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
     async def set_pool(self, request: web.Request) -> web.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,7 +36,7 @@ def job_view(record: JobRecord) -> JobView:
         spec.name, spec.tags, record.attempt, record.started, record.ended, run_time_of(record),
         spec.time_limit, record.stream, record.reason,
         {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
-        record.code, record.signal, record.why,
+        record.code, record.signal, record.why, ran_of(record),
     )  # fmt: skip
 
 
@@ -64,21 +64,37 @@ def run_time_of(record: JobRecord) -> float | None:
     return None if record.run_time >= UNKNOWN_RUN_TIME else record.run_time
 
 
-def pool_view(pool: PoolRecord, state: PoolState) -> PoolView:
-    """A pool and its use. O(spare jobs on its GPUs)."""
+def ran_of(record: JobRecord) -> float | None:
+    """Seconds from its last start to its end; None before."""
+    if record.started is None or record.ended is None:
+        return None
+    return record.ended - record.started
+
+
+def unplaced(book: Book) -> dict[str, list[int]]:
+    """Widths of jobs that have their turn and are on no GPUs yet, by pool: they still wait."""
+    found: dict[str, list[int]] = {}
+    for job_id in book.seatless:
+        spec = book.jobs[job_id].spec
+        found.setdefault(spec.pool, []).append(spec.gpus)
+    return found
+
+
+def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) -> PoolView:
+    """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs)."""
     own = own_loans(state)
     return PoolView(
         pool.name, pool.quota, pool.group, pool.share, pool.state, pool.lend_limit,
         pool.borrow_limit, pool.weight, pool.version,
         {chain: dict(types) for chain, types in pool.cells.items()},
         None if pool.override is None else _override_view(pool.override),
-        running=state.dedicated + state.spare,
+        running=state.dedicated + state.spare - sum(widths),
         dedicated=state.dedicated,
         borrowed=state.spare - own,
         lent=state.lent - own,
         idle=max(0, state.unused),
-        waiting=len(state.pending) + len(state.aside) + len(pool.waiting),
-        waiting_gpus=state.pending_width,
+        waiting=len(state.pending) + len(state.aside) + len(pool.waiting) + len(widths),
+        waiting_gpus=state.pending_width + sum(widths),
     )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from math import ceil
 
-from daemon.book import Book, JobRecord
-from daemon.jobs import JobPhase
+from daemon.book import Book, JobRecord, NodeRecord
+from daemon.engine_nodes import CONFIG, OPERATOR
+from daemon.jobs import ON_GPUS, JobPhase
 from replay.text import counted, duration
 from sia.core import Core
 from sia.limits import UNKNOWN_RUN_TIME
@@ -15,7 +16,8 @@ from sia.policies.sia import ROUNDING, Sia
 from sia.state import GroupState, JobState, PoolState
 
 NAMED = 3
-"""Pools that are named for what is held back for them, the largest: more make no line."""
+"""Pools that are named for what is held back for them, the largest, and nodes that are out: more
+make no line."""
 
 
 def held_back(pool: PoolState, window: int, options: Options) -> int:
@@ -52,7 +54,7 @@ def why(book: Book, core: Core, record: JobRecord) -> list[str]:
     if record.phase is JobPhase.STARTING:
         if record.placed:
             return ["it was started, and the backend has not yet said that it runs"]
-        return ["its GPUs are given to it, and who had them has not ended yet"]
+        return _seatless(book, record)
     if record.phase is not JobPhase.PENDING:
         return []
     job = _waiting(core, record)
@@ -61,7 +63,44 @@ def why(book: Book, core: Core, record: JobRecord) -> list[str]:
     lines = [_in_order(core, record, job)]
     if isinstance(core.policy, Sia):
         lines += _on_spare(book, core, job)
+    if core.state.places is not None and (out := _out(book)):
+        lines.append("nodes that are out give nothing, though they count here: " + "; ".join(out))
     return lines
+
+
+def _seatless(book: Book, record: JobRecord) -> list[str]:
+    """Why a job that has its turn is on no node yet. O(jobs)."""
+    out = _out(book)
+    if not out:
+        return ["its GPUs are given to it, and who had them has not ended yet"]
+    free = sum(len(node.gpus) for node in book.nodes.values() if not node.reasons)
+    for other in book.jobs.values():
+        if other.placed and other.phase in ON_GPUS:
+            free -= sum(len(gpus) for node, gpus in other.nodes if not book.nodes[node].reasons)
+    needs = f"it has its turn and needs {counted(record.spec.gpus, 'GPU')}"
+    return [f"{needs}; nodes that take jobs have {max(0, free)} free", *out]
+
+
+def _out(book: Book) -> list[str]:
+    """Nodes that are out, by whom and why, with what brings them back. O(nodes)."""
+    nodes = [node for node in book.nodes.values() if node.reasons]
+    more = [f"and {counted(len(nodes) - NAMED, 'more node')}"] if len(nodes) > NAMED else []
+    return [*map(_why_out, nodes[:NAMED]), *more]
+
+
+def _why_out(node: NodeRecord) -> str:
+    who = ", ".join(f"{name}: {why}" for name, why in node.reasons.items())
+    mends = [_back(node.name, name) for name in node.reasons]
+    return f"node {node.name} is out ({who}): " + ", ".join(mends)
+
+
+def _back(node: str, who: str) -> str:
+    """What takes a reason away."""
+    if who == OPERATOR:
+        return f"sia resume {node}"
+    if who == CONFIG:
+        return "the cells file says so"
+    return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 
 def _in_order(core: Core, record: JobRecord, job: JobState) -> str:
@@ -77,12 +116,28 @@ def _in_order(core: Core, record: JobRecord, job: JobState) -> str:
             f"number {place} in its queue, in which jobs start in order: "
             f"the first, {first}, needs {head.width}, and {uses}"
         )
-    if job.width > left:
-        return f"first in its queue: it needs {job.width}, and {uses}"
+    needs = f"it needs {_with_rest(job)}"
+    if job.gpus > left:
+        return f"first in its queue: {needs}, and {uses}"
+    if core.state.places is not None:
+        return f"first in its queue, and {uses}; {needs} that lie together, {_why_apart(core, job)}"
     return (
-        f"first in its queue, and {uses}, of which {pool.idle} are idle; "
-        "it starts as soon as they are, and lie together"
+        f"first in its queue, and {uses}, of which {min(left, pool.idle)} are idle; "
+        f"{needs}, and starts as soon as they are"
     )
+
+
+def _with_rest(job: JobState) -> str:
+    """Its width, and what cells make of it."""
+    return str(job.width) if job.gpus == job.width else f"{job.width}, in cells {job.gpus},"
+
+
+def _why_apart(core: Core, job: JobState) -> str:
+    """Why there is no cell for a job that its pool's unused quota has the GPUs for."""
+    places, pool = core.state.places, job.pool.name
+    if places is not None and places.within(pool, job.width):
+        return "and jobs that borrow, or nodes that are out, are in the way"
+    return f"and other jobs of {pool} leave no such cell"
 
 
 def _on_spare(book: Book, core: Core, job: JobState) -> list[str]:
