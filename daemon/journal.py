@@ -204,7 +204,7 @@ class Journal:
             )
         if entry.over:
             self._db.executemany(
-                "INSERT OR REPLACE INTO history (id, ended, pool, body) VALUES (?, ?, ?, ?)",
+                "INSERT INTO history (id, ended, pool, body) VALUES (?, ?, ?, ?)",
                 [
                     (job.spec.id, job.ended, job.spec.pool, json.encode(job).decode())
                     for job in entry.over

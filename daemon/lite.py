@@ -12,7 +12,10 @@ class JournalError(Exception):
 
 
 class Transaction:
-    """All of it is durable at the end, or nothing; what SQLite says is wrong is a JournalError."""
+    """All of it is durable at the end, or nothing; what SQLite says is wrong is a JournalError.
+
+    Not so an `sqlite3.IntegrityError`: that is a defect of ours, and the disk is well.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         """Of this connection, which is in none."""
@@ -33,7 +36,7 @@ class Transaction:
             error = failed
         if self._db.in_transaction:
             self._roll_back()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
             raise JournalError(mend(error)) from error
 
     def _roll_back(self) -> None:

@@ -15,16 +15,16 @@ from time import perf_counter
 from daemon.answers import Answer, Notice, Refused
 from daemon.backends import Backend
 from daemon.book import Book, JobRecord
+from daemon.bygone import answer, asked_of
 from daemon.clock import Anchor, Clock
 from daemon.effects import Hands
 from daemon.engine import Engine, Step
-from daemon.engine_jobs import again
 from daemon.foresight import Foresight
 from daemon.inbox import Batch, Inbox, UnavailableError
-from daemon.inputs import Command, Configured, Input, Observation, Submit, Tick
+from daemon.inputs import Command, Configured, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
-from daemon.limits import KEEP_ENDED, PROBE_EVERY, SNAPSHOT_EVERY
+from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
 from daemon.settled import Settled
 from daemon.setup import Setup
@@ -247,22 +247,10 @@ class Service:
         await self._commit(batch, step, anchor, inputs)
 
     async def _know(self, batch: Batch) -> None:
-        """Answer what was submitted so long ago that only the journal knows."""
-        book = self.engine.book
-        if len(book.ended) < KEEP_ENDED:
-            return
-        new = [
-            (asked, i, each.spec)
-            for asked in batch.asked
-            for i, each in enumerate(asked.commands)
-            if isinstance(each, Submit) and book.job(each.spec.id) is None
-        ]
-        if new:
-            ids = [spec.id for _, _, spec in new]
-            known = await self._keeper.jobs(ids)
-            for asked, i, spec in new:
-                if spec.id in known:
-                    asked.known = {**asked.known, i: again(known[spec.id], spec)}
+        """Answer what is asked of jobs that only the journal knows."""
+        ids = asked_of(batch.asked, self.engine.book)
+        if ids:
+            answer(batch.asked, await self._keeper.jobs(ids), self.engine)
 
     async def _isolate(self, batch: Batch, error: Exception) -> None:
         """A step went wrong by a defect of ours: take it apart, and leave out what breaks it."""

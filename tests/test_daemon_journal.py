@@ -64,6 +64,19 @@ def test_what_is_written_is_read(tmp_path):
     again.close()
 
 
+def test_no_job_ends_twice_in_silence(tmp_path):
+    """That is a defect, which no other disk would mend; nothing of that step stays."""
+    journal = Journal(tmp_path / "db")
+    engine = recover(journal, CLUSTER)
+    take(journal, engine, 1.0, submit("one"))
+    over = take(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.commit(Entry(journal.last + 1, Anchor("", 3.0, 3.0), [], [], over=over))
+    assert [record.seq for record in journal.records(0)] == [1, 2]
+    take(journal, engine, 3.0, Tick())
+    journal.close()
+
+
 def test_nobody_else_may_read_it(tmp_path):
     Journal(tmp_path / "new" / "db").close()
     assert stat.S_IMODE((tmp_path / "new" / "db").stat().st_mode) == 0o600

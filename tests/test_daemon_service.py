@@ -10,7 +10,7 @@ from daemons import FakeBackend, forget_snapshots, job, serving, setup, submit, 
 from daemon.answers import Accepted
 from daemon.clock import Anchor, Clock, FastClock
 from daemon.inbox import UnavailableError
-from daemon.inputs import Cancel, Stray, Submit
+from daemon.inputs import Cancel, Hold, Stray, Submit
 from daemon.jobs import JobPhase
 from daemon.journal import Journal, JournalError
 from daemon.recovery import recover
@@ -238,7 +238,7 @@ def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
 
             async def follow():
                 async for notice in service.notices(0):
-                    heard.append(notice.seq)
+                    heard.extend([notice.seq])
 
             follower = asyncio.create_task(follow())
             await service.submit([submit("before")])
@@ -332,7 +332,7 @@ def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
 
 def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.book.KEEP_ENDED", 2)
-    monkeypatch.setattr("daemon.service.KEEP_ENDED", 2)
+    monkeypatch.setattr("daemon.bygone.KEEP_ENDED", 2)
 
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
@@ -346,6 +346,35 @@ def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
             assert same == Accepted(new=False)
             assert other.status == 409
             assert new == Accepted()
+            twice, held = await service.submit([Cancel("0"), Hold("1")])
+            assert twice == Accepted(new=False)
+            assert held.status == 409
+            assert service.book.job("0") is service.book.job("1") is None
+
+    asyncio.run(story())
+
+
+def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
+    """Its client tries again in the very step in which a later job pushes it out of the book."""
+    monkeypatch.setattr("daemon.book.KEEP_ENDED", 2)
+    monkeypatch.setattr("daemon.bygone.KEEP_ENDED", 2)
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+            for name in ("runs", "0", "1"):
+                await service.submit([submit(name)])
+                await until(lambda name=name: phase(service, name) is JobPhase.RUNNING)
+            for name in ("0", "1"):
+                backend.end(name)
+                await until(lambda name=name: phase(service, name).over)
+            backend.end("runs")
+            answers = await service.submit([submit("0"), Cancel("0")])
+            assert service.book.job("0") is None, "it is not forgotten in that step"
+            assert answers[0] == Accepted(new=False)
+            assert (answers[1].status, answers[1].title) == (409, "job is over")
+            await asyncio.sleep(0.01)
+            assert backend.told.count(("start", "0", 1)) == 1
 
     asyncio.run(story())
 

@@ -1,0 +1,56 @@
+"""What is asked of jobs that ended so long ago that only the journal knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from daemon.answers import Answer
+from daemon.book import Book, JobRecord
+from daemon.desk import Desk
+from daemon.engine import Engine
+from daemon.engine_jobs import Jobs
+from daemon.inbox import Asked
+from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
+from daemon.limits import KEEP_ENDED
+
+
+def asked_of(asked: Iterable[Asked], book: Book) -> list[str]:
+    """The ids that the journal may know better than the book after the next step. O(commands).
+
+    A job in the book that has ended is among them: it may be forgotten in that very step. None are
+    while nothing can be: not even if all jobs end in it.
+    """
+    commands = [command for each in asked for command in each.commands]
+    if len(book.ended) + len(book.jobs) + len(commands) <= KEEP_ENDED:
+        return []
+    ids = {id_: None for id_ in map(_named, commands) if id_}
+    return [id_ for id_ in ids if id_ not in book.jobs and id_ not in book.arrays]
+
+
+def _named(command: Command) -> str:
+    """The job that a command is for; empty if it is for none."""
+    if isinstance(command, Submit):
+        return command.spec.id
+    return command.job if isinstance(command, Cancel | Hold | Release | SetPriority) else ""
+
+
+def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engine) -> None:
+    """Answer what is asked of these jobs, as the engine would if they were still in the book."""
+    if not known:
+        return
+    book = Book(engine.book.setup, ended=dict(known))
+    jobs = Jobs(Desk(book, engine.core, None))
+    answers: dict[type, Callable[[Any], Answer]] = {
+        Submit: jobs.submit,
+        Cancel: jobs.cancel,
+        Hold: jobs.hold,
+        Release: jobs.release,
+        SetPriority: jobs.set_priority,
+    }
+    for each in asked:
+        each.known = {
+            i: answers[type(command)](command)
+            for i, command in enumerate(each.commands)
+            if _named(command) in known
+        }
