@@ -143,7 +143,7 @@ class Book(Struct, forbid_unknown_fields=True):
             return [known]
         size = self.arrays.get(job_id, (0, 0))[0]
         found = (self.job(f"{job_id}.{i}") for i in range(size))
-        return [record for record in found if record is not None]
+        return [record for record in found if record is not None and record.spec.array is not None]
 
     def add(self, record: JobRecord) -> None:
         """Take a new job in. O(1)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from daemon.answers import Effect, Notice, Refused
 from daemon.book import Book, JobRecord
+from daemon.jobs import JobSpec
 from daemon.seats import Seats
 from daemon.timers import Timers
 from sia.core import Core
@@ -25,6 +26,8 @@ class Desk:
         effects: What the backend is to do.
         notices: What people are to hear.
         over: Jobs that have ended in this step.
+        arrays: Those that were asked for in this step, by name: what their jobs are like, and why
+            none of them is taken.
     """
 
     def __init__(self, book: Book, core: Core, seats: Seats | None) -> None:
@@ -45,6 +48,7 @@ class Desk:
         self.effects: list[Effect] = []
         self.notices: list[Notice] = []
         self.over: list[JobRecord] = []
+        self.arrays: dict[str, tuple[JobSpec, Refused | None]] = {}
 
     def take_over(self, other: Desk) -> None:
         """Go on with a step that another desk has begun, and whose core knows of all events."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from daemon.answers import Accepted, Answer, Refused, StopEffect
 from daemon.book import STAY, JobRecord, PoolRecord, array_of, job_of
 from daemon.desk import Desk, refused, unknown_job
@@ -54,17 +56,12 @@ class Jobs:
             return refused(
                 409, "pool drains", f"pool {pool.name} takes no more jobs", "ask its owner"
             )
-        if not _is_id(spec.id):
-            return _unfit(
-                f"the id {spec.id[: MAX_ID + 1]!r} is none",
-                f"write 1 to {MAX_ID} characters without control characters",
-            )
         if not 1 <= spec.gpus <= pool.quota or not self._could(spec):
             return _unfit(
                 f"{spec.gpus} GPUs never fit in pool {pool.name}, which has {pool.quota}",
                 f"ask for 1 to {pool.quota} GPUs, or have the pool's quota raised",
             )
-        return _wrong_times(spec) or self._wrong_array(spec)
+        return _wrong_id(spec.id) or _wrong_times(spec) or self._wrong_array(spec)
 
     def _could(self, spec: JobSpec) -> bool:
         places = self._desk.core.state.places
@@ -80,11 +77,25 @@ class Jobs:
         name = array_of(spec)
         if not 0 <= index < size or spec.id != f"{name}.{index}" or not name:
             return _unfit(f"{spec.id!r} is not job {index} of an array", "submit it as an array")
+        alike, seen = replace(spec, id=name, array=(0, size)), self._desk.arrays
+        if name not in seen or seen[name][0] != alike:
+            seen[name] = alike, self._wrong_whole(name, alike, size)
+        return seen[name][1]
+
+    def _wrong_whole(self, name: str, alike: JobSpec, size: int) -> Refused | None:
+        """Why none of an array's jobs can be taken, if one of them cannot. O(size)."""
+        book = self._book
         if book.job(name) is not None or book.arrays.get(name, (size, 0))[0] != size:
             return refused(
                 409, "id is taken", f"{name!r} is a job, or another array", "take another id"
             )
-        return None
+        for i in range(size):
+            known = book.job(f"{name}.{i}")
+            if known is not None and known.spec != replace(
+                alike, id=known.spec.id, array=(i, size)
+            ):
+                return _is_taken(known.spec.id)
+        return _wrong_id(f"{name}.{size - 1}")
 
     def join(self, record: JobRecord) -> None:
         """Have a job wait: in the core, or outside of it while its pool is on hold. O(1)."""
@@ -262,16 +273,25 @@ def again(known: JobRecord, spec: JobSpec) -> Answer:
     """The answer to who submits a job under an id that is known."""
     if known.spec == spec:
         return _SAME
+    return _is_taken(spec.id)
+
+
+def _is_taken(job_id: str) -> Refused:
     return refused(
         409,
         "id is taken",
-        f"another job has the id {spec.id!r}",
+        f"another job has the id {job_id!r}",
         "take another id, or submit exactly the same",
     )
 
 
-def _is_id(text: str) -> bool:
-    return 0 < len(text) <= MAX_ID and text.isprintable()
+def _wrong_id(text: str) -> Refused | None:
+    if 0 < len(text) <= MAX_ID and text.isprintable():
+        return None
+    return _unfit(
+        f"the id {text[: MAX_ID + 1]!r} is none",
+        f"write 1 to {MAX_ID} characters without control characters",
+    )
 
 
 def _wrong_times(spec: JobSpec) -> Refused | None:

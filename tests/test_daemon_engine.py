@@ -232,6 +232,31 @@ def test_an_array_is_named_as_one():
     assert [(e.kind, e.job) for e in step.effects] == [("end", "x.0")]
 
 
+def test_an_array_is_taken_whole_or_not_at_all():
+    engine = Engine.new(setup(a=4))
+    steps(engine, 1.0, submit("x.1"))
+    before = engine.dump()
+    array = [submit(f"x.{i}", array=(i, 3)) for i in range(3)]
+    answers = engine.step(1.0, array).answers
+    assert [answer.detail for answer in answers] == ["another job has the id 'x.1'"] * 3
+    assert engine.dump() == before
+    ends = [submit("y" * 198 + f".{i}", array=(i, 11)) for i in range(11)]
+    assert {answer.status for answer in engine.step(3.0, ends).answers} == {422}
+    steps(engine, 4.0, *(submit(f"z.{i}", array=(i, 2)) for i in range(2)))
+    wider = [submit(f"z.{i}", gpus=2, array=(i, 2)) for i in range(2)]
+    assert {answer.status for answer in engine.step(5.0, wider).answers} == {409}
+    again = engine.step(6.0, [submit(f"z.{i}", array=(i, 2)) for i in range(2)])
+    assert again.answers == [Accepted(new=False)] * 2
+
+
+def test_a_job_of_another_is_none_of_an_array():
+    engine = Engine.new(setup(a=4))
+    steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 2)) for i in range(2)))
+    record = engine.book.jobs["x.1"]
+    record.spec = replace(record.spec, array=None)  # as older journals may have it
+    assert [each.spec.id for each in engine.book.named("x")] == ["x.0"]
+
+
 @pytest.mark.parametrize(
     ("spec", "status"),
     [
