@@ -67,6 +67,7 @@ class Service:
         self._hands = Hands(backend, self.observe)
         self.backend = backend
         self._inbox = Inbox()
+        self._hand = Batch([], [])  # what was taken last
         self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
         if foresight is not None:
@@ -192,6 +193,7 @@ class Service:
         finally:
             self._serve("stopped")
             self._settled.unknown("stopped")
+            self._hand.refuse(UnavailableError(503, f"stopped; {IN_DOUBT}", PROBE_EVERY))
             self._inbox.refuse_all(UnavailableError(503, "stopped", PROBE_EVERY))
 
     async def _wait(self) -> None:
@@ -219,7 +221,7 @@ class Service:
 
     async def _once(self) -> None:
         """One turn, if there is anything to do."""
-        batch = self._inbox.take()
+        batch = self._hand = self._inbox.take()
         if batch or self._curious or self.clock.now() >= self.engine.due:
             await self._turn(batch)
         elif self._snapshots:
@@ -227,19 +229,18 @@ class Service:
 
     async def _turn(self, batch: Batch) -> None:
         """One step, durable, and then in effect; none if nothing has come of it."""
-        await self._know(batch)
-        began, anchor = perf_counter(), self.clock.anchor()
-        inputs: list[Input] = [*batch.inputs]
-        if self.engine.due <= anchor.now and not inputs:
-            inputs = [Tick()]
         try:
-            if self._foresight is not None:
-                inputs = self._foresight.before(anchor.now, inputs, self.engine.book)
+            await self._know(batch)
+            began, anchor = perf_counter(), self.clock.anchor()
+            inputs = self._inputs(batch, anchor.now)
             if not inputs:
                 batch.answer([])
                 return
             self._settled.ahead()
             step = self.engine.step(anchor.now, inputs)
+        except JournalError as error:
+            await self._cannot_read(batch, str(error))
+            return
         except Exception as error:  # noqa: BLE001  a defect: of one client, if it can be helped
             await self._isolate(batch, error)
             return
@@ -252,15 +253,29 @@ class Service:
         if ids:
             answer(batch.asked, await self._keeper.jobs(ids), self.engine)
 
+    def _inputs(self, batch: Batch, now: float) -> list[Input]:
+        """What a step is made of; nothing where none is due."""
+        inputs: list[Input] = [*batch.inputs]
+        if self.engine.due <= now and not inputs:
+            inputs = [Tick()]
+        if self._foresight is not None:
+            inputs = self._foresight.before(now, inputs, self.engine.book)
+        return inputs
+
     async def _isolate(self, batch: Batch, error: Exception) -> None:
         """A step went wrong by a defect of ours: take it apart, and leave out what breaks it."""
-        await self._go_back()
         alone = batch.alone()
         if not alone:
             raise error
+        if not await self._go_back():
+            self._put_off(batch, self._status.reason)
+            return
         if len(alone) > 1:
             for each in alone:
-                await self._turn(each)
+                if self.ready:
+                    await self._turn(each)
+                else:
+                    self._put_off(each, self._status.reason)
             return
         self._watch.broke(repr(error), batch.inputs)
         why = f"a defect of the daemon: {error!r}"
@@ -277,6 +292,10 @@ class Service:
             await self._keeper.commit(entry, part)
         except JournalError as error:
             await self._fail(batch, step, entry, str(error))
+            return
+        except Exception as error:  # noqa: BLE001  it is no JSON, or a job is over twice: a defect
+            self._snapshots.drop()
+            await self._isolate(batch, error)
             return
         if part is not None:
             self._snapshots.written()
@@ -350,20 +369,33 @@ class Service:
         batch.refuse(UnavailableError(503, why, PROBE_EVERY))
         self._inbox.put_back(batch.seen)
 
-    async def _go_back(self) -> None:
-        """Have the engine be what the journal says again."""
-        while not self._stopping:
+    async def _cannot_read(self, batch: Batch, why: str) -> None:
+        """Nothing was done: what is to be done is for later."""
+        self._serve(why)
+        self._watch.failed(why)
+        self._put_off(batch, why)
+        await self._keeper.reopens()
+        await self._until_it_writes()
+
+    async def _go_back(self) -> bool:
+        """Have the engine be what the journal says again; not where we are to stop before.
+
+        There are no more turns then: nobody knows what the engine is.
+        """
+        while True:
             try:
                 self.engine = await self._keeper.recover(self._setup)
             except JournalError as error:
                 self._serve(str(error))
                 self._settled.unknown(str(error))
-                await asyncio.sleep(PROBE_EVERY)
-                await self._keeper.reopens()
             else:
                 self._settled.reached()
                 self._foresee_anew()
-                return
+                return True
+            if self._stopping:
+                return False
+            await asyncio.sleep(PROBE_EVERY)
+            await self._keeper.reopens()
 
     async def _until_it_writes(self) -> None:
         """Take no commands until the journal can be written again."""

@@ -5,15 +5,16 @@ import resource
 from contextlib import contextmanager
 
 import pytest
-from daemons import FakeBackend, forget_snapshots, job, serving, setup, submit, until
+from daemons import FakeBackend, StillClock, forget_snapshots, job, serving, setup, submit, until
 
 from daemon.answers import Accepted
 from daemon.clock import Anchor, Clock, FastClock
 from daemon.inbox import UnavailableError
-from daemon.inputs import Cancel, Hold, Stray, Submit
+from daemon.inputs import Cancel, Ended, Hold, Stray, Submit
 from daemon.jobs import JobPhase
 from daemon.journal import Journal, JournalError
 from daemon.recovery import recover
+from daemon.service import Service
 from daemon.watch import Watch
 
 
@@ -352,6 +353,112 @@ def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
             assert service.book.job("0") is service.book.job("1") is None
 
     asyncio.run(story())
+
+
+def test_where_the_journal_cannot_be_read_clients_come_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.book.KEEP_ENDED", 1)
+    monkeypatch.setattr("daemon.bygone.KEEP_ENDED", 1)
+
+    def fails(*_):
+        raise JournalError("disk I/O error")
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            for i in range(3):
+                await service.submit([submit(f"{i}", hold=True), Cancel(f"{i}")])
+            with monkeypatch.context() as broken:
+                broken.setattr(service._keeper.journal, "jobs", fails)
+                with pytest.raises(UnavailableError, match="disk I/O error"):
+                    await asyncio.wait_for(service.submit([submit("0", hold=True)]), 5.0)
+            await until(lambda: service.ready)
+            assert await service.submit([submit("0", hold=True)]) == [Accepted(new=False)]
+
+    asyncio.run(story())
+
+
+def test_a_defect_that_ends_the_service_leaves_no_client_waiting(tmp_path):
+    class Defective(Watch):
+        def stepped(self, seconds, inputs, step):
+            raise LookupError("a defect")
+
+    async def story():
+        service = Service(
+            setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock(), watch=Defective()
+        )
+        await service.start()
+        with pytest.raises(UnavailableError, match="not known"):
+            await asyncio.wait_for(service.submit([submit("x")]), 5.0)
+        with pytest.raises(LookupError):
+            await service.stop()
+
+    asyncio.run(story())
+
+
+def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
+    """A name in other bytes than UTF-8, for one: that step fails, not the service."""
+    watch = Broken()
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend, watch=watch) as service:
+            await service.submit([submit("x")])
+            await until(lambda: phase(service, "x") is JobPhase.RUNNING)
+            service.observe(Ended("x", 1, 126, why="cwd: /home/jos\udce9: no such folder"))
+            answers = await asyncio.wait_for(service.submit([submit("y")]), 5.0)
+            assert answers == [Accepted()]
+            assert phase(service, "x") is JobPhase.RUNNING
+            service.engine.check()
+        assert len(watch.errors) == 1
+        assert "surrogates not allowed" in watch.errors[0][0]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatch, readable):
+    """Nothing is written by an engine that is half changed."""
+    path = tmp_path / "db"
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+
+    async def story():
+        async with serving(path, setup(a=4), FakeBackend()) as service:
+            await service.submit([submit("runs")])
+            await until(lambda: phase(service, "runs") is JobPhase.RUNNING)
+            real = type(service.engine._jobs)._wrong
+
+            def wrong(self, spec):
+                if spec.id == "evil":
+                    raise LookupError("a defect")
+                return real(self, spec)
+
+            def unreadable(_):
+                raise JournalError("disk I/O error")
+
+            monkeypatch.setattr("daemon.engine_jobs.Jobs._wrong", wrong)
+            if not readable:
+                monkeypatch.setattr(service._keeper, "recover", unreadable)
+            asked = [
+                asyncio.create_task(service.submit([submit(name)]))
+                for name in ("good", "evil", "better")
+            ]
+            await asyncio.sleep(0)
+            stopping = asyncio.create_task(service.stop())
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            await stopping
+            if readable:
+                assert answers[0] == answers[2] == [Accepted()]
+                assert answers[1][0].status == 500
+            else:
+                assert all(isinstance(answer, UnavailableError) for answer in answers)
+
+    asyncio.run(story())
+    taken = {"runs", "good", "better"} if readable else {"runs"}
+    journal = Journal(path)
+    from_snapshot = recover(journal, setup())
+    from_snapshot.check()
+    journal.close()
+    assert set(from_snapshot.book.jobs) == taken
+    assert again(path).dump() == from_snapshot.dump()
 
 
 def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
