@@ -98,6 +98,7 @@ class Inbox:
         self._seen: deque[Observation] = deque()
         self._asked: deque[Asked] = deque()
         self._commands = 0
+        self._shut = False
 
     def __len__(self) -> int:
         return len(self._seen) + self._commands
@@ -107,7 +108,13 @@ class Inbox:
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""
-        self._seen.append(seen)
+        if not self._shut:
+            self._seen.append(seen)
+            self.news.set()
+
+    def shut(self) -> None:
+        """Take no more of what is seen: the next daemon is told of it when it looks."""
+        self._shut = True
         self.news.set()
 
     def put_back(self, seen: Iterable[Observation]) -> None:
@@ -125,12 +132,17 @@ class Inbox:
         return asked.answers
 
     def take(self) -> Batch:
-        """What comes next, but no more than one step should have."""
+        """What comes next, but no more than one step should have.
+
+        Neither waits for the other: where both wait, half is for what was seen, and the client
+        who is next is taken however much it asks.
+        """
         batch = Batch([], [])
-        while self._seen and len(batch.seen) < MAX_BATCH:
+        most = MAX_BATCH // 2 if self._asked else MAX_BATCH
+        while self._seen and len(batch.seen) < most:
             batch.seen.append(self._seen.popleft())
         size = len(batch.seen)
-        while self._asked and (not size or size + len(self._asked[0].commands) <= MAX_BATCH):
+        while self._asked and (not batch.asked or size + len(self._asked[0].commands) <= MAX_BATCH):
             batch.asked.append(self._asked.popleft())
             size += len(batch.asked[-1].commands)
         self._commands -= size - len(batch.seen)

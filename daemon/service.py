@@ -136,7 +136,7 @@ class Service:
     async def stop(self) -> None:
         """Write what waits and a snapshot, and let go; jobs go on running."""
         self._stopping = True
-        self._inbox.news.set()
+        self._inbox.shut()
         try:
             await self._runner
         finally:
