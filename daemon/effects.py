@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from daemon.answers import Effect, StartEffect
 from daemon.backends import Backend, Expected
 from daemon.engine import Engine
-from daemon.inputs import Observation, StartFailed
-from daemon.jobs import ON_GPUS
+from daemon.inputs import Ended, Observation, StartFailed
+from daemon.jobs import ON_GPUS, JobPhase
 from daemon.limits import LAST_EFFECTS, STOP_AGAIN
 
 
@@ -35,9 +35,21 @@ class Hands:
             Expected(StartEffect(job.spec.id, job.attempt, job.spec, job.nodes), job.started)
             for job in there
         ]
-        self.do(await self._backend.reconcile(expected))
-        self.do(engine.unended())
+        unseen = await self._backend.reconcile(expected)
+        self._do_again(unseen, engine)
         self._worker = asyncio.create_task(self._work())
+
+    def _do_again(self, unseen: Sequence[StartEffect], engine: Engine) -> None:
+        """Start what the backend never saw and end what is to end; what is both is over."""
+        over = {
+            order.job for order in unseen if engine.book.jobs[order.job].phase is JobPhase.ENDING
+        }
+        for order in unseen:
+            if order.job in over:
+                self._observe(Ended(order.job, order.attempt, why="it was never started"))
+            else:
+                self.do([order])
+        self.do([effect for effect in engine.unended() if effect.job not in over])
 
     async def close(self) -> None:
         """Do what waits, and stop."""
@@ -61,7 +73,8 @@ class Hands:
                 await self._backend.stop(effect.job, effect.attempt, effect.kind)
         except Exception as error:  # noqa: BLE001  whatever a backend raises, the others go on
             if isinstance(effect, StartEffect):
-                self._observe(StartFailed(effect.job, effect.attempt, str(error)))
+                why = str(error).encode(errors="backslashreplace").decode()  # it may name a file
+                self._observe(StartFailed(effect.job, effect.attempt, why))
             else:
                 loop = asyncio.get_running_loop()
                 loop.call_later(STOP_AGAIN, self._queue.put_nowait, effect)

@@ -2,17 +2,22 @@
 
 import asyncio
 import resource
+import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from daemons import FakeBackend, StillClock, forget_snapshots, job, serving, setup, submit, until
 
 from daemon.answers import Accepted
+from daemon.backends.orders import ended
+from daemon.backends.supervise import Order
 from daemon.clock import Anchor, Clock, FastClock
 from daemon.inbox import UnavailableError
-from daemon.inputs import Cancel, Ended, Hold, Stray, Submit
+from daemon.inputs import Cancel, Ended, Hold, Started, Stray, Submit
 from daemon.jobs import JobPhase
 from daemon.journal import Journal, JournalError
+from daemon.limits import MAX_BATCH
 from daemon.recovery import recover
 from daemon.service import Service
 from daemon.watch import Watch
@@ -103,6 +108,86 @@ def test_commands_together_are_one_step_and_each_is_answered(tmp_path):
             answers = await asyncio.gather(*asked)
             assert all(a == Accepted() and b.status == 404 for a, b in answers)
             assert service.status().steps < 20
+
+    asyncio.run(story())
+
+
+@contextmanager
+def busy(service):
+    """Observations come without end, and the disk takes a while."""
+    journal = service._keeper.journal
+    commit = journal.commit
+
+    def slowly(entry, part=None):
+        time.sleep(0.003)
+        commit(entry, part)
+
+    async def see():
+        while True:
+            service.observe(Started("nobody", 1))
+            await asyncio.sleep(0.0005)
+
+    journal.commit = slowly
+    seeing = asyncio.create_task(see())
+    try:
+        yield
+    finally:
+        seeing.cancel()
+
+
+def test_clients_are_served_whatever_is_seen(tmp_path):
+    """More commands than a step takes, and more seen at once than it takes."""
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            with busy(service):
+                await asyncio.sleep(0.02)
+                for _ in range(5000):
+                    service.observe(Started("nobody", 1))
+                many = [submit(f"{i}", hold=True) for i in range(MAX_BATCH + 1)]
+                before = service.status().steps
+                assert await asyncio.wait_for(service.submit(many), 5.0) == [Accepted()] * len(many)
+                await asyncio.wait_for(service.submit([submit("few", hold=True)]), 5.0)
+                assert service.status().steps - before <= 4
+
+    asyncio.run(story())
+
+
+def test_it_stops_whatever_is_seen(tmp_path):
+    async def story():
+        service = Service(setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock())
+        await service.start()
+        with busy(service):
+            await asyncio.sleep(0.02)
+            asked = asyncio.create_task(service.submit([submit("before")]))
+            await asyncio.sleep(0)
+            await asyncio.wait_for(service.stop(), 5.0)
+            assert await asked == [Accepted()]
+
+    asyncio.run(story())
+
+
+def test_what_was_cancelled_before_the_backend_heard_of_it_never_runs(tmp_path):
+    """The daemon dies while the backend is slow to start it."""
+
+    async def story():
+        async def never(_):
+            await asyncio.sleep(99)
+
+        slow = FakeBackend()
+        slow.start = never
+        service = Service(setup(a=4), slow, Journal(tmp_path / "db"), StillClock())
+        await service.start()
+        assert await service.submit([submit("x")]) == [Accepted()]
+        assert await service.submit([Cancel("x")]) == [Accepted()]
+        service._runner.cancel()
+        service._hands._worker.cancel()
+        await asyncio.sleep(0.01)
+        service._keeper.close()
+        again = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), again) as service:
+            await until(lambda: phase(service, "x") is JobPhase.CANCELLED)
+        assert again.told == []
 
     asyncio.run(story())
 
@@ -410,6 +495,26 @@ def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
             service.engine.check()
         assert len(watch.errors) == 1
         assert "surrogates not allowed" in watch.errors[0][0]
+
+    asyncio.run(story())
+
+
+def test_the_reasons_of_backends_can_be_written_down(tmp_path):
+    order = Order(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {})
+    attempt = SimpleNamespace(job="x", number=1, order=order)
+    assert ended(attempt, {"failed": "cwd", "errno": "2"}).why.startswith("cwd: /home/jos\\xe9: ")
+
+    async def story():
+        backend = FakeBackend()
+
+        async def fails(_):
+            raise OSError(2, "No such file", "/home/jos\udce9")
+
+        backend.start = fails
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+            await service.submit([submit("y")])
+            await until(lambda: phase(service, "y") is JobPhase.FAILED)
+            assert "jos\\udce9" in service.book.job("y").why
 
     asyncio.run(story())
 

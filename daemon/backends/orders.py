@@ -95,15 +95,20 @@ def _failed(attempt: Attempt, what: str, number: int) -> Ended | StartFailed:
     key, why = (attempt.job, attempt.number), os.strerror(number)
     order = attempt.order
     if what == "cwd":
-        where = os.fsdecode(order.cwd)
+        where = _shown(order.cwd)
         return Ended(*key, code=NOT_RUN, why=f"cwd: {where}: {why}; give a folder of this machine")
     if what == "command" and number == errno.ENOENT:
-        name = os.fsdecode(order.command[0])
+        name = _shown(order.command[0])
         why = f"{name}: there is no such command, or not what its first line names"
         return Ended(*key, code=NOT_FOUND, why=f"{why}; give its path, or PATH in env")
     if what == "command":
-        return Ended(*key, code=NOT_RUN, why=f"{os.fsdecode(order.command[0])}: {why}")
+        return Ended(*key, code=NOT_RUN, why=f"{_shown(order.command[0])}: {why}")
     return StartFailed(*key, f"its supervisor failed ({what}: {why})")
+
+
+def _shown(name: bytes) -> str:
+    """For people; the journal holds no name in other bytes than UTF-8 as it is."""
+    return name.decode(errors="backslashreplace")
 
 
 def _why(attempt: Attempt, end: dict[str, str]) -> str:
