@@ -35,12 +35,9 @@ def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused
     known = {record.pool.name: record for record in kept.pools}
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     loads = (0,) * len(setup.options.windows)
-    pools = [
-        known[p.name] if p.name in known and same else _kept_pool(p, known.get(p.name), loads)
-        for p in setup.pools
-    ]
+    pools = [_kept_pool(p, known.get(p.name), loads, same=same) for p in setup.pools]
     memory = kept.memory
-    if not same:
+    if not same or _regrouped(book.setup, setup):
         memory = Core(setup.pools, load(setup.policy)(), setup.options).policy.memory()
     kept = replace(
         kept,
@@ -59,10 +56,19 @@ def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused
     return replace(book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows), core
 
 
-def _kept_pool(pool: Pool, before: KeptPool | None, loads: tuple[int, ...]) -> KeptPool:
+def _kept_pool(
+    pool: Pool, before: KeptPool | None, loads: tuple[int, ...], *, same: bool
+) -> KeptPool:
     if before is None:
         return KeptPool(pool, loads, ())
-    return replace(before, load=loads)
+    grouped = replace(before.pool, group=pool.group, share=pool.share)
+    return replace(before, pool=grouped, load=before.load if same else loads)
+
+
+def _regrouped(before: Setup, after: Setup) -> bool:
+    """Whether a pool is in another sharing group."""
+    old = {pool.name: pool for pool in before.pools}
+    return any(_group(old.get(pool.name, pool)) != _group(pool) for pool in after.pools)
 
 
 def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:

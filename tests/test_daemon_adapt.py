@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from daemon.answers import Accepted, StopEffect
 from daemon.engine import Engine
-from daemon.inputs import Configured, Ended, Maintain, SetPool, Started, Tick
+from daemon.inputs import Cancel, Configured, Ended, Maintain, SetPool, Started, Tick
 from daemon.jobs import JobPhase, PoolMode
 from daemon.journal import Journal
 from daemon.recovery import recover
@@ -122,6 +122,22 @@ def test_maintenance_of_a_node_that_goes_is_dropped(begin):
         engine.step(now, [Tick()])
         engine.check()
     assert not engine.book.windows
+
+
+@pytest.mark.parametrize("policy", ["sia", "fcfs"])
+def test_a_pool_changes_its_group_while_no_job_is_there(policy):
+    settings = replace(setup(a=8, b=8), policy=policy)
+    engine = Engine.new(settings)
+    engine.step(1.0, [submit("gone"), Cancel("gone")])
+    apart = replace(settings, pools=(Pool("a", 8, share=False), Pool("b", 8, "others")))
+    assert configured(engine, apart).answers == [Accepted()]
+    groups = [(g.name, [p.name for p in g.pools]) for g in engine.core.state.groups]
+    assert groups == [("a alone", ["a"]), ("others", ["b"])]
+    step = engine.step(3.0, [submit(f"b{i}", "b", 8, run_time=3.0) for i in range(2)])
+    assert [e.job for e in step.effects] == ["b0"]
+    engine.step(4.0, [Ended("b0", 1, 0), Cancel("b1")])
+    configured(engine, settings, now=5.0)
+    assert [len(group.pools) for group in engine.core.state.groups] == [2]
 
 
 def test_it_is_in_the_journal(tmp_path):
