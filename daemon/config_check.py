@@ -9,6 +9,7 @@ from math import floor
 from pathlib import Path
 
 from cells.spec import Spec
+from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
 from replay.cells_file import NAME, cells_for, checked_places
 from replay.errors import UserError
@@ -21,6 +22,9 @@ from sia.policies import load, names
 NOT_FORESEEN = ("perfect", "random")
 """Forecasts that a log can be replayed with, and nobody lives by."""
 
+USUAL = "sia"
+"""The policy that a forecast is checked for where the one that is named cannot be."""
+
 LEAST_RETRAIN = 3600.0
 """Seconds: training takes minutes of a core, and an hour of a cloud teaches little."""
 
@@ -28,12 +32,13 @@ LEAST_TICK = 0.01
 """Seconds: below it there would be nothing but ticks."""
 
 
-def problems_of(config: Config) -> list[str]:
-    """A line for each thing that is wrong."""
+def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
+    """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
         _policy, _forecast, _times, _pools, _nodes,
     )  # fmt: skip
-    return [problem for check in checks for problem in check(config)]
+    found = [problem for check in checks for problem in check(config)]
+    return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
 
 
 def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
@@ -67,15 +72,19 @@ def _able() -> list[str]:
 
 
 def _forecast(config: Config) -> Iterator[str]:
-    if config.policy not in _able() or config.forecast == "none":
+    if config.forecast == "none":
         return
-    needs = load(config.policy).needs
+    policy = config.policy if config.policy in _able() else USUAL
+    needs = load(policy).needs
     if not (needs.loads or needs.run_times):
         return
+    label = f"{policy}@{config.forecast}"
     try:
-        choice = parse(f"{config.policy}@{config.forecast}", Choice("", "", ""))
+        choice = parse(label, Choice("", "", ""))
     except KeyError as error:
-        yield f"daemon.forecast: is {config.forecast!r}; {error.args[0]}"
+        mend = error.args[0].removeprefix(f"{label!r}: ").replace("sia@", "")
+        mend = mend.replace("POLICY@", "")
+        yield f"daemon.forecast: is {config.forecast!r}; {mend}"
         return
     for name in (choice.forecast, choice.durations):
         if name in NOT_FORESEEN:
@@ -124,9 +133,7 @@ def _times(config: Config) -> Iterator[str]:
 
 
 def _pools(config: Config) -> Iterator[str]:
-    for name, times in Counter(pool.name for pool in config.pools).items():
-        if times > 1:
-            yield f"pool: {name!r} stands {times} times; give each another name"
+    for name in dict.fromkeys(pool.name for pool in config.pools):
         if not name.isprintable() or "/" in name:
             yield f"pool: {name!r} is no name; write letters, digits, dots and dashes"
     most: Counter[tuple[bool, str]] = Counter()
@@ -140,9 +147,8 @@ def _nodes(config: Config) -> Iterator[str]:
     owned = sum(pool.quota for pool in config.pools)
     if config.nodes and config.cells is not None:
         yield "node: the cells file has nodes already; leave [[node]] out"
-    for name, times in Counter(node.name for node in config.nodes).items():
-        if times > 1:
-            yield f"node: {name!r} stands {times} times; give each another name"
+    yield from _twice("node", [node.name for node in config.nodes])
+    for name in dict.fromkeys(node.name for node in config.nodes):
         if not NAME.fullmatch(name):
             yield f"node: {name!r} is no name; write one without spaces, commas, colons, semicolons"
     there = sum(node.gpus for node in config.nodes)
@@ -160,3 +166,14 @@ def _nodes(config: Config) -> Iterator[str]:
         yield (
             f"backend.gpus: is {gpus}, and the pools own {owned:,}; give the pools smaller quotas"
         )
+    if gpus is None and not config.nodes and (found := count_gpus()) < owned:
+        yield (
+            f"backend.gpus: this machine has {counted(found, 'GPU')}, and the pools own {owned:,}; "
+            "give the pools smaller quotas, or declare backend.gpus"
+        )
+
+
+def _twice(key: str, names: Sequence[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{key}: {name!r} stands {times} times; give each another name"

@@ -80,7 +80,7 @@ def read_config(path: Path | None) -> Config:
     values = _values(path)
     problems: list[Problem] = []
     config = _config(path, values, problems)
-    said = [*map(str, problems), *problems_of(config)]
+    said = [*map(str, problems), *problems_of(config, _names(values, "pool"))]
     if said:
         raise ConfigError(path, said)
     return config
@@ -174,6 +174,13 @@ def _tables(
         return ()
     found = (read(row, kind, (key, i), problems) for i, row in enumerate(rows))
     return tuple(row for row in found if row is not None)
+
+
+def _names(values: Mapping[str, Any], key: str) -> list[str]:
+    """Names in all tables of an array, well formed or not."""
+    rows = values.get(key)
+    tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [row["name"] for row in tables if isinstance(row.get("name"), str)]
 
 
 def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> Spec | None:

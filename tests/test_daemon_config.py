@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon import config_check
 from daemon.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
 from daemon.config_read import ConfigError, read_config
 from daemon.jobs import PoolMode
@@ -96,6 +97,8 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         bogus = 1
         [daemon]
         polcy = "x"
+        policy = "best"
+        forecast = "perfect"
         tick = "5q"
         windows = ["1h", "5m"]
         listen = "foo"
@@ -111,8 +114,16 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         [[pool]]
         nam = "b"
         quota = "4"
+        [[pool]]
+        name = "a"
+        quota = "4"
         """,
     )
+    foresees = (
+        "daemon.forecast: is 'perfect'; write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE]"
+        "[+guard[:PERCENT]], like peaks:0.95+survival:0.9"
+    )
+    (able,) = [line for line in said if line.startswith("daemon.policy: is 'best'; there is ")]
     assert said == [
         "bogus: is unknown; there is daemon, backend, pool, node",
         "daemon.polcy: is unknown; did you mean policy?",
@@ -124,9 +135,13 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "pool[1].nam: is unknown; did you mean name?",
         "pool[1].name: is missing; add it",
         "pool[1].quota: is '4'; write int",
+        "pool[2].quota: is '4'; write int",
         "daemon.listen: is 'foo'; write HOST:PORT, like 127.0.0.1:8642",
         "daemon.tick: '5q' is no time; write a number and s, m, h, d or w, like 5m",
+        able,
+        foresees,
         "daemon.windows: is 1h, 5m; write 1 to 16 times, ascending",
+        "pool: 'a' stands 2 times; give each another name",
     ]
 
 
@@ -150,7 +165,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc needs the future"),
         ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
         ("[daemon]\nforecast = 'perfect+perfect'", "daemon.forecast: nobody foresees by"),
-        ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; 'sia@peaks': write POLICY@"),
+        ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; write FORECAST["),
         ("[daemon]\nforecast = 'peaks:0.9999+survival'", "ask for 0."),
         ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks learns nothing"),
         (
@@ -184,6 +199,20 @@ def test_this_machine_is_one_node(tmp_path):
     text = "[backend]\nkind = 'local'\n"
     text += "".join(f"[[node]]\nname = 'n{i}'\ngpus = 100\n" for i in range(2))
     assert the_problem(tmp_path, text).startswith("node: backend local has this machine alone")
+
+
+def test_gpus_that_this_machine_has_not_are_missed_at_once(tmp_path, monkeypatch):
+    text = "[backend]\nkind = 'local'\n[[pool]]\nname = 'a'\nquota = 3\n"
+    monkeypatch.setattr(config_check, "count_gpus", lambda: 2)
+    assert the_problem(tmp_path, text) == (
+        "backend.gpus: this machine has 2 GPUs, and the pools own 3; give the pools smaller "
+        "quotas, or declare backend.gpus"
+    )
+    monkeypatch.setattr(config_check, "count_gpus", lambda: 3)
+    assert config(tmp_path, text).backend.gpus is None
+    monkeypatch.setattr(config_check, "count_gpus", lambda: 0)
+    node = "[[node]]\nname = 'here'\ngpus = 3\n"
+    assert config(tmp_path, text + node).nodes[0].gpus == 3
 
 
 def test_cells_are_checked_against_the_pools(tmp_path):
