@@ -8,7 +8,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from clusters import spec
 
-from daemon.config import NodeConfig
+from daemon.config import LocalConfig, NodeConfig
 from daemon.http import auth, events, routes_jobs
 from daemon.http.auth import Bucket
 from daemon.journal import JournalError
@@ -72,6 +72,25 @@ async def test_each_job_of_a_batch_is_taken_or_refused_by_itself(folder):
         assert (said["accepted"], said["known"], said["refused"]) == (1, 1, 2)
         assert [line["status"] for line in said["jobs"]] == [201, 200, 422, 422]
         assert all(line["detail"] and line["mend"] for line in said["jobs"][2:])
+
+
+@story
+async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
+    async with door(folder, backend=LocalConfig(str(folder / "jobs"), 12)) as client:
+        empty = {"id": "empty", "pool": "vision", "gpus": 1}
+        said = await asked(client, "POST", "/v1/jobs", empty, status=422)
+        assert (said["detail"], said["mend"]) == (
+            "a job without a command, and this daemon runs commands",
+            "give a command, after -- of sia submit",
+        )
+        full = {**empty, "id": "full", "command": ["true"]}
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": [empty, full, empty]})
+        assert [(line["id"], line["status"]) for line in said["jobs"]] == [
+            ("empty", 422), ("full", 201), ("empty", 422),
+        ]  # fmt: skip
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": [empty]})
+        assert said["refused"] == 1
+        assert (await job_in(client, "full", "finished"))["code"] == 0
 
 
 @story

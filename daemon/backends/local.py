@@ -81,7 +81,7 @@ class LocalBackend:
         boot: which start of the machine this is, for tests; None asks the kernel.
     """
 
-    can: frozenset[Ability] = frozenset({"logs", "preempt", "requeue"})
+    can: frozenset[Ability] = frozenset({"commands", "logs", "preempt", "requeue"})
 
     def __init__(
         self,

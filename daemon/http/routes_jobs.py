@@ -123,8 +123,10 @@ class JobRoutes:
             return await self._submit_batch(decoded(body, self._batch, Batch), key)
         job = decoded(body, self._job, JobRequest)
         specs = specs_of(job, key)
-        answers = await self._service.submit([Submit(spec, actor=ACTOR) for spec in specs])
-        found = _together(answers)
+        found: Answer | None = self._nothing_to_run(specs[0])
+        if found is None:
+            answers = await self._service.submit([Submit(spec, actor=ACTOR) for spec in specs])
+            found = _together(answers)
         if isinstance(found, Refused):
             raise refusal(found)
         name = array_name(specs[0])
@@ -137,14 +139,24 @@ class JobRoutes:
 
     async def _submit_batch(self, batch: Batch, key: str) -> web.Response:
         specs = [specs_of(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
-        answers = await self._service.submit(
-            [Submit(spec, actor=ACTOR) for group in specs for spec in group]
-        )
-        said = iter(answers)
-        lines = [_line(group, _together([*islice(said, len(group))])) for group in specs]
+        wrong = [self._nothing_to_run(group[0]) for group in specs]
+        right = [group for group, why in zip(specs, wrong, strict=True) if why is None]
+        asked = [Submit(spec, actor=ACTOR) for group in right for spec in group]
+        said = iter(await self._service.submit(asked) if asked else ())
+        lines = [
+            _line(group, why or _together([*islice(said, len(group))]))
+            for group, why in zip(specs, wrong, strict=True)
+        ]
         statuses = [line.status for line in lines]
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
+
+    def _nothing_to_run(self, spec: JobSpec) -> Refused | None:
+        """Why a job without a command is not taken, where jobs are commands."""
+        if spec.command or "commands" not in self._service.backend.can:
+            return None
+        detail = "a job without a command, and this daemon runs commands"
+        return Refused(422, "cannot be", detail, "give a command, after -- of sia submit")
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of jobs. O(jobs) for a filter that few pass."""
