@@ -86,8 +86,8 @@ class Runs:
         seats = self._desk.seats
         if seats is None:
             return True
-        nodes = record.nodes or seats.find(record.spec.gpus)
-        if nodes is None or not seats.are_free(nodes):
+        nodes = seats.find(record.spec.gpus)
+        if nodes is None:
             return False
         record.nodes = nodes
         seats.take(nodes)
