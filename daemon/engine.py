@@ -48,6 +48,7 @@ from daemon.inputs import (
     Tick,
 )
 from daemon.jobs import ON_GPUS, JobPhase, PoolMode
+from daemon.pieces import pieces_of
 from daemon.seats import Seats
 from daemon.setup import Node, Setup
 from sia.core import Core
@@ -172,8 +173,12 @@ class Engine:
         ]
 
     def dump(self) -> bytes:
-        """All that it knows: the same bytes for the same state. O(n)."""
-        return json.encode(EngineSnapshot(VERSION, self.book, dump(self.core)))
+        """All that it knows: the same bytes for the same state. O(n).
+
+        In a thread it holds up others for milliseconds at a time; no step may be made meanwhile.
+        """
+        kept = EngineSnapshot(VERSION, self.book, dump(self.core))
+        return b"".join(pieces_of(kept, Book, Snapshot))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:

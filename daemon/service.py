@@ -301,6 +301,9 @@ class Service:
             self._snapshots.written()
         self._watch.committed(perf_counter() - began, len(inputs))
         self._done(batch, step, entry)
+        if self._snapshots.due:
+            await self._snapshots.take(seq, self.engine)
+            gc.freeze()  # of jobs that came since, too: they go when nobody refers to them
 
     def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
         """A step is durable: answer, tell, act."""
@@ -311,8 +314,7 @@ class Service:
         self._hands.do(step.effects)
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
-        if self._snapshots.stepped(len(entry.inputs), entry.seq, self.engine):
-            gc.freeze()  # of jobs that came since, too: they go when nobody refers to them
+        self._snapshots.stepped(len(entry.inputs))
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""
@@ -322,7 +324,7 @@ class Service:
 
     async def _save_all(self) -> None:
         """A snapshot of the end, so that the next start repeats nothing."""
-        self._snapshots.take(self._keeper.last, self.engine)
+        await self._snapshots.take(self._keeper.last, self.engine)
         while self._snapshots:
             await self._save_part()
 

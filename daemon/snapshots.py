@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from daemon.engine import Engine
@@ -33,18 +34,22 @@ class Snapshots:
         """It is durable."""
         self._parts.popleft()
 
-    def stepped(self, inputs: int, seq: int, engine: Engine) -> bool:
-        """A step with so many inputs is durable: take one if it is time. O(n) then."""
-        self._since += inputs
-        if self._since < self.every or self._parts:
-            return False
-        self.take(seq, engine)
-        return True
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another."""
+        return self._since >= self.every and not self._parts
 
-    def take(self, seq: int, engine: Engine) -> None:
-        """Take one after a step, unless nothing has happened since the last. O(n)."""
+    def stepped(self, inputs: int) -> None:
+        """A step with so many inputs is durable."""
+        self._since += inputs
+
+    async def take(self, seq: int, engine: Engine) -> None:
+        """Take one after a step, unless nothing has happened since the last. O(n), in a thread.
+
+        No step may be made meanwhile; whoever looks at the engine need not wait.
+        """
         if self._since:
-            self._parts = deque(parts_of(seq, engine.dump()))
+            self._parts = deque(await asyncio.to_thread(lambda: parts_of(seq, engine.dump())))
             self._since = 0
 
     def drop(self) -> None:
