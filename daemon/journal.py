@@ -1,11 +1,12 @@
 """The journal: an SQLite file in which each step is durable before anybody hears of it.
 
 One transaction a step, written ahead and synced (WAL, `synchronous=FULL`), by one thread at a time.
-The file is locked as long as it is open, so that no second daemon writes to it.
+A lock on a file beside it keeps a second daemon away until `close`.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from daemon.limits import (
     SNAPSHOT_PART,
     SNAPSHOTS_KEPT,
 )
-from daemon.lite import JournalError, Transaction, create, mend
+from daemon.lite import JournalError, Transaction, create, lock, mend
 from replay.errors import UserError
 from sia.decisions import Decision
 
@@ -37,6 +38,9 @@ VERSION = 1
 
 APPLICATION = 0x51A_DAE
 """By which SQLite files of ours are known."""
+
+LAST_NUMBER = 2**63 - 1
+"""SQLite counts no rows beyond it."""
 
 SCHEMA = """
 CREATE TABLE records (seq INTEGER PRIMARY KEY, now REAL NOT NULL, boot TEXT NOT NULL,
@@ -47,6 +51,7 @@ CREATE TABLE notices (seq INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT
     job TEXT NOT NULL, pool TEXT NOT NULL, node TEXT NOT NULL, data TEXT NOT NULL);
 CREATE TABLE history (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, ended REAL NOT NULL,
     pool TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX history_of_pool ON history (pool, number);
 CREATE TABLE probe (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
@@ -110,12 +115,24 @@ class Journal:
         """
         self.path = path
         self._keep_records, self._keep_history = keep_records, keep_history
+        self._added = 0  # rows since it was last pruned
+        self._lock: int | None = None
         try:
             if not path.exists():
                 create(path)
+            self._lock = lock(path)
             self._open()
         except (OSError, sqlite3.Error, JournalError) as error:
+            self._unlock()
             raise UserError(f"{path}: {mend(error)}") from error
+        except UserError:
+            self._unlock()
+            raise
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _open(self) -> None:
         self._db = sqlite3.connect(
@@ -169,6 +186,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
+        self._unlock()
 
     def commit(self, entry: Entry, part: Part | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
@@ -177,8 +195,10 @@ class Journal:
             self._write(entry)
             if part is not None:
                 self._write_part(part)
-            if entry.seq % PRUNE_EVERY == 0:
-                self._prune(entry.anchor.now)
+            self._added += 1 + len(entry.notices) + len(entry.over)
+            if self._added >= PRUNE_EVERY:
+                self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
+                self._added = 0
         self.last = entry.seq
 
     def _write(self, entry: Entry) -> None:
@@ -227,7 +247,8 @@ class Journal:
             run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
 
-    def _prune(self, now: float) -> None:
+    def _prune(self, now: float, most: int) -> None:
+        """Delete what is too old, so many rows of a table at most: more than were added."""
         oldest = min(self.snapshots(), default=0)
         for table, key, where, values in (
             ("records", "seq", "seq <= ? AND now < ?", (oldest, now - self._keep_records)),
@@ -235,7 +256,7 @@ class Journal:
             ("history", "number", "ended < ?", (now - self._keep_history,)),
         ):
             # In the order of their keys, which is that of time: the first that stays ends it.
-            first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {PRUNED_AT_ONCE}"  # noqa: S608
+            first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608
             self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
 
     def probe(self) -> None:
@@ -300,11 +321,10 @@ class Journal:
 
     def history(self, before: int, limit: int, pool: str = "") -> list[tuple[int, JobRecord]]:
         """Jobs that have ended, newest first, with the number to go on before; 0 is the start."""
-        sql = (
-            "SELECT number, body FROM history WHERE (? = 0 OR number < ?) AND (? = '' OR pool = ?) "
-            "ORDER BY number DESC LIMIT ?"
-        )
-        rows = self._all(sql, before, before, pool, pool, limit)
+        of_pool, values = ("pool = ? AND", (pool,)) if pool else ("", ())
+        order = "number < ? ORDER BY number DESC LIMIT ?"
+        sql = f"SELECT number, body FROM history WHERE {of_pool} {order}"  # noqa: S608
+        rows = self._all(sql, *values, before or LAST_NUMBER, limit)
         return [(number, _read_job(body)) for number, body in rows]
 
     def _all(self, sql: str, *values: Any) -> list[Any]:

@@ -45,7 +45,8 @@ KEEP_HISTORY = 400 * 86400.0
 """Seconds for which ended jobs and notices are kept: a year can be looked at as a whole."""
 
 PRUNED_AT_ONCE = 500
-"""Rows of a table that one commit prunes: a millisecond or so."""
+"""Rows of a table that one commit may prune, or twice what was added where that is more: a
+millisecond or so, and old rows always go faster than new ones come."""
 
 NOTICES_LIVE = 10_000
 """Notices in memory for those who follow: they read older ones from the journal."""
@@ -71,7 +72,7 @@ LAST_EFFECTS = 5.0
 next one."""
 
 PRUNE_EVERY = 64
-"""Commits between two looks at what may be pruned: eight rows a commit, and a commit adds one."""
+"""Rows added between two looks at what may be pruned: seldom a look of its own."""
 
 READ_AT_ONCE = 1000
 """Records read from the journal at a time: a megabyte or so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from pathlib import Path
@@ -57,10 +58,25 @@ def create(path: Path) -> None:
         os.close(folder)
 
 
+def lock(path: Path) -> int:
+    """Have this process alone use a file, by a lock on another one beside it, until that is closed.
+
+    SQLite's own lock is let go of whenever the file is opened again. This one is none by `flock`:
+    a process that is just being started would have that too. Raises OSError.
+    """
+    beside = os.open(path.with_name(f"{path.name}-lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.lockf(beside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(beside)
+        raise
+    return beside
+
+
 def mend(error: Exception) -> str:
     """What to do about it, in a line."""
     text = str(error)
-    if "locked" in text:
+    if "locked" in text or isinstance(error, BlockingIOError):
         return "another daemon has it open; stop that one, or name another file"
     if "not a database" in text or "malformed" in text:
         return f"cannot be read ({text}); restore it from a backup, or name another file"

@@ -97,6 +97,42 @@ def test_a_second_daemon_is_refused(tmp_path):
     journal.close()
 
 
+def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
+    journal = Journal(tmp_path / "db")
+    take(journal, recover(journal, CLUSTER), 1.0, submit("one"))
+    journal._db.close()  # as in the middle of it
+    code = "import sys; from pathlib import Path; from daemon.journal import Journal\n"
+    code += "Journal(Path(sys.argv[1]))"
+    second = subprocess.run(
+        [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
+    )
+    assert "another daemon has it open; stop that one" in second.stderr
+    journal.reopen()
+    assert journal.last == 1
+    journal.close()
+    free = subprocess.run([sys.executable, "-c", code, str(journal.path)], check=False)
+    assert free.returncode == 0
+
+
+def test_the_history_of_a_pool_is_found_by_an_index(tmp_path):
+    journal = Journal(tmp_path / "db")
+    engine = recover(journal, CLUSTER)
+    for i in range(6):
+        take(journal, engine, float(i), submit(f"{i}", "ba"[i % 3 == 0]), Cancel(f"{i}"))
+    asked = []
+    journal._db.set_trace_callback(asked.append)
+    assert [job.spec.id for _, job in journal.history(0, 9, "a")] == ["3", "0"]
+    assert [job.spec.id for _, job in journal.history(0, 9)] == list("543210")
+    assert [job.spec.id for _, job in journal.history(4, 2, "b")] == ["2", "1"]
+    journal._db.set_trace_callback(None)
+    for sql in asked:
+        plan = " ".join(row[-1] for row in journal._all(f"EXPLAIN QUERY PLAN {sql}"))
+        assert "SEARCH" in plan
+        assert "TEMP" not in plan, "it is sorted"
+        assert ("history_of_pool" in plan) == ("pool =" in sql)
+    journal.close()
+
+
 def noise(path):
     path.write_bytes(b"no database at all, but long enough to look into" * 40)
 
@@ -244,6 +280,22 @@ def test_old_records_go_once_two_snapshots_cover_them(tmp_path, monkeypatch):
     assert min(n.time for n in journal.notices(0, 100)) >= 15 - 8 - 2
     assert journal.job("0") is None
     assert journal.job("9") is not None
+    journal.close()
+
+
+def test_what_is_old_goes_faster_than_new_comes(tmp_path, monkeypatch):
+    """Each step has many more notices than it is one."""
+    monkeypatch.setattr("daemon.journal.PRUNED_AT_ONCE", 5)
+    journal = Journal(tmp_path / "db", keep_records=5.0, keep_history=8.0)
+    engine = recover(journal, CLUSTER)
+    for i in range(40):
+        jobs = [f"{i}-{j}" for j in range(50)]
+        take(journal, engine, float(i), *(submit(job, hold=True) for job in jobs))
+        take(journal, engine, float(i), *map(Cancel, jobs))
+    for table in ("notices", "history"):
+        rows = journal._one(f"SELECT COUNT(*) FROM {table}")[0]
+        assert rows < 15 * 100, f"{table} grows"
+    assert journal.job("39-0") is not None
     journal.close()
 
 
