@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from time import perf_counter
 
 from daemon.build import Daemon, build
 from daemon.config import Address, Config
 from daemon.http.app import bind, listen, make_app
 from daemon.http.prometheus import Metrics
-from daemon.logs import log
+from daemon.journal import JournalError
+from daemon.limits import PROBE_EVERY
+from daemon.logs import log, tell
+from daemon.service import Service
 from daemon.token import make_token
 
 
@@ -26,8 +30,11 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
     try:
         token = make_token(config.token_file)
         metrics = Metrics()
+        began = perf_counter()
+        log().info("restoring", database=str(config.database))
         daemon = build(config, metrics)
         await daemon.service.start()
+        newest = daemon.service.told
     except BaseException:
         bound.close()
         raise
@@ -37,9 +44,10 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
         log().info(
             "serving", url=address.url, database=str(config.database),
             token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
+            after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
         _warn(address)
-        async with _learning(daemon):
+        async with _meanwhile(_tell(daemon.service, newest), *_learning(daemon)):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()
@@ -49,19 +57,37 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
 
 
 @asynccontextmanager
-async def _learning(daemon: Daemon) -> AsyncIterator[None]:
-    """Meanwhile forecasts learn, if they are to."""
-    if daemon.retraining is None:
-        yield
-        return
-    service = daemon.service
-    learning = asyncio.create_task(daemon.retraining.run(lambda: service.engine, service.past_jobs))
+async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Have all this be done until the end."""
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
     finally:
-        learning.cancel()
-        with suppress(asyncio.CancelledError):
-            await learning
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def _learning(daemon: Daemon) -> list[Coroutine[None, None, None]]:
+    """What forecasts learn by, if they are to."""
+    if daemon.retraining is None:
+        return []
+    service = daemon.service
+    return [daemon.retraining.run(lambda: service.engine, service.past_jobs)]
+
+
+async def _tell(service: Service, after: int) -> None:
+    """Log what happens from that notice on; where the journal cannot be read, later."""
+    while True:
+        try:
+            async for notice in service.notices(after):
+                tell(notice)
+                after = notice.seq
+        except JournalError:
+            await asyncio.sleep(PROBE_EVERY)
+        else:
+            return
 
 
 def _warn(address: Address) -> None:

@@ -20,13 +20,18 @@ def make_token(path: Path) -> str:
 
     Raises UserError where the file cannot be read or made, or others can read it.
     """
+    folder = path.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        mend = "give another daemon.state, or another folder in daemon.token_file"
+        raise UserError(f"{folder}: {error.strerror}; {mend}") from None
+    try:
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return read_token(path)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a token_file that can be made") from None
+        raise UserError(f"{path}: {error.strerror}; give another daemon.token_file") from None
     with os.fdopen(made, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
         file.flush()

@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+import logging
 from io import BytesIO
 
 import pytest
+from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient
 from clusters import spec
+from structlog.testing import capture_logs
 
-from daemon.config import LocalConfig, NodeConfig
+from daemon.config import Address, LocalConfig, NodeConfig
 from daemon.http import auth, events, routes_jobs
 from daemon.http.auth import Bucket
 from daemon.journal import JournalError
 from daemon.service import UnavailableError
+from daemon.serving import serving
 from daemon.token import make_token, read_token
 from replay.errors import UserError
-from tests.doors import TOKEN, asked, door, job_in, story
+from tests.doors import TOKEN, asked, config_in, door, job_in, story
 
 NODES = (NodeConfig("n1", 8), NodeConfig("n2", 8))
 
@@ -662,3 +666,32 @@ async def test_a_stream_ends_with_the_daemon(folder):
         await client.server.close()
         rest = await response.content.read()
     assert rest in (b"\n", b"")
+
+
+@story
+async def test_the_log_tells_what_happens_and_no_secrets(folder):
+    logger = logging.getLogger("sia")
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
+    with capture_logs() as lines:
+        config = config_in(folder, nodes=NODES, listen=Address("127.0.0.1", 0))
+        async with serving(config) as (_, address):
+            token = {"Authorization": f"Bearer {read_token(config.token_file)}"}
+            async with ClientSession(address.url, headers=token) as client:
+                secret = {"id": "a", **SHORT, "command": ["s3cret"], "env": {"KEY": "s3cret"}}
+                await asked(client, "POST", "/v1/jobs", secret, status=201)
+                await job_in(client, "a", "finished")
+                await asked(client, "POST", "/v1/nodes/n1/drain", {"why": "fan"})
+                await asked(client, "PATCH", "/v1/pools/vision", {"quota": 7})
+                await asked(client, "PUT", "/v1/log-level", {"level": "info"})
+                await asked(client, "POST", "/v1/jobs", {}, status=422)
+    logger.setLevel(before)
+    said = [line["event"] for line in lines]
+    assert said[:2] == ["restoring", "serving"]
+    assert said[-1] == "stopping"
+    for event in ("submitted", "started", "running", "ended", "node_out", "pool_changed"):
+        assert event in said, event
+    assert {"event": "log level", "new": "info", "log_level": "info"} in lines
+    (out,) = [line for line in lines if line["event"] == "node_out"]
+    assert (out["node"], out["why"], out["log_level"]) == ("n1", "fan", "info")
+    assert "s3cret" not in str(lines)

@@ -30,8 +30,9 @@ within `start` and `stop` too, on the event loop's thread."""
 StopKind = Literal["warn", "end"]
 
 Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
-"""What not every backend can: run commands, without which there is no job; keep logs; stop a job that
-goes on later; start one again as another attempt; change the number of GPUs of one that runs."""
+"""What not every backend can: run commands, without which there is no job; keep logs; stop a job
+that goes on later; start one again as another attempt; change the number of GPUs of one that
+runs."""
 
 
 class Expected(Struct, frozen=True):

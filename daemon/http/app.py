@@ -77,6 +77,10 @@ def _door(gate: Gate, metrics: Metrics) -> Middleware:
             response = _FAILED.response()
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
+        if response.status >= 400:
+            log().debug(
+                "refused request", operation=f"{request.method} {path}", status=response.status
+            )
         metrics.asked(f"{request.method} {path}", response.status)
         return response
 

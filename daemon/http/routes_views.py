@@ -19,6 +19,7 @@ from daemon.http.prometheus import Metrics
 from daemon.http.views import job_view, loans_view
 from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
+from daemon.logs import log
 from daemon.schemas import (
     Forecasts,
     Health,
@@ -142,7 +143,11 @@ class ViewRoutes:
         return answer({"level": name})
 
     async def set_log_level(self, request: web.Request) -> web.Response:
-        """From now on."""
+        """From now on; the change itself is logged if either level lets it."""
         asked = decoded(await body_of(request), self._level, LogLevel)
-        logging.getLogger("sia").setLevel(asked.level.upper())
+        logger = logging.getLogger("sia")
+        wanted = logging.getLevelNamesMapping()[asked.level.upper()]
+        logger.setLevel(min(wanted, logger.getEffectiveLevel()))
+        log().info("log level", new=asked.level)
+        logger.setLevel(wanted)
         return answer(asked)
