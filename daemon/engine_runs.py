@@ -17,6 +17,10 @@ from sia.decisions import Decision, MoveLoan, Refused, StartJob
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
 """Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
 
+PASSED_OVER = 3600.0
+"""Seconds for which others are placed before a job whose GPUs are not there: after that those that
+come free are kept for it, so that it starts, however many small ones come."""
+
 
 class Runs:
     """Turns the core's starts into the backend's, and what the backend sees into facts."""
@@ -71,16 +75,32 @@ class Runs:
         )
 
     def seat(self) -> None:
-        """Have those start whose GPUs are free, first come first served. O(started)."""
+        """Have those start whose GPUs are free, in the order in which that was decided.
+
+        The core counts on nodes that are out, so that jobs may have to wait here. Others pass them
+        for a while, and for as long as all GPUs that are there would not do. O(started), and, where
+        GPUs are free, O(those that wait for some): no more than there are GPUs on nodes that are
+        out.
+        """
+        seats = self._desk.seats
+        if seats is not None and not seats.spare:
+            return
         for job_id in list(self._book.seatless):
             record = self._book.jobs[job_id]
             if not self._find(record):
-                return
+                if self._waits_no_longer(record):
+                    return
+                continue
             del self._book.seatless[job_id]
             record.placed = True
             self._desk.effects.append(
                 StartEffect(job_id, record.attempt, record.spec, record.nodes)
             )
+
+    def _waits_no_longer(self, record: JobRecord) -> bool:
+        """Whether all GPUs that come free are for this job."""
+        late = self._desk.now - (record.decided or 0.0) >= PASSED_OVER
+        return late and self._desk.seats is not None and record.spec.gpus <= self._desk.seats.there
 
     def _find(self, record: JobRecord) -> bool:
         seats = self._desk.seats

@@ -36,6 +36,7 @@ class NaiveJob:
     cancelled: bool = False
     limited: bool = False
     warned: bool = False
+    decided: float = 0.0
 
 
 @dataclass
@@ -245,32 +246,53 @@ class NaiveDaemon:
                 del pool.queue[0]
                 job.phase, job.attempt, job.started = "starting", job.attempt + 1, None
                 job.placed = job.cancelled = job.limited = job.warned = False
+                job.decided = self.now
                 self.decided.add((job.spec.id, job.attempt))
 
     def seat(self, decided, placed):
         """Take over in which order starts were decided, and who got GPUs; say if that is right."""
         assert set(decided) == self.decided
         self.seatless += [job_id for job_id, _ in decided]
+        expected = self._next()
+        assert [job_id for job_id, _, _ in placed] == expected
+        self.seatless = [job_id for job_id in self.seatless if job_id not in expected]
         for job_id, attempt, nodes in placed:
             job = self.jobs[job_id]
-            assert job_id == self.seatless.pop(0), "somebody was passed over"
             assert job.attempt == attempt
             assert not self.out & {name for name, _ in nodes}, "placed on a node that is out"
             job.placed = True
             self.places[job_id] = nodes
-        given = [
+        given = self._given()
+        assert len(given) == len(set(given)), "a GPU is given twice"
+
+    def _given(self):
+        return [
             (name, gpu)
             for job_id, nodes in self.places.items()
             if self.jobs[job_id].placed
             for name, gpus in nodes
             for gpu in gpus
         ]
-        assert len(given) == len(set(given)), "a GPU is given twice"
-        if self.seatless:
-            there = sum(n for name, n in self.nodes.items() if name not in self.out)
-            free = there - sum(name not in self.out for name, _ in given)
-            assert free < self.jobs[self.seatless[0]].spec.gpus, "GPUs are free"
 
+    def _next(self):
+        """Who gets GPUs: in order, past those for whom there are too few, for an hour."""
+        there = sum(n for name, n in self.nodes.items() if name not in self.out)
+        free = there - sum(name not in self.out for name, _ in self._given())
+        found = []
+        for job_id in self.seatless:
+            job = self.jobs[job_id]
+            if job.spec.gpus <= free:
+                found.append(job_id)
+                free -= job.spec.gpus
+            elif job.spec.gpus <= there and self.now - job.decided >= 3600.0:
+                self.kept += free > 0
+                break
+            else:
+                self.passed += free > 0
+        return found
+
+    passed: int = 0  # waits, and others may start
+    kept: int = 0  # waits, and GPUs are kept for it
     places: dict = field(default_factory=dict)
     used_before: dict = field(default_factory=dict)
 

@@ -104,6 +104,7 @@ class AgainstNaive(RuleBasedStateMachine):
 
     def step(self, inputs):
         self.naive.begin()
+        self.naive.passed = self.naive.kept = 0
         expected = self.naive.step(self.now, inputs)
         step = self.engine.step(self.now, inputs)
         assert [said(answer) for answer in step.answers] == expected
@@ -116,6 +117,8 @@ class AgainstNaive(RuleBasedStateMachine):
             type(i).__name__ + str(a) for i, a in zip(inputs, expected, strict=True)
         )
         self.happened["placed"] += len(placed)
+        self.happened["passed"] += self.naive.passed
+        self.happened["kept"] += self.naive.kept
         self.happened["stopped"] += len(stops)
         self.happened["warned"] += sum(kind == "warn" for kind, _, _ in stops)
 
@@ -131,7 +134,7 @@ class AgainstNaive(RuleBasedStateMachine):
         ]
         self.step(made)
 
-    @rule(seconds=st.sampled_from([1.0, 3.0, 10.0]))
+    @rule(seconds=st.sampled_from([1.0, 3.0, 10.0, 4000.0]))
     def time_passes(self, seconds):
         self.now += seconds
         self.step([Tick()])
@@ -184,7 +187,7 @@ def test_the_engine_does_as_the_naive_one():
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
         "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed",
-        "stopped", "Holdsame", "Releasesame", "Releasenew", "warned",
+        "stopped", "passed", "kept", "Holdsame", "Releasesame", "Releasenew", "warned",
     ):  # fmt: skip
         assert AgainstNaive.happened[kind] > 5, AgainstNaive.happened
 

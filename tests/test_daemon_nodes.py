@@ -66,6 +66,28 @@ def test_numbered_gpus_of_a_node_that_is_out_are_waited_for():
     assert starts(step) == {"one": {"n0"}}
 
 
+def test_who_waits_for_gpus_of_a_node_that_is_out_stops_nobody_else():
+    engine = Engine.new(setup([8, 8], a=8, b=8))
+    do(engine, 1.0, Drain("n0"), submit("small", "b", 1))
+    do(engine, 1.0, submit("wide", "a", 8))
+    assert starts(do(engine, 2.0, submit("b0", "b", 1), submit("b1", "b", 1))) == {
+        "b0": {"n1"},
+        "b1": {"n1"},
+    }
+    late = do(engine, 4000.0, submit("b2", "b", 1))
+    assert not starts(late)  # from now on they are kept for the wide one
+    step = do(engine, 4001.0, *(Ended(job_id, 1, 0) for job_id in ("small", "b0", "b1")))
+    assert starts(step) == {"wide": {"n1"}}
+    assert starts(do(engine, 4002.0, Resume("n0"))) == {"b2": {"n0"}}
+
+
+def test_for_who_needs_more_than_there_is_nothing_is_kept():
+    engine = Engine.new(setup([8, 8], a=12, b=4))
+    do(engine, 1.0, Drain("n0"), submit("wide", "a", 9))
+    step = do(engine, 9000.0, submit("small", "b", 1))
+    assert starts(step) == {"small": {"n1"}}
+
+
 @pytest.mark.parametrize("make", [in_cells, lambda: Engine.new(setup([8, 8], a=16))])
 def test_a_node_is_out_for_its_maintenance(make):
     engine = make()
