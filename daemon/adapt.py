@@ -13,11 +13,17 @@ from daemon.jobs import PoolMode
 from daemon.setup import Setup
 from sia.core import Core
 from sia.events import PoolChanged
-from sia.limits import UNLIMITED
+from sia.limits import MAX_GROUP, UNLIMITED
 from sia.model import Pool
 from sia.policies import load
 from sia.snapshot import PoolRecord as KeptPool
 from sia.snapshot import dump, restore
+
+OTHER_CELLS = (
+    "give the cells file and the pools as they were, and change quotas while the daemon runs "
+    "(sia pool set --cells); or name another database in daemon.database, for other cells"
+)
+"""The mend where cells or their pools change: jobs have places in them."""
 
 NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """What a configuration says of a pool that commands may change too."""
@@ -82,15 +88,32 @@ def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
         elif name in new and book.jobs and _group(pool) != _group(new[name]):
             yield f"pool {name} is in another sharing group", "change groups when no job is there"
     if (setup.cells, setup.lend_rests) != (book.setup.cells, book.setup.lend_rests):
-        yield "the cells are others than those of the database", "name another database for them"
+        yield "daemon.cells: other cells than those that the database began with", OTHER_CELLS
     if setup.cells is not None and list(old) != list(new):
-        yield "pools come or go, and there are cells", "name another database for them"
+        yield "pool: pools come or go, and there are cells", OTHER_CELLS
     there = {(node.name, gpu) for node in setup.nodes for gpu in node.gpus}
     for job in book.jobs.values():
         used = {(name, gpu) for name, gpus in job.nodes for gpu in gpus}
         if setup.cells is None and used - there and job.core:
             yield f"job {job.spec.id} is on GPUs that are gone", "name its node until it has ended"
-            return
+            break
+    yield from _too_much(book, setup)
+
+
+def _too_much(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
+    """Quotas may have been changed by commands before: together all may be more than there is."""
+    old = {pool.name: pool.quota for pool in book.setup.pools}
+    owned: dict[tuple[str, str], int] = {}
+    for pool in setup.pools:
+        quota = book.pools[pool.name].quota if old.get(pool.name) == pool.quota else pool.quota
+        group = pool.group, "" if pool.share else pool.name
+        owned[group] = owned.get(group, 0) + quota
+    total, there = sum(owned.values()), sum(len(node.gpus) for node in setup.nodes)
+    mend = "start with the settings as they were, and lower quotas by command first"
+    if setup.nodes and total > there:
+        yield f"the pools would own {total} GPUs, and there are {there}", mend
+    if max(owned.values(), default=0) > MAX_GROUP:
+        yield f"a sharing group would own more than {MAX_GROUP} GPUs", mend
 
 
 def _group(pool: Pool) -> tuple[str, bool]:
