@@ -31,6 +31,9 @@ NONE = "none"
 PAGE = 1000
 """Jobs of the past read from the journal at a time: a few milliseconds in which nothing commits."""
 
+HEAR_AGAIN = 60.0
+"""Seconds until predictors are told of the past again where that failed: it takes seconds."""
+
 Read = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
 """Jobs that have ended, newest first: as `Service.past_jobs`."""
 
@@ -93,7 +96,8 @@ class Foresight:
     Until then steps go without: the core believes what it was last told.
 
     Attributes:
-        wake: Called once it is ready.
+        wake: Called once it is ready, and when it wants to `begin_anew`.
+        failed: Called with why it could not hear of the past; it tries again.
     """
 
     def __init__(
@@ -102,11 +106,14 @@ class Foresight:
         """Nothing is foreseen before `begin`; `model` finds a model of loads by its checksum."""
         self.predictors = predictors
         self.wake: Callable[[], object] = lambda: None
+        self.failed: Callable[[str], object] = lambda _: None
         self._model = model
         self._news: list[ModelChanged] = []
         self._forecaster: Forecaster | None = None
         self._missed: list[tuple[float, Step]] = []
         self._hearing: asyncio.Task[None] | None = None
+        self._wanted: tuple[Model | None, str] | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     @property
     def ready(self) -> bool:
@@ -122,13 +129,32 @@ class Foresight:
         is the one that the journal names; `why` there is another goes into the journal.
         """
         self.end()
+        self._wanted = None
         story = Story(now - SPAN, now)
         story.add_alive(engine.book.jobs.values())
         self._missed = []
-        self._hearing = asyncio.create_task(self._hear(engine, story, read, model, why))
+        self._hearing = asyncio.create_task(self._try(engine, story, read, model, why))
+
+    def want(self, model: Model | None, why: str) -> None:
+        """Have it begin with this model, soon; at any moment, also while a step is written."""
+        self._wanted = model, why
+        self.wake()
+
+    @property
+    def wants(self) -> bool:
+        """Whether it is to `begin_anew` once no step is on its way."""
+        return self._wanted is not None
+
+    def begin_anew(self, engine: Engine, now: float, read: Read) -> None:
+        """As `begin`, with the model that is wanted, if one is."""
+        model, why = self._wanted or (None, "")
+        self.begin(engine, now, read, model, why)
 
     def end(self) -> None:
         """Hear of nothing more."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._hearing is not None:
             self._hearing.cancel()
             self._hearing = None
@@ -139,9 +165,21 @@ class Foresight:
         self._forecaster = None
 
     async def heard(self) -> None:
-        """Wait until it is ready."""
+        """Wait until it is ready, or could not be."""
         if self._hearing is not None:
             await self._hearing
+
+    async def _try(
+        self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
+    ) -> None:
+        """Hear of it, or try again later: what cannot be read now may be read then."""
+        try:
+            await self._hear(engine, story, read, model, why)
+        except Exception as error:  # noqa: BLE001  nothing else says what came of it
+            self._missed = []
+            self.failed(f"nothing is foreseen, as the past could not be told: {error!r}")
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(HEAR_AGAIN, self.want, model, why)
 
     async def _hear(
         self, engine: Engine, story: Story, read: Read, model: Model | None, why: str

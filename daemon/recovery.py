@@ -53,7 +53,7 @@ def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
     where = f"{journal.path}: record {record.seq}"
     try:
         step = engine.step(record.now, record.inputs)
-    except (ValueError, AssertionError, LookupError) as error:
+    except Exception as error:
         raise UserError(
             f"{where} cannot have happened: {error!r}; use the release that wrote it"
         ) from error

@@ -169,5 +169,5 @@ class Retraining:
         except (OSError, TimeoutError, UserError) as error:
             return Learned(None, str(error) or type(error).__name__)
         if learned.model is not None:
-            self._foresight.begin(engine(), self._clock.now(), read, learned.model, learned.why)
+            self._foresight.want(learned.model, learned.why)
         return learned

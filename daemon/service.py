@@ -72,6 +72,7 @@ class Service:
         self._foresight = foresight
         if foresight is not None:
             foresight.wake = self._inbox.news.set
+            foresight.failed = lambda why: self._watch.broke(why, ())
         self._stopping = False
         self._settled = Settled()
         self._status = Status(serving=False, reason="starting", since=clock.now())
@@ -105,8 +106,7 @@ class Service:
         except JournalError as error:
             raise UserError(str(error)) from error
         await self._configure()
-        gc.collect()
-        gc.freeze()  # what is there now stays: no use in looking at it again and again
+        _freeze()
         self._live = Live(self._keeper, self.engine.book.notices)
         await self.backend.open(self.observe)
         await self._hands.reconcile(self.engine)
@@ -215,12 +215,16 @@ class Service:
 
     @property
     def _curious(self) -> bool:
-        """Whether something else may be foreseen than was."""
+        """Whether something else may be foreseen than was, or by others."""
         foresight = self._foresight
-        return foresight is not None and (foresight.curious or self.clock.now() >= foresight.due)
+        return foresight is not None and (
+            foresight.wants or foresight.curious or self.clock.now() >= foresight.due
+        )
 
     async def _once(self) -> None:
         """One turn, if there is anything to do."""
+        if self._foresight is not None and self._foresight.wants:
+            self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
         batch = self._hand = self._inbox.take()
         if batch or self._curious or self.clock.now() >= self.engine.due:
             await self._turn(batch)
@@ -303,7 +307,7 @@ class Service:
         self._done(batch, step, entry)
         if self._snapshots.due:
             await self._snapshots.take(seq, self.engine)
-            gc.freeze()  # of jobs that came since, too: they go when nobody refers to them
+            _freeze()  # jobs that came since, too: they go when nobody refers to them
 
     def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
         """A step is durable: answer, tell, act."""
@@ -320,7 +324,7 @@ class Service:
         """Have the predictors hear what the journal says, and nothing else."""
         if self._foresight is not None:
             self._foresight.forget()
-            self._foresight.begin(self.engine, self.clock.now(), self.past_jobs)
+            self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
 
     async def _save_all(self) -> None:
         """A snapshot of the end, so that the next start repeats nothing."""
@@ -391,6 +395,8 @@ class Service:
                 self._serve(str(error))
                 self._settled.unknown(str(error))
             else:
+                gc.unfreeze()  # the engine before is of no more use
+                _freeze()
                 self._settled.reached()
                 self._foresee_anew()
                 return True
@@ -412,3 +418,12 @@ class Service:
         serving = not reason
         since = self._status.since if serving is self._status.serving else self.clock.now()
         self._status = self._status._replace(serving=serving, reason=reason, since=since)
+
+
+def _freeze() -> None:
+    """What is there now stays: no use in looking at it again and again.
+
+    What refers to itself and is of no use goes before: it would stay for good.
+    """
+    gc.collect()
+    gc.freeze()

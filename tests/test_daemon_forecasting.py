@@ -3,10 +3,12 @@
 import asyncio
 from heapq import heappop, heappush
 from random import Random
+from threading import Event
 
 import pytest
-from daemons import job
+from daemons import FakeBackend, StillClock, job, until
 
+from daemon.answers import Accepted
 from daemon.book import JobRecord
 from daemon.engine import Engine
 from daemon.forecasting import Forecaster
@@ -22,9 +24,12 @@ from daemon.inputs import (
     Started,
     Submit,
 )
+from daemon.journal import Journal, JournalError
 from daemon.past import Story, said_to
 from daemon.retraining import Models, trace_of
+from daemon.service import Service
 from daemon.setup import Setup
+from daemon.watch import Watch
 from sia.forecasts import Loads
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Pool, Stream
@@ -318,6 +323,87 @@ def test_steps_while_the_past_is_told_are_heard_too():
     forecaster = asyncio.run(play())
 
     assert "while" in forecaster._jobs
+
+
+def served(tmp_path, story, **more):
+    """A story of a service that foresees, and its foresight."""
+
+    async def play():
+        foresight = Foresight(Predictors(SETUP, "peaks+survival"))
+        path = tmp_path / "db"
+        service = Service(
+            SETUP, FakeBackend(), Journal(path), StillClock(MONDAY), foresight=foresight, **more
+        )
+        await story(service, foresight)
+        await service.stop()
+
+    asyncio.run(play())
+
+
+class Broken(Watch):
+    def __init__(self):
+        self.errors = []
+
+    def broke(self, error, inputs):
+        self.errors.append((error, inputs))
+
+
+def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.foresight.HEAR_AGAIN", 0.05)
+    watch = Broken()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise JournalError("disk I/O error")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(service._keeper.journal, "history", fails)
+            await service.start()
+            await foresight.heard()
+            assert not foresight.ready
+        assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+        await until(lambda: foresight.ready)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story, watch=watch)
+    assert watch.errors == [(watch.errors[0][0], ())]
+    assert "disk I/O error" in watch.errors[0][0]
+
+
+def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkeypatch):
+    heard = []
+    real = Forecaster._submitted
+
+    def counted(self, now, event):
+        heard.append((event.job.id, event.job.id in self._jobs))
+        real(self, now, event)
+
+    monkeypatch.setattr(Forecaster, "_submitted", counted)
+
+    async def story(service, foresight):
+        await service.start()
+        await foresight.heard()
+        journal, loop, begun = service._keeper.journal, asyncio.get_running_loop(), Event()
+        commit = journal.commit
+
+        def slowly(entry, part=None):
+            loop.call_soon_threadsafe(learned)
+            begun.wait(5.0)
+            commit(entry, part)
+
+        def learned():  # as `Retraining.once` does
+            foresight.want(None, "better")
+            begun.set()
+
+        journal.commit = slowly
+        await service.submit([Submit(job("x", gpus=8))])
+        journal.commit = commit
+        before = foresight._forecaster
+        await until(lambda: foresight._forecaster is not before)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story)
+    assert heard == [("x", False)]  # by the first; the second has it from the story
 
 
 LEARNING = Setup(POOLS, policy="sia")

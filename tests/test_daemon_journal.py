@@ -233,6 +233,19 @@ def test_what_does_not_come_out_as_recorded_is_refused(tmp_path, change, says):
     again.close()
 
 
+@pytest.mark.parametrize("defect", [TypeError, AttributeError, ZeroDivisionError])
+def test_a_step_that_breaks_the_engine_is_named(tmp_path, monkeypatch, defect):
+    journal, _ = filled(tmp_path / "db", 2)
+
+    def breaks(*_):
+        raise defect("broken")
+
+    monkeypatch.setattr("daemon.engine.Engine.step", breaks)
+    with pytest.raises(UserError, match="record 1 cannot have happened: .*broken"):
+        recover(journal, CLUSTER)
+    journal.close()
+
+
 def test_the_older_snapshot_stands_in_for_a_damaged_one(tmp_path):
     journal, dumps = filled(tmp_path / "db", 6)
     for seq in (2, 4):

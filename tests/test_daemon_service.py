@@ -1,8 +1,10 @@
 """The service: from a client's command to a job that runs, by way of the journal."""
 
 import asyncio
+import gc
 import resource
 import time
+import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -564,6 +566,28 @@ def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatc
     journal.close()
     assert set(from_snapshot.book.jobs) == taken
     assert again(path).dump() == from_snapshot.dump()
+
+
+def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
+    """A snapshot has the collector look at nothing again: what is garbage by then goes before."""
+
+    class Knot:
+        def __init__(self):
+            self.itself = self
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend(), snapshot_every=2) as service:
+            knot = weakref.ref(Knot())
+            await service.submit([submit("x", hold=True), submit("y", hold=True)])
+            await until(lambda: len(service._keeper.journal.snapshots()) == 2)
+            assert knot() is None
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
