@@ -47,6 +47,8 @@ def tell(notice: Notice) -> None:
     level = LEVELS.get(notice.kind, logging.DEBUG)
     if logging.getLogger("sia").isEnabledFor(level):
         about = {"job": notice.job, "pool": notice.pool, "node": notice.node, **notice.data}
+        if notice.kind == "ended":
+            del about["why"]  # it may name the command
         said = {key: value for key, value in about.items() if value not in ("", None)}
         log().log(level, notice.kind, seq=notice.seq, **said)
 

@@ -413,6 +413,15 @@ async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
 async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder):
     quotas = {"vision": {"node": 1}, "speech": {"quad": 1}}
     async with door(folder, cells=spec(quotas=quotas), speed=1.0) as client:
+        two = {"cells": {"rack": {"node": 1, "quad": 1}}}
+        pool = await asked(client, "PATCH", "/v1/pools/vision", two)
+        assert (pool["quota"], pool["cells"]) == (12, two["cells"])
+        one = {"cells": {"rack": {"node": 1}}}
+        assert (await asked(client, "PATCH", "/v1/pools/vision", one))["quota"] == 8
+        await asked(client, "PATCH", "/v1/pools/vision", {"quota": 12}, status=422)
+        await asked(
+            client, "PATCH", "/v1/pools/vision", {"cells": {"rack": {"node": 9}}}, status=422
+        )
         for node in ("n0", "n1", "n2", "n3"):
             await asked(client, "POST", f"/v1/nodes/{node}/drain")
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "gpus": 3}, status=201)
