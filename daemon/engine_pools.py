@@ -199,15 +199,20 @@ class Pools:
             return
         back = {f: v for f in FIELDS if (v := getattr(over, f)) is not None}
         changed = {f: v for f, v in back.items() if v != _value(pool, f)}
-        wrong = self._apply(pool, changed)
-        if wrong is not None:  # others have its cells meanwhile
-            pool.override = Override(over.until + TICK, **back)
+        wrong = self._wrong_back(pool, changed) or self._apply(pool, changed)
+        if wrong is not None:  # others have its GPUs meanwhile: tried again later
+            pool.override = Override(max(over.until, self._desk.now) + TICK, **back)
             self._desk.tell("refused", pool=pool.name, why=wrong.detail)
             self.set_timer(pool)
             return
         pool.override = None
         pool.version += 1
         self._told(pool, changed, None, "")
+
+    def _wrong_back(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        """Why a pool cannot have its quota back, if so; it may always get smaller."""
+        quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
+        return self._wrong_quota(pool, quota) if quota > pool.quota else None
 
     def _told(
         self, pool: PoolRecord, changed: Mapping[str, object], until: float | None, actor: str

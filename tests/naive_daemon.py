@@ -219,8 +219,16 @@ class NaiveDaemon:
         return "new"
 
     def _due(self):
-        for pool in self.pools.values():
-            if pool.until is not None and pool.until <= self.now:
+        due = [(p.until, name) for name, p in self.pools.items() if p.until is not None]
+        for until, name in sorted(due):
+            pool = self.pools[name]
+            if until <= self.now:
+                quota = pool.back.get("quota", pool.quota)
+                owned = sum(p.quota for p in self.pools.values()) - pool.quota + quota
+                if quota > pool.quota and owned > sum(self.nodes.values()):
+                    pool.until = self.now + 300.0
+                    self.later += 1
+                    continue
                 for key, value in pool.back.items():
                     setattr(pool, key, value)
                 pool.until, pool.back = None, {}
@@ -291,6 +299,7 @@ class NaiveDaemon:
                 self.passed += free > 0
         return found
 
+    later: int = 0  # overrides that could not end
     passed: int = 0  # waits, and others may start
     kept: int = 0  # waits, and GPUs are kept for it
     places: dict = field(default_factory=dict)

@@ -13,6 +13,7 @@ from daemon.jobs import JobPhase, PoolMode
 from daemon.journal import Journal
 from daemon.recovery import recover
 from replay.errors import UserError
+from sia.limits import MAX_GROUP
 from sia.model import Pool
 
 
@@ -138,6 +139,19 @@ def test_a_pool_changes_its_group_while_no_job_is_there(policy):
     engine.step(4.0, [Ended("b0", 1, 0), Cancel("b1")])
     configured(engine, settings, now=5.0)
     assert [len(group.pools) for group in engine.core.state.groups] == [2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (setup([4], a=2, b=2), "the pools would own 6 GPUs, and there are 4"),
+        (setup(a=2, b=MAX_GROUP), f"a sharing group would own more than {MAX_GROUP} GPUs"),
+    ],
+)
+def test_quotas_that_commands_have_raised_count(settings, says):
+    engine = Engine.new(setup([8], a=2, b=2))
+    engine.step(1.0, [SetPool("a", quota=4)])
+    assert configured(engine, settings).answers[0].detail == says
 
 
 def test_it_is_in_the_journal(tmp_path):

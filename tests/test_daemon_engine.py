@@ -8,7 +8,13 @@ import pytest
 from daemons import job, setup, submit
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from msgspec.structs import replace
 from naive_daemon import NaiveDaemon, NaivePool
 
@@ -104,7 +110,7 @@ class AgainstNaive(RuleBasedStateMachine):
 
     def step(self, inputs):
         self.naive.begin()
-        self.naive.passed = self.naive.kept = 0
+        self.naive.passed = self.naive.kept = self.naive.later = 0
         expected = self.naive.step(self.now, inputs)
         step = self.engine.step(self.now, inputs)
         assert [said(answer) for answer in step.answers] == expected
@@ -119,6 +125,7 @@ class AgainstNaive(RuleBasedStateMachine):
         self.happened["placed"] += len(placed)
         self.happened["passed"] += self.naive.passed
         self.happened["kept"] += self.naive.kept
+        self.happened["later"] += self.naive.later
         self.happened["stopped"] += len(stops)
         self.happened["warned"] += sum(kind == "warn" for kind, _, _ in stops)
 
@@ -138,6 +145,12 @@ class AgainstNaive(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.now += seconds
         self.step([Tick()])
+
+    @precondition(lambda self: self.naive.pools["a"].until is None and not self.naive.seatless)
+    @rule(quota=st.integers(0, 3), seconds=st.sampled_from([1.0, 9.0]))
+    def a_pool_has_less_for_a_while_and_another_more(self, quota, seconds):
+        until = self.now + seconds
+        self.step([SetPool("a", quota=quota, until=until), SetPool("b", quota=7 - quota)])
 
     @rule(kind=st.sampled_from([Started, Ended]), code=st.sampled_from([0, 0, 1]))
     def all_that_were_told_to_do_so(self, kind, code):
@@ -187,7 +200,7 @@ def test_the_engine_does_as_the_naive_one():
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
         "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed",
-        "stopped", "passed", "kept", "Holdsame", "Releasesame", "Releasenew", "warned",
+        "stopped", "passed", "kept", "later", "Holdsame", "Releasesame", "Releasenew", "warned",
     ):  # fmt: skip
         assert AgainstNaive.happened[kind] > 5, AgainstNaive.happened
 

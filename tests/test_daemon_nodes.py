@@ -17,6 +17,7 @@ from daemon.inputs import (
     Tick,
 )
 from daemon.setup import Setup
+from sia.limits import TICK
 from sia.model import Pool
 
 
@@ -172,6 +173,28 @@ def test_an_override_in_cells_waits_where_others_have_them_meanwhile():
     while engine.book.pools["a"].override is not None:
         do(engine, engine.due, Tick())
     assert engine.book.pools["a"].quota == 16
+
+
+def test_an_override_waits_where_others_have_its_gpus_meanwhile():
+    engine = Engine.new(setup([8, 8], a=8, b=8))
+    do(engine, 0.0, SetPool("a", quota=0, until=100.0), SetPool("b", quota=16))
+    step = do(engine, 1e6, Tick())
+    assert [(n.kind, n.data["why"]) for n in step.notices] == [
+        ("refused", "pool a: all pools would own 24 GPUs, and there are 16")
+    ]
+    assert engine.due == 1e6 + TICK
+    do(engine, 1e6 + 1.0, SetPool("b", quota=8))
+    do(engine, 1e6 + TICK, Tick())
+    assert engine.book.pools["a"].quota == 8
+    assert engine.book.pools["a"].override is None
+
+
+def test_an_override_in_cells_that_cannot_end_is_refused_once_at_a_time():
+    engine = in_cells()
+    do(engine, 1.0, SetPool("a", cells={"rack": {"node": 1}}, until=9.0))
+    do(engine, 2.0, SetPool("b", cells={"rack": {"node": 3}}))
+    step = do(engine, 7 * 86400.0, Tick())
+    assert [n.kind for n in step.notices] == ["refused"]
 
 
 def test_a_pool_of_other_cells_is_another_database():
