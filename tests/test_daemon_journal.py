@@ -241,7 +241,7 @@ def test_a_step_that_breaks_the_engine_is_named(tmp_path, monkeypatch, defect):
         raise defect("broken")
 
     monkeypatch.setattr("daemon.engine.Engine.step", breaks)
-    with pytest.raises(UserError, match="record 1 cannot have happened: .*broken"):
+    with pytest.raises(UserError, match=r"record 1 cannot have happened: .*broken"):
         recover(journal, CLUSTER)
     journal.close()
 
