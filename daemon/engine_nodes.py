@@ -96,7 +96,7 @@ class Nodes:
         window = self._book.windows.get(asked.id)
         if window is None:
             return refused(
-                404, "no such maintenance", f"there is no {asked.id!r}", "see: sia nodes"
+                404, "no such maintenance", f"there is no {asked.id!r}", "see: sia maintenance list"
             )
         self._end(window)
         return Accepted()
@@ -120,6 +120,8 @@ class Nodes:
 
     def _end(self, window: Window) -> None:
         del self._book.windows[window.id]
+        for kind in (BEGIN, OVER):
+            self._desk.timers.drop(kind, window.id)
         node = self._book.nodes.get(window.node)
         if node is not None and _name(window) in node.reasons:
             self._bring_back(node, _name(window))

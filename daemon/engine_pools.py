@@ -180,16 +180,18 @@ class Pools:
         """What the pool goes back to: not what is set for good meanwhile."""
         if asked.until is not None:
             pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
-            self.set_timer(pool)
         elif pool.override is not None:
             kept = {f: v for f, v in asdict(pool.override).items() if f not in wanted}
             left = any(kept.get(f) is not None for f in FIELDS)
             pool.override = Override(**kept) if left else None
+        self.set_timer(pool)
 
     def set_timer(self, pool: PoolRecord) -> None:
         """Look at a pool again when its override ends. O(log n)."""
         if pool.override is not None:
             self._desk.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
+        else:
+            self._desk.timers.drop(OVERRIDE, pool.name)
 
     def due(self, timer: Timer) -> None:
         """A pool goes back to what it was before its override, if it is over."""

@@ -169,6 +169,12 @@ class Runs:
         self._desk.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
         self._desk.tell("warned", job=timer.name, pool=record.spec.pool)
 
+    def _leave(self, record: JobRecord) -> None:
+        """A job is on its GPUs no more, and nothing is due for it."""
+        self._desk.vacate(record)
+        for kind in (WARN, LIMIT):
+            self._desk.timers.drop(kind, record.spec.id)
+
     def ended(self, seen: Ended) -> Answer:
         """A job is gone from its GPUs. O(1)."""
         record = self._mine(seen)
@@ -182,7 +188,7 @@ class Runs:
         else:
             phase = JobPhase.FINISHED if seen.code == 0 else JobPhase.FAILED
             why = seen.why
-        self._desk.vacate(record)
+        self._leave(record)
         self._jobs.finish(record, phase, why)
         return Accepted()
 
@@ -198,7 +204,7 @@ class Runs:
         record = self._mine(seen)
         if not isinstance(record, JobRecord):
             return record
-        self._desk.vacate(record)
+        self._leave(record)
         if record.stop:
             phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
             self._jobs.finish(record, phase, record.stop)
