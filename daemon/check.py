@@ -24,6 +24,9 @@ def check_book(book: Book, core: Core) -> None:
             assert state.stream is None or state.stream is record.stream, job_id
             loans = {donor.name: gpus for donor, gpus in state.loans.items()}
             assert loans == dict(record.loans), (job_id, loans, record.loans)
+        on_gpus = record.phase in ON_GPUS
+        assert (record.stream is not None) is (record.decided is not None) is on_gpus, job_id
+        assert on_gpus or not (record.placed or record.nodes or record.started), job_id
         seatless = record.phase is JobPhase.STARTING and not record.placed
         assert (job_id in book.seatless) is seatless, job_id
     assert not known, f"jobs that only the core knows: {list(known)[:5]}"

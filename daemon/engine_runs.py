@@ -210,6 +210,8 @@ class Runs:
             self._jobs.finish(record, phase, record.stop)
         elif record.spec.requeue and record.attempt < MAX_STARTS:
             self._desk.tell("requeued", job=seen.job, pool=record.spec.pool, why=seen.why)
+            record.placed, record.decided, record.started = False, None, None
+            record.stream, record.reason, record.nodes = None, "", ()
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)

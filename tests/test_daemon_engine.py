@@ -36,6 +36,7 @@ from daemon.inputs import (
     Tick,
 )
 from daemon.jobs import JobPhase, PoolMode
+from daemon.past import Story
 
 JOBS = [f"j{i}" for i in range(40)]
 NODES = {"n0": 4, "n1": 3}
@@ -235,6 +236,22 @@ def test_what_is_lent_is_said_and_comes_back():
     step = steps(engine, 2.0, Ended("more", 1, 0))
     assert [n.kind for n in step.notices] == ["loan_closed", "ended"]
     assert not list(engine.book.loans())
+
+
+def test_who_is_queued_again_is_nowhere():
+    engine = Engine.new(setup([8], a=8))
+    steps(engine, 0.0, submit("again", gpus=8, requeue=True))
+    steps(engine, 1.0, Started("again", 1))
+    steps(engine, 50.0, Lost("again", 1, "gone"), submit("first", gpus=8, priority=5))
+    engine.check()
+    story = Story(0.0, 60.0)
+    story.add_alive(engine.book.jobs.values())
+    assert [(job.id, start) for job, start in story.alive] == [
+        ("again\x1f1", None),
+        ("first", 50.0),
+    ]
+    steps(engine, 60.0, Cancel("again"))
+    assert engine.book.ended["again"].decided is None
 
 
 def test_an_array_is_named_as_one():
