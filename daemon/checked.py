@@ -17,6 +17,14 @@ from msgspec import Struct
 MAX_SHOWN = 40
 """Characters of a wrong value that are said: enough to find it by."""
 
+PATTERNS = {
+    "'^[A-Za-z0-9_]": "letters, digits, dots, dashes and underscores, first no dot and no dash",
+    "'^[^=": "characters other than = and NUL, one at least",
+    r"'^[^\\u0000]": "text without NUL",
+    "'": "text without control characters",
+}
+"""Patterns by how they begin, as what to write."""
+
 T = TypeVar("T", bound=Struct)
 
 Path = tuple[str | int, ...]
@@ -75,8 +83,12 @@ def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
     """`Expected …` of msgspec as what is there and what to write instead."""
     if message.startswith("Invalid enum value"):
         return f"is {shown(value)}", f"write {', '.join(_choices(kind))}"
-    wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
     inside = " in it" if " - at `" in message else ""
+    pattern = message.partition(" matching regex ")[2]
+    for begin, words in PATTERNS.items():
+        if pattern.startswith(begin):
+            return f"is {shown(value)}", f"write {words}{inside}"
+    wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
     return f"is {shown(value)}", f"write {wanted}{inside}"
 
 

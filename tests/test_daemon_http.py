@@ -97,6 +97,28 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
         assert (await job_in(client, "full", "finished"))["code"] == 0
 
 
+@pytest.mark.parametrize(
+    ("wrong", "mend"),
+    [
+        (
+            {"id": "-a b"},
+            "write letters, digits, dots, dashes and underscores, first no dot and no dash",
+        ),
+        ({"name": "a\tb"}, "write text without control characters"),
+        ({"cwd": "a\0"}, "write text without NUL"),
+        ({"command": ["a\0"]}, "write text without NUL in it"),
+        ({"env": {"A=B": "c"}}, "write characters other than = and NUL, one at least in it"),
+    ],
+)
+def test_what_a_text_may_hold_is_said_in_words(tmp_path, wrong, mend):
+    async def tell():
+        async with door(tmp_path) as client:
+            said = await asked(client, "POST", "/v1/jobs", {**SHORT, **wrong}, status=422)
+            assert [error["mend"] for error in said["errors"]] == [mend]
+
+    asyncio.run(tell())
+
+
 @story
 async def test_an_array_is_one_job_many_times(folder):
     async with door(folder) as client:
@@ -427,7 +449,7 @@ async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "gpus": 3}, status=201)
         said = (await asked(client, "GET", "/v1/jobs/a"))["waits"]
         assert said[0] == (
-            "first in its queue, and vision has 8 of its 8 GPUs left; it needs 3, in cells 4, that "
+            "first in its queue, and vision has 8 of its 8 GPUs left; it needs 3 (in cells 4) that "
             "lie together, and jobs that borrow, or nodes that are out, are in the way"
         )
         assert said[-1].endswith(

@@ -114,7 +114,7 @@ def _in_order(core: Core, record: JobRecord, job: JobState) -> str:
         first = head.job.id.partition("\x1f")[0]
         return (
             f"number {place} in its queue, in which jobs start in order: "
-            f"the first, {first}, needs {head.width}, and {uses}"
+            f"the first, {first}, needs {_with_rest(head)}, and {uses}"
         )
     needs = f"it needs {_with_rest(job)}"
     if job.gpus > left:
@@ -129,7 +129,7 @@ def _in_order(core: Core, record: JobRecord, job: JobState) -> str:
 
 def _with_rest(job: JobState) -> str:
     """Its width, and what cells make of it."""
-    return str(job.width) if job.gpus == job.width else f"{job.width}, in cells {job.gpus},"
+    return str(job.width) if job.gpus == job.width else f"{job.width} (in cells {job.gpus})"
 
 
 def _why_apart(core: Core, job: JobState) -> str:
@@ -166,5 +166,5 @@ def _held_from(group: GroupState, window: int, options: Options, job: JobState) 
     return (
         f"it is thought to be gone within {duration(options.windows[window])}; of "
         f"{counted(group.idle, 'idle GPU')} {back}: {max(0, group.idle - total)} could be lent, "
-        f"and it needs {job.width}"
+        f"and it needs {_with_rest(job)}"
     )
