@@ -548,7 +548,6 @@ def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatc
                 asyncio.create_task(service.submit([submit(name)]))
                 for name in ("good", "evil", "better")
             ]
-            await asyncio.sleep(0)
             stopping = asyncio.create_task(service.stop())
             answers = await asyncio.gather(*asked, return_exceptions=True)
             await stopping
