@@ -165,12 +165,14 @@ class Engine:
         return Step(answers, desk.decisions, desk.effects, desk.notices, desk.told, desk.over)
 
     def unended(self) -> list[StopEffect]:
-        """Jobs that were told to end and have not yet. O(jobs)."""
-        return [
-            StopEffect(record.spec.id, record.attempt, "end")
-            for record in self.book.jobs.values()
-            if record.phase is JobPhase.ENDING
-        ]
+        """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""
+        told: list[StopEffect] = []
+        for record in self.book.jobs.values():
+            if record.phase is JobPhase.ENDING:
+                told.append(StopEffect(record.spec.id, record.attempt, "end"))
+            elif record.phase is JobPhase.RUNNING and record.warned:
+                told.append(StopEffect(record.spec.id, record.attempt, "warn"))
+        return told
 
     def dump(self) -> bytes:
         """All that it knows: the same bytes for the same state. O(n).

@@ -238,6 +238,17 @@ def test_what_is_lent_is_said_and_comes_back():
     assert not list(engine.book.loans())
 
 
+def test_what_jobs_may_not_have_heard_is_said_again_after_a_restart():
+    engine = Engine.new(setup(a=4))
+    steps(engine, 0.0, *(submit(f"{i}", time_limit=100.0, warn=90.0) for i in range(3)))
+    steps(engine, 0.0, *(Started(f"{i}", 1) for i in range(3)))
+    told = [StopEffect(f"{i}", 1, "warn") for i in range(3)]
+    assert steps(engine, 20.0, Tick()).effects == told
+    steps(engine, 30.0, Cancel("0"), Ended("1", 1, 0))
+    again = Engine.restore(engine.dump())
+    assert again.unended() == [StopEffect("0", 1, "end"), StopEffect("2", 1, "warn")]
+
+
 def test_who_is_queued_again_is_nowhere():
     engine = Engine.new(setup([8], a=8))
     steps(engine, 0.0, submit("again", gpus=8, requeue=True))
