@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from daemon.answers import Answer
-from daemon.book import Book, JobRecord
+from daemon.answers import Answer, Refused
+from daemon.book import Book, JobRecord, array_of
 from daemon.desk import Desk
 from daemon.engine import Engine
 from daemon.engine_jobs import Jobs
@@ -54,3 +54,19 @@ def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engin
             for i, command in enumerate(each.commands)
             if _named(command) in known
         }
+        each.known = {**each.known, **_whole(each)}
+
+
+def _whole(asked: Asked) -> dict[int, Answer]:
+    """All jobs of arrays of which one is refused: an array is taken whole or not at all."""
+    names = {
+        i: array_of(command.spec)
+        for i, command in enumerate(asked.commands)
+        if isinstance(command, Submit) and command.spec.array is not None
+    }
+    refused = {
+        names[i]: said
+        for i, said in asked.known.items()
+        if i in names and isinstance(said, Refused)
+    }
+    return {i: refused[name] for i, name in names.items() if name in refused}
