@@ -20,6 +20,7 @@ from daemon.clock import Clock
 from daemon.engine import Engine
 from daemon.engine_jobs import core_job
 from daemon.foresight import Foresight, Read, ended_between
+from daemon.logs import log
 from daemon.setup import Setup
 from replay.errors import UserError
 from replay.forecast_folder import read_model
@@ -157,6 +158,7 @@ class Retraining:
                 await self._clock.sleep_until(due)
             due = self._clock.now() + self._every
             self.last = await self.once(engine, read)
+            log().info("retraining", better=self.last.model is not None, why=self.last.why)
 
     async def once(self, engine: Callable[[], Engine], read: Read) -> Learned:
         """Learn now, and have it foresee if it is better. Raises nothing that time would mend."""

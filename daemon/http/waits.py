@@ -73,12 +73,14 @@ def _seatless(book: Book, record: JobRecord) -> list[str]:
     out = _out(book)
     if not out:
         return ["its GPUs are given to it, and who had them has not ended yet"]
-    free = sum(len(node.gpus) for node in book.nodes.values() if not node.reasons)
+    free = {name: len(node.gpus) for name, node in book.nodes.items() if not node.reasons}
     for other in book.jobs.values():
         if other.placed and other.phase in ON_GPUS:
-            free -= sum(len(gpus) for node, gpus in other.nodes if not book.nodes[node].reasons)
+            for node, gpus in other.nodes:
+                if node in free:
+                    free[node] -= len(gpus)
     needs = f"it has its turn and needs {counted(record.spec.gpus, 'GPU')}"
-    return [f"{needs}; nodes that take jobs have {max(0, free)} free", *out]
+    return [f"{needs}; nodes that take jobs have {sum(free.values())} free", *out]
 
 
 def _out(book: Book) -> list[str]:
