@@ -10,6 +10,9 @@ from daemon.answers import Answer
 from daemon.inputs import Command, Observation
 from daemon.limits import MAX_BATCH, MAX_INBOX
 
+IN_DOUBT = "whether this was done is not known yet: ask again, under the same id"
+"""Where a step was written, and the journal cannot be read to see whether it is there."""
+
 
 class UnavailableError(Exception):
     """Commands cannot be taken now: an HTTP status (429, 503), and when to come again (seconds)."""

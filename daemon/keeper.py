@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from daemon.answers import Refused
 from daemon.book import JobRecord
+from daemon.clock import Clock
 from daemon.engine import Engine
+from daemon.inputs import Configured
 from daemon.journal import Entry, Journal, JournalError, Part
 from daemon.recovery import recover
 from daemon.setup import Setup
+from replay.errors import UserError
 
 T = TypeVar("T")
 
@@ -41,6 +45,21 @@ class Keeper:
     def recover(self, setup: Setup) -> Awaitable[Engine]:
         """The engine that the last step left behind: see `recovery.recover`."""
         return self.run(lambda: recover(self.journal, setup))
+
+    async def configure(self, engine: Engine, setup: Setup, clock: Clock) -> None:
+        """Have an engine go by other settings than it does, if they are others.
+
+        Raises UserError for what cannot be, with nothing recorded.
+        """
+        if setup == engine.book.setup:
+            return
+        anchor, inputs = clock.anchor(), [Configured(setup)]
+        step = engine.step(anchor.now, inputs)
+        answer = step.answers[0]
+        if isinstance(answer, Refused):
+            raise UserError(f"{answer.detail}; {answer.mend}")
+        seq = self.last + 1
+        await self.commit(Entry(seq, anchor, inputs, step.decisions, step.notices, step.over))
 
     def commit(self, entry: Entry, part: Part | None = None) -> Awaitable[None]:
         """Make a step durable, and a piece of a snapshot with it."""

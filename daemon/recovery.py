@@ -17,6 +17,7 @@ def recover(journal: Journal, setup: Setup) -> Engine:
 
     Raises UserError where the steps cannot be taken again, or come out otherwise than recorded.
     """
+    gc.unfreeze()  # an engine before this one is of no more use, and goes at the next `freeze`
     looks = gc.isenabled()
     gc.disable()  # what is made stays: looking through it again and again takes a third of the time
     try:
@@ -62,3 +63,12 @@ def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
             f"{where} gives other decisions than it did; use the release that wrote it, or the "
             "settings that were in force then"
         )
+
+
+def freeze() -> None:
+    """What is there now stays: no use in looking at it again and again.
+
+    What refers to itself and is of no use goes before: it would stay for good.
+    """
+    gc.collect()
+    gc.freeze()

@@ -7,7 +7,6 @@ clients, tells those who follow, and acts on the backend. While it writes, the n
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Sequence
 from math import inf
 from time import perf_counter
@@ -20,21 +19,19 @@ from daemon.clock import Anchor, Clock
 from daemon.effects import Hands
 from daemon.engine import Engine, Step
 from daemon.foresight import Foresight
-from daemon.inbox import Batch, Inbox, UnavailableError
-from daemon.inputs import Command, Configured, Input, Observation, Tick
+from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
+from daemon.inputs import Command, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
+from daemon.recovery import freeze
 from daemon.settled import Settled
 from daemon.setup import Setup
 from daemon.snapshots import Snapshots
 from daemon.status import Status
 from daemon.watch import Watch
 from replay.errors import UserError
-
-IN_DOUBT = "whether this was done is not known yet: ask again, under the same id"
-"""Where a step was written, and the journal cannot be read to see whether it is there."""
 
 __all__ = ["Service", "Status", "UnavailableError"]
 
@@ -103,31 +100,16 @@ class Service:
         """
         try:
             self.engine = await self._keeper.recover(self._setup)
+            await self._keeper.configure(self.engine, self._setup, self.clock)
         except JournalError as error:
             raise UserError(str(error)) from error
-        await self._configure()
-        _freeze()
+        freeze()
         self._live = Live(self._keeper, self.engine.book.notices)
         await self.backend.open(self.observe)
         await self._hands.reconcile(self.engine)
         self._foresee_anew()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
-
-    async def _configure(self) -> None:
-        """Have the engine go by other settings than the journal's, if they are others."""
-        if self._setup == self.engine.book.setup:
-            return
-        anchor, inputs = self.clock.anchor(), [Configured(self._setup)]
-        step = self.engine.step(anchor.now, inputs)
-        answer = step.answers[0]
-        if isinstance(answer, Refused):
-            raise UserError(f"{answer.detail}; {answer.mend}")
-        entry = Entry(self._keeper.last + 1, anchor, inputs, step.decisions, step.notices)
-        try:
-            await self._keeper.commit(entry)
-        except JournalError as error:
-            raise UserError(str(error)) from error
 
     async def finished(self) -> None:
         """Wait until it has stopped. Raises what made it stop, if that was a defect."""
@@ -307,7 +289,7 @@ class Service:
         self._done(batch, step, entry)
         if self._snapshots.due:
             await self._snapshots.take(seq, self.engine)
-            _freeze()  # jobs that came since, too: they go when nobody refers to them
+            freeze()  # jobs that came since, too: they go when nobody refers to them
 
     def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
         """A step is durable: answer, tell, act."""
@@ -395,8 +377,7 @@ class Service:
                 self._serve(str(error))
                 self._settled.unknown(str(error))
             else:
-                gc.unfreeze()  # the engine before is of no more use
-                _freeze()
+                freeze()
                 self._settled.reached()
                 self._foresee_anew()
                 return True
@@ -418,12 +399,3 @@ class Service:
         serving = not reason
         since = self._status.since if serving is self._status.serving else self.clock.now()
         self._status = self._status._replace(serving=serving, reason=reason, since=since)
-
-
-def _freeze() -> None:
-    """What is there now stays: no use in looking at it again and again.
-
-    What refers to itself and is of no use goes before: it would stay for good.
-    """
-    gc.collect()
-    gc.freeze()
