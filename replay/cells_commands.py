@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
@@ -15,20 +14,10 @@ def cells() -> None:
     """Look at clusters of cells."""
 
 
-class _Moment(Seconds):
-    """A time of several units, too, like `3d12h`."""
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        parts = re.split(r"(?<=[smhdw])(?=\d)", str(value))
-        return sum(super(_Moment, self).convert(part, param, ctx) for part in parts)
-
-
 @cells.command()
 @click.argument("file", type=Path)
 @click.option("--jobs", type=Path, help="A replay's jobs.csv: show who is where, with --at.")
-@click.option("--at", type=_Moment(), help="Second of the replay, like 3d12h.")
+@click.option("--at", type=Seconds(), help="Second of the replay, like 3d12h.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def show(file: Path, jobs: Path | None, at: float | None, as_json: bool) -> None:
     """Draw the cells of a FILE: chains, racks, nodes and GPUs, and what each pool owns.

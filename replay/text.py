@@ -12,18 +12,24 @@ from replay.limits import MAX_TIME
 
 MINUTE, HOUR, DAY, WEEK = 60.0, 3600.0, 86400.0, 604800.0
 UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
+NUMBER = r"\d+(?:\.\d+)?"
 NONE = "–"
 
 NAMED = 5
 """Names in one line, the first of them: more make no line."""
 
 
+TIME = re.compile(rf"{NUMBER}s?|" + "".join(f"({NUMBER}{unit})?" for unit in reversed(UNITS)))
+"""A number, or numbers with their units, the greatest first."""
+
+
 def parse_seconds(text: str) -> float:
-    """`90`, `90s`, `5m`, `1.5h`, `2d` or `1w` as seconds. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text.strip())
-    if match is None:
+    """`90`, `90s`, `5m`, `1.5h`, `1h30m`, `2d` or `1w` as seconds. Raises ValueError."""
+    typed = text.strip()
+    if not typed or TIME.fullmatch(typed) is None:
         raise ValueError(f"{text!r} is no time; write a number and s, m, h, d or w, like 5m")
-    seconds = float(match[1]) * UNITS[match[2] or "s"]
+    parts = re.findall(f"({NUMBER})([smhdw]?)", typed)
+    seconds = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
     if seconds >= MAX_TIME:
         raise ValueError(f"{text.strip()[:40]!r}: is too long; stay below {MAX_TIME:g} seconds")
     return seconds

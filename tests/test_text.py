@@ -1,0 +1,30 @@
+"""Times as people write them."""
+
+import pytest
+
+from replay.limits import MAX_TIME
+from replay.text import parse_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("0", 0), ("90s", 90), ("1.5h", 5400), (" 2d ", 172800), ("1w", 604800),
+     ("1h30m", 5400), ("3d12h", 302400), ("1w2d3h4m5s", 788645), ("1h0.5s", 3600.5)],
+)  # fmt: skip
+def test_times_are_numbers_with_units(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "h", "-1", "1h30", "30m1h", "1h1h", "1h 30m", "1e3", "1y", "nan", "1h30m,"]
+)
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="is no time; write"):
+        parse_seconds(text)
+
+
+def test_a_sum_may_be_too_long_as_well():
+    most = f"{MAX_TIME - 1:.0f}s"
+    assert parse_seconds(most) == MAX_TIME - 1
+    with pytest.raises(ValueError, match="is too long"):
+        parse_seconds(f"1w{most}")
