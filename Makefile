@@ -8,7 +8,7 @@ ARGS ?=
 
 .PHONY: run replay test check crash fuzz lint setup lock bench clean
 
-# A daemon with pools and jobs of its own, a thousand times as fast as life.
+# A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
 ifeq ($(TRACE)$(POOLS),)
 	$(BIN)/sia demo $(ARGS)

@@ -1,29 +1,34 @@
-"""A first minute with the daemon: a made-up cloud lives through its day, an hour a second."""
+"""A first minute with the daemon: a made-up cloud lives through its week, an hour a second."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from daemon.book import Book, JobRecord
-from daemon.build import Daemon
+from daemon.build import Daemon, setup_of
+from daemon.clock import Clock
 from daemon.config import Address, Config, PoolConfig, SimulatedConfig
-from daemon.inputs import Submit
+from daemon.inputs import Submit, Tick
 from daemon.jobs import JobPhase, JobSpec
+from daemon.journal import Entry, Journal
+from daemon.recovery import recover
 from daemon.serving import serving, stop_on_signals, until
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.starts import starts_of
 from replay.tables import show_table
-from replay.text import DAY, HOUR, MINUTE, duration
+from replay.text import DAY, HOUR, MINUTE, NONE, duration
 from replay.trace import PoolTable, Trace
-from sia.model import Job
+from sia.model import Job, Stream
 from sia.playout import Arrival
 
 SPEED = HOUR
@@ -32,18 +37,28 @@ SPEED = HOUR
 POOLS = 6
 """Pools of the cloud: few enough to follow, enough to lend to each other."""
 
-DAYS = 7
-"""The day is lived so often, then nothing more comes: left alone, the daemon does not grow."""
+BEFORE = 14
+"""Days that the daemon finds in its history: as far as forecasts look back."""
 
-WINDOWS = (5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR)
-"""Seconds: a forecast that looks half a day ahead would lend nothing on its first day."""
+DAYS = 7
+"""The week that is lived; then nothing more comes: left alone, the daemon does not grow."""
+
+MORNING = 8
+"""The hour of its Monday at which it is begun: before that hardly anybody works."""
+
+WINDOWS = tuple(hours * HOUR for hours in (1 / 12, 1 / 4, 1 / 2, 1, 2, 4, 12))
+"""Seconds."""
+
+LATER = """\
+Later: what is foreseen goes by history, and that is wrong now and then. Who lent what was soon
+needed again waits until the borrower has ended."""
 
 APART = MINUTE
 """Seconds between two starts that count as two: a step takes the demo's clock some seconds."""
 
 
 class Lived(NamedTuple):
-    """The cloud, and the time of the daemon's at which its first day began."""
+    """The week of the cloud, and the time of the daemon's that was its Monday's midnight."""
 
     trace: Trace
     table: PoolTable
@@ -52,13 +67,15 @@ class Lived(NamedTuple):
 
 async def show(span: float | None, seed: int) -> None:
     """Serve the cloud until interrupted, or for so many seconds; say what happens."""
-    trace, table = make_cloud(Cloud(pools=POOLS, days=1.0), seed)
+    whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), seed)
+    trace = _week(whole)
     stop = stop_on_signals()
     with TemporaryDirectory(prefix="sia-demo-") as folder:
         config = _config(Path(folder), table)
+        _remember(config, whole, table)
         async with serving(config) as (daemon, address):
             _introduce(trace, table, config, address)
-            lived = Lived(trace, table, daemon.clock.now())
+            lived = Lived(trace, table, daemon.clock.now() - MORNING * HOUR)
             if span is not None:
                 asyncio.get_running_loop().call_later(span, stop.set)
             tasks = [asyncio.create_task(task(daemon, lived)) for task in (_feed, _tell)]
@@ -81,12 +98,56 @@ def _config(folder: Path, table: PoolTable) -> Config:
     )
 
 
+def _week(whole: Trace) -> Trace:
+    """What comes from the morning on, in seconds from midnight."""
+    midnight = BEFORE * DAY
+    return Trace(
+        [
+            Arrival(replace(job, submit=job.submit - midnight), lasts)
+            for job, lasts in whole.arrivals
+            if job.submit >= midnight + MORNING * HOUR
+        ]
+    )
+
+
+def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
+    """A journal of the days before, in which each pool was alone, first come, first served."""
+    clock = Clock()
+    known = BEFORE * DAY + MORNING * HOUR
+    anchor, begin = clock.anchor(), clock.now() - known
+    past = [
+        _ended(begin, arrival, start)
+        for arrival, start in zip(whole.arrivals, starts_of(whole, table), strict=True)
+        if start is not None and start + arrival.duration < known
+    ]
+    past.sort(key=lambda record: record.ended or 0.0)
+    with closing(Journal(config.database)) as journal:
+        recover(journal, setup_of(config, None))
+        journal.commit(Entry(1, anchor, [Tick()], (), over=past))
+
+
+def _ended(begin: float, arrival: Arrival, start: float) -> JobRecord:
+    lasts = arrival.duration
+    return JobRecord(
+        _spec(arrival.job, lasts),
+        begin + arrival.job.submit,
+        lasts,
+        JobPhase.FINISHED,
+        attempt=1,
+        placed=True,
+        decided=begin + start,
+        started=begin + start,
+        ended=begin + start + lasts,
+        stream=Stream.DEDICATED,
+    )
+
+
 def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address) -> None:
     pools = ", ".join(f"{pool.name} with {pool.quota} GPUs" for pool in table.pools)
     click.echo(
         f"A made-up cloud: {pools}.\n"
-        f"{len(trace.arrivals)} jobs a day; an hour goes by in a second. "
-        "SIA knows nothing yet: it begins to lend as it learns what comes and how long it takes.\n"
+        f"{len(trace.arrivals):,} jobs in a week, of which an hour goes by in a second. "
+        f"SIA knows the {BEFORE} days before, when each pool was alone.\n"
         "\nLook in from another terminal:\n"
         f"  export SIA_URL={address.url} SIA_TOKEN_FILE={config.token_file}\n"
         "  sia pools; sia jobs; sia loans; sia events --follow\n"
@@ -95,36 +156,28 @@ def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address)
 
 
 async def _feed(daemon: Daemon, lived: Lived) -> None:
-    """Submit each job when its time has come, day after day."""
-    for day in range(DAYS):
-        due: list[Submit] = []
-        for job, lasts in lived.trace.arrivals:
-            time = lived.begin + day * DAY + job.submit
-            if time > daemon.clock.now() and due:
-                await daemon.service.submit(due)
-                due = []
-            while time > daemon.clock.now():
-                await daemon.clock.sleep_until(time)
-            due.append(Submit(_spec(day, job, lasts), actor="demo"))
-        await daemon.service.submit(due)
+    """Submit each job when its time has come."""
+    due: list[Submit] = []
+    for job, lasts in lived.trace.arrivals:
+        time = lived.begin + job.submit
+        if time > daemon.clock.now() and due:
+            await daemon.service.submit(due)
+            due = []
+        while time > daemon.clock.now():
+            await daemon.clock.sleep_until(time)
+        due.append(Submit(_spec(job, lasts), actor="demo"))
+    await daemon.service.submit(due)
 
 
-def _spec(day: int, job: Job, lasts: float) -> JobSpec:
-    return JobSpec(
-        f"d{day + 1}-{job.id}",
-        job.pool,
-        job.width,
-        user=job.user,
-        name=job.name,
-        duration=lasts,
-    )
+def _spec(job: Job, lasts: float) -> JobSpec:
+    return JobSpec(job.id, job.pool, job.width, user=job.user, name=job.name, duration=lasts)
 
 
 async def _tell(daemon: Daemon, lived: Lived) -> None:
     """A line an hour, and once a day who gained."""
     total = sum(pool.quota for pool in lived.table.pools)
     click.echo("  time         started  ended  running  waiting  GPUs in use  lent  newest loan")
-    hour = 1
+    hour = MORNING + 1
     seen = daemon.service.told
     while True:
         await daemon.clock.sleep_until(lived.begin + hour * HOUR)
@@ -178,7 +231,7 @@ def _show_gain(book: Book, lived: Lived) -> None:
     order = {arrival.job.id: i for i, arrival in enumerate(lived.trace.arrivals)}
     records = sorted(
         [*book.ended.values(), *book.jobs.values()],
-        key=lambda record: (record.submitted, order.get(record.spec.id.partition("-")[2], -1)),
+        key=lambda record: (record.submitted, order.get(record.spec.id, -1)),
     )
     if not records:
         return
@@ -197,6 +250,8 @@ def _show_gain(book: Book, lived: Lived) -> None:
     apart = duration(APART)
     title = f"Who gained: mean waits here and in each pool alone; jobs {apart} sooner and later"
     show_table(title, header, rows)
+    if any(row[-1] not in ("0", NONE) for row in rows):
+        click.echo(f"\n{LATER}")
     click.echo()
 
 
@@ -211,7 +266,7 @@ def _arrival(record: JobRecord, begin: float) -> Arrival:
 def _waits(waits: list[tuple[float, float]]) -> list[str]:
     """How many jobs, mean waits here and alone, how many began sooner and later."""
     if not waits:
-        return ["0", *4 * ["–"]]
+        return ["0", *4 * [NONE]]
     sooner = sum(alone - here > APART for here, alone in waits)
     later = sum(here - alone > APART for here, alone in waits)
     means = (duration(sum(column) / len(waits)) for column in zip(*waits, strict=True))

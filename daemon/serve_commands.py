@@ -54,7 +54,7 @@ async def _serve(config: Config) -> None:
 @click.option("--for", "span", type=Seconds(), help="End by itself after so long, like 30s.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the cloud that is made.")
 def demo(span: float | None, seed: int) -> None:
-    """A made-up cloud, a thousand times as fast as life: watch pools lend to each other."""
+    """A made-up cloud that lives an hour a second: watch pools lend to each other."""
     from daemon.demo import show  # noqa: PLC0415  aiohttp takes its time
 
     begin("warning")

@@ -4,14 +4,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from daemon.config_check import problems_of
-from daemon.demo import POOLS, WINDOWS, _config
+from daemon.demo import BEFORE, DAYS, POOLS, WINDOWS, _config, _remember, _week
+from daemon.journal import Journal
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
+from replay.text import DAY
 
 
 @pytest.fixture
@@ -37,17 +40,30 @@ def test_it_shows_an_hour_a_second_and_who_gained_and_ends_by_itself(scratch):
     assert lines[0].startswith("A made-up cloud: p0 with 8 GPUs")
     assert any(line.startswith("  export SIA_URL=http://127.0.0.1:") for line in lines)
     hours = [line.split() for line in lines if line.startswith("  day 1, ")]
-    assert [words[2] for words in hours[:2]] == ["01:00", "02:00"]
-    assert int(hours[0][3]) > 30, "jobs start from the first hour on"
+    assert [words[2] for words in hours[:2]] == ["09:00", "10:00"]
+    assert int(hours[0][3]) >= 10, "jobs start from the first hour on"
     header = lines.index(next(line for line in lines if line.startswith("pool  GPUs")))
     pools = [line.split()[0] for line in lines[header + 2 : header + 2 + POOLS]]
     assert pools == [f"p{i}" for i in range(POOLS)]
+    assert all(line.split()[-1] in ("0", "–") for line in lines[header + 2 : header + 2 + POOLS])
     assert list(scratch.iterdir()) == []
+
+
+def test_it_knows_two_weeks_before(tmp_path):
+    whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), 1)
+    config = _config(tmp_path, table)
+    _remember(config, whole, table)
+    with closing(Journal(config.database)) as journal:
+        now = journal.anchor().now
+        past = [record for _, record in journal.history(0, 9999)]
+    assert 4000 < len(past) < len(whole.arrivals)
+    assert all(now - 15 * DAY < job.submitted <= job.started < job.ended < now for job in past)
+    assert not {job.spec.id for job in past} & {job.id for job, _ in _week(whole).arrivals}
 
 
 def test_interrupted_it_ends_in_order(scratch):
     demo = begun()
-    while not demo.stdout.readline().startswith("  day 1, 01:00"):
+    while not demo.stdout.readline().startswith("  day 1, 09:00"):
         pass
     (folder,) = scratch.iterdir()
     assert (folder / "token").stat().st_mode & 0o777 == 0o600
