@@ -15,6 +15,9 @@ import msgspec
 from daemon.client import Client, find
 from replay.text import NONE, duration
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONFIG = click.option(

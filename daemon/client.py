@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,12 @@ TIMEOUT = 30.0
 
 SILENCE = 60.0
 """Seconds without so much as a heartbeat after which events are asked for anew."""
+
+PATIENCE = 60.0
+"""Seconds in which a daemon that is started anew should be there again for those who wait."""
+
+RETRY = 1.0
+"""Seconds between two attempts then."""
 
 DENIED, UNREACHABLE = 1, 3
 """Exit codes: the daemon says no; nobody answers."""
@@ -85,6 +93,20 @@ class Client:
         """What is there. Raises DeniedError and UnreachableError, as all of these."""
         pairs = [f"{key}={quote(str(value))}" for key, value in query.items() if value is not None]
         return self.ask("GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
+
+    def patiently(self, path: str) -> Any:
+        """What is there, in a minute perhaps: the daemon may be started anew meanwhile."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.get(path)
+            except UnreachableError:
+                if time.monotonic() >= until:
+                    raise
+            except DeniedError as error:
+                if error.status != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() >= until:
+                    raise
+            time.sleep(RETRY)
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -150,6 +172,7 @@ class Client:
 
     def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
         """Events as they happen, for ever; after a cut it goes on where it was."""
+        ask: Callable[[str], Any] = self.get
         while True:
             headers = {"Accept": "text/event-stream"}
             if after is not None:
@@ -157,16 +180,16 @@ class Client:
             self.close()
             try:
                 response = self._request("GET", "/v1/events", None, headers, SILENCE)
+                ask = self.patiently
                 if response.status >= 400:
                     raise DeniedError(response.status, msgspec.json.decode(response.read()))
                 for event in _events(response):
                     after = event["seq"]
                     yield event
-            except (OSError, HTTPException) as error:
-                if after is None:
-                    raise self._unreachable(error) from None
+            except (OSError, HTTPException):
+                pass
             self.close()
-            self.get("/healthz")  # raises where nobody is there any more
+            ask("/healthz")  # raises where nobody is there
 
 
 def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -176,5 +199,7 @@ def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 def at(name: str) -> str:
-    """A name as a part of a path."""
+    """A name as a part of a path. Raises UserError for one that there cannot be."""
+    if name in ("", ".", ".."):
+        raise UserError(f"{name!r} is no name; see: sia jobs, sia pools, sia nodes")
     return quote(name, safe="")

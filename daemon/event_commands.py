@@ -9,12 +9,9 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from daemon.asking import asks, moment
+from daemon.asking import INTERRUPTED, asks, moment
 from daemon.client import Client
 from sia.terminal import printable
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 PAGE = 1000
 """Events asked for at a time."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from click.core import ParameterSource
 
-from daemon.asking import asks, lasted, moment, pairs_of, say, spread, waited
+from daemon.asking import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
 from daemon.client import DENIED, Client, at
 from daemon.jobs import JobPhase
+from replay.errors import UserError
 from replay.tables import show_table
 from replay.text import NONE, Seconds, counted, duration
 from sia.terminal import printable
@@ -21,6 +26,12 @@ OVER = ("finished", "failed", "cancelled", "lost")
 
 LOOK = 1.0
 """Seconds between two looks at a job that is waited for."""
+
+WITH_FILE = ("file", "wait", "as_json", "config")
+"""Options of `submit` that mean something beside --file."""
+
+NAMES = {"run_time": "thought to run"}
+"""What is called otherwise among people."""
 
 PAGE = 500
 """Jobs asked for at a time."""
@@ -49,9 +60,7 @@ PAGE = 500
 @asks
 def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any) -> int:
     """Submit a job: sia submit --pool vision --gpus 4 -- python train.py."""
-    body = file.read() if file else _job(**options)
-    if wait and file:
-        raise click.UsageError("--wait: with --file there may be many jobs; leave one of them out")
+    body = _read(file, wait=wait) if file else _job(**options)
     said = client.ask("POST", "/v1/jobs", body)
     if as_json and not wait:
         say(said)
@@ -60,6 +69,29 @@ def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any)
     if "jobs" in said:
         return DENIED if said["refused"] else 0
     return _await(client, said["id"], as_json=as_json) if wait else 0
+
+
+def _read(file: Any, *, wait: bool) -> bytes:
+    """Jobs as they are in a file. Raises UsageError beside options that would mean nothing."""
+    if wait:
+        raise click.UsageError("--wait: with --file there may be many jobs; leave one of them out")
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in WITH_FILE:
+            raise click.UsageError(
+                f"{option.get_error_hint(context)}: with --file all is said there; leave one of "
+                "them out"
+            )
+    data: bytes = file.read()
+    try:
+        values = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        raise UserError(
+            f"{file.name}: {what}; write JSON in UTF-8: one job, or a list of jobs"
+        ) from None
+    return msgspec.json.encode({"jobs": values}) if isinstance(values, list) else data
 
 
 def _job(
@@ -91,17 +123,27 @@ def _tell(said: dict[str, Any]) -> None:
 
 def _await(client: Client, job_id: str, *, as_json: bool) -> int:
     """Look at a job, or an array, until it is over."""
-    while True:
-        said = client.get(f"/v1/jobs/{at(job_id)}")
-        phases = [job["phase"] for job in said.get("jobs", [said])]
-        if all(phase in OVER for phase in phases):
-            break
-        time.sleep(LOOK)
+    try:
+        click.echo(f"submitted {printable(job_id)}", err=True)
+        said = _over(client, job_id)
+    except KeyboardInterrupt:
+        click.echo(f"sia: not waited for any longer; see: sia job {printable(job_id)}", err=True)
+        return INTERRUPTED
+    phases = [job["phase"] for job in said.get("jobs", [said])]
     if as_json:
         say(said)
     else:
         click.echo(printable(f"{job_id} {_outcome(said)}" if "phase" in said else job_id))
     return 0 if all(phase == "finished" for phase in phases) else DENIED
+
+
+def _over(client: Client, job_id: str) -> dict[str, Any]:
+    """A job, or an array, once it is over."""
+    while True:
+        said: dict[str, Any] = client.patiently(f"/v1/jobs/{at(job_id)}")
+        if all(job["phase"] in OVER for job in said.get("jobs", [said])):
+            return said
+        time.sleep(LOOK)
 
 
 def _outcome(job: dict[str, Any]) -> str:
@@ -114,10 +156,23 @@ def _outcome(job: dict[str, Any]) -> str:
 def _each(
     client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
 ) -> None:
-    """Ask for each; the first that is refused ends it."""
-    said = [client.ask(method, path.format(at(job_id)), body) for job_id in ids]
+    """Ask for each, and say what became of it; the first that is refused ends it."""
+    said = []
+    for job_id in ids:
+        said.append(client.ask(method, path.format(at(job_id)), body))
+        if not as_json:
+            now = said[-1] if method != "DELETE" else client.get(f"/v1/jobs/{at(job_id)}")
+            click.echo(printable(f"{job_id}: {_standing(now)}"))
     if as_json:
         say(said)
+
+
+def _standing(said: dict[str, Any]) -> str:
+    """Where a job is, or how many of an array are where."""
+    if "phases" not in said:
+        return f"{said['phase']}, priority {said.get('priority', 0)}"
+    of = Counter(said["phases"])
+    return ", ".join(f"{count:,} {phase}" for phase, count in sorted(of.items()))
 
 
 @click.command()
@@ -171,13 +226,15 @@ def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
         cursor = page["next"]
         if cursor is None:
             break
+    if not found and filters["pool"] is not None:
+        client.get(f"/v1/pools/{at(filters['pool'])}")  # raises where there is none
     if as_json:
         say({"jobs": found, "next": cursor})
         return
     now = client.get("/healthz")["time"]
     show_jobs("Jobs, the latest first", found, now)
     if cursor is not None:
-        click.echo(f"\n{counted(limit, 'job')} of more: --limit shows them")
+        click.echo(f"\n{counted(limit, 'job')}, and there are more: see --limit")
 
 
 def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
@@ -215,15 +272,22 @@ def _describe(said: dict[str, Any]) -> None:
     shown: dict[str, Callable[[Any], str]] = {
         "submitted": moment, "started": moment, "ended": moment, "time_limit": duration,
         "run_time": duration, "duration": duration, "warn": duration, "nodes": spread,
-        "tags": _pairs, "env": _pairs, "loans": _pairs, "command": " ".join,
+        "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
     for key, value in said.items():
         if key != "waits" and value not in (None, "", {}, [], False):
-            text = shown[key](value) if key in shown else str(value)
-            click.echo(f"{key.replace('_', ' '):12}{printable(text)}")
+            _line(NAMES.get(key, key), shown[key](value) if key in shown else str(value))
+            if key == "ended" and "started" in said:
+                _line("ran", lasted(said, value))
+    if "command" in said and said.get("attempt"):
+        _line("output", f"see: sia log {shlex.quote(said['id'])}, and with --stream stderr")
     for i, line in enumerate(said.get("waits", [])):
-        click.echo(f"{'' if i else 'waits':12}{printable(line)}")
+        _line("" if i else "waits", line)
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name.replace('_', ' '):16}{printable(text)}")
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from daemon.asking import CONFIG
+from daemon.asking import CONFIG, INTERRUPTED
 from daemon.client import Client, at, find
-from daemon.event_commands import INTERRUPTED
 from daemon.job_commands import LOOK
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import click
@@ -11,9 +13,12 @@ from daemon.client import Client, at
 from daemon.jobs import PoolMode
 from replay.tables import show_table
 from replay.text import Seconds, counted, decimal
+from sia.terminal import printable
 
 NO_LIMIT = -1
-"""What `none` stands for among options, of which those that are not given are None."""
+"""What `none` stands for among limits, of which those that are not given are None."""
+
+LIMITS = ("lend_limit", "borrow_limit")
 
 
 class Limit(click.ParamType[int]):
@@ -31,6 +36,38 @@ class Limit(click.ParamType[int]):
         if not text.isdecimal():
             self.fail(f"{text!r} is no number of GPUs; write one, or none", param, ctx)
         return int(text)
+
+
+class Weight(click.ParamType[float]):
+    """A number above 0."""
+
+    name = "number"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse it, or fail as click wants."""
+        try:
+            weight = float(str(value))
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < inf:
+            self.fail(f"{value!r} is no weight; write a number above 0", param, ctx)
+        return weight
+
+
+def _cells(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> dict[str, dict[str, int]] | None:
+    """`CHAIN.TYPE=NUMBER` of each as the daemon has it; None where there is none."""
+    cells: dict[str, dict[str, int]] = {}
+    for text in value:
+        names, _, number = text.partition("=")
+        chain, _, kind = names.partition(".")
+        if not chain or not kind or not number.isdecimal():
+            raise click.BadParameter(f"{text!r}: write CHAIN.TYPE=NUMBER, like node.quad=3")
+        cells.setdefault(chain, {})[kind] = int(number)
+    return cells or None
 
 
 @click.command()
@@ -78,12 +115,28 @@ def _shown(key: str, value: Any) -> str:
     if key == "override":
         back = ", ".join(f"{field} {value[field]}" for field in value if field != "until")
         return f"until {moment(value['until'])}, then {back}"
+    if key == "cells":
+        return _written(value)
     return decimal(value, 2) if key == "weight" else str(value)
+
+
+def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
+    """Cells as --cells takes them."""
+    return ", ".join(
+        f"{chain}.{kind}={count}" for chain, kinds in cells.items() for kind, count in kinds.items()
+    )
 
 
 @pool.command("set")
 @click.argument("name")
-@click.option("--quota", type=int, help="GPUs that it owns.")
+@click.option("--quota", type=click.IntRange(0), help="GPUs that it owns.")
+@click.option(
+    "--cells",
+    callback=_cells,
+    multiple=True,
+    metavar="CHAIN.TYPE=NUMBER",
+    help="With cells: how many of a type it owns. Say all of them.",
+)
 @click.option(
     "--state",
     type=click.Choice([mode.value for mode in PoolMode]),
@@ -93,7 +146,7 @@ def _shown(key: str, value: Any) -> str:
 @click.option(
     "--borrow-limit", type=Limit(), help="GPUs of others that its jobs may hold, or none."
 )
-@click.option("--weight", type=float, help="Pools are visited by use / (quota · weight).")
+@click.option("--weight", type=Weight(), help="Pools are visited by use / (quota · weight).")
 @click.option("--for", "span", type=Seconds(), help="Only for so long, then all goes back.")
 @click.option("--version", type=int, help="Only if this is still its version.")
 @asks
@@ -102,7 +155,7 @@ def set_pool(
 ) -> None:
     """Change a pool, at once; what runs goes on running."""
     patch = {key: value for key, value in wanted.items() if value is not None}
-    patch = {key: None if value == NO_LIMIT else value for key, value in patch.items()}
+    patch |= {key: None for key in LIMITS if patch.get(key) == NO_LIMIT}
     if not patch:
         raise click.UsageError("nothing is to change: give --quota, --state or another option")
     if span is not None:
@@ -126,12 +179,25 @@ def nodes(client: Client, as_json: bool) -> None:
     rows = [
         [
             node["name"], f"{node['gpus']:,}", f"{node['used']:,}",
-            "; ".join(f"{who}: {why}" for who, why in node["out"].items()) or "in",
-            ", ".join(node["jobs"][:5]),
+            _out(node), ", ".join(node["jobs"][:5]),
         ]
         for node in said["nodes"]
     ]  # fmt: skip
     show_table("Nodes", ["node", "GPUs", "used", "state", "jobs"], rows, ("state", "jobs"))
+
+
+def _out(node: Mapping[str, Any]) -> str:
+    """Who takes a node out, and why."""
+    return "; ".join(f"{who}: {why}" for who, why in node["out"].items()) or "in"
+
+
+def _tell(node: Mapping[str, Any], *, as_json: bool) -> None:
+    """What a node is now."""
+    if as_json:
+        say(node)
+        return
+    text = f"out, {_out(node)}" if node["out"] else "in"
+    click.echo(printable(f"{node['name']}: {text}; {counted(node['used'], 'GPU')} in use"))
 
 
 @click.command()
@@ -140,9 +206,7 @@ def nodes(client: Client, as_json: bool) -> None:
 @asks
 def drain(client: Client, node: str, why: str, as_json: bool) -> None:
     """Place nothing more on a node; what runs there goes on."""
-    said = client.ask("POST", f"/v1/nodes/{at(node)}/drain", {"why": why})
-    if as_json:
-        say(said)
+    _tell(client.ask("POST", f"/v1/nodes/{at(node)}/drain", {"why": why}), as_json=as_json)
 
 
 @click.command()
@@ -150,9 +214,7 @@ def drain(client: Client, node: str, why: str, as_json: bool) -> None:
 @asks
 def resume(client: Client, node: str, as_json: bool) -> None:
     """Place jobs on a node again."""
-    said = client.ask("POST", f"/v1/nodes/{at(node)}/resume")
-    if as_json:
-        say(said)
+    _tell(client.ask("POST", f"/v1/nodes/{at(node)}/resume"), as_json=as_json)
 
 
 @click.group()
@@ -207,6 +269,8 @@ def cancel_maintenance(client: Client, window: str, as_json: bool) -> None:
     client.ask("DELETE", f"/v1/maintenance/{at(window)}")
     if as_json:
         say({"id": window})
+    else:
+        click.echo(printable(f"{window}: called off"))
 
 
 @click.command()
@@ -221,9 +285,9 @@ def loans(client: Client, as_json: bool) -> None:
         [loan["job"], loan["borrower"], loan["donor"], f"{loan['gpus']:,}", moment(loan["since"])]
         for loan in said["loans"]
     ]
-    header = ["job", "borrower", "lender", "GPUs", "since"]
+    header = ["job", "borrower", "donor", "GPUs", "since"]
     total = counted(sum(said["lent"].values()), "GPU")
-    show_table(f"Loans: {total}", header, rows, ("borrower", "lender", "since"))
+    show_table(f"Loans: {total}", header, rows, ("borrower", "donor", "since"))
 
 
 @click.command()

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from daemon import client
 from daemon.journal import Journal
 from sia.__main__ import main
 
@@ -112,16 +113,21 @@ def test_it_says_where_it_is_and_not_what_the_token_is(served):
 
 def test_a_job_is_submitted_waited_for_and_described(served):
     done = served("submit", "--pool", "vision", "--id", "a", "--duration", "9s", "--tag", "k=v",
-                  "--wait", "--", "train", "--fast")  # fmt: skip
+                  "--wait", "--", "train", "--fast", "a b")  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "a finished\n")
+    assert done.stderr == "submitted a\n", "whoever breaks off knows the id"
     text = served("job", "a").stdout
     for line in (
-        "id          a",
-        "command     train --fast",
-        "tags        k=v",
-        "nodes       n1:0",
+        "id              a",
+        "command         train --fast 'a b'",
+        "tags            k=v",
+        "nodes           n1:0",
+        "output          see: sia log a, and with --stream stderr",
     ):
         assert line in text.splitlines()
+    keys = [line[:16].strip() for line in text.splitlines()]
+    assert keys.index("ran") == keys.index("ended") + 1
+    assert "run time" not in keys
     assert served.said("job", "a")["phase"] == "finished"
 
 
@@ -130,15 +136,38 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
         served("submit", "--pool", "speech", "--id", job_id, "--hold", "--user", "me")
     assert [job["id"] for job in served.said("jobs", "--phase", "held")["jobs"]] == ["h2", "h1"]
     assert "it is held: sia release h1" in served("job", "h1").stdout
-    assert served("priority", "5", "h1", "h2").returncode == 0
+    assert served("priority", "5", "h1", "h2").stdout == (
+        "h1: held, priority 5\nh2: held, priority 5\n"
+    )
     assert served.said("job", "h2")["priority"] == 5
     assert served("priority", "-5", "h1").returncode == 0
     assert served("release", "h1").returncode == 0
     assert served("hold", "nobody").returncode == 1
-    assert served("cancel", "h2").returncode == 0
+    assert served("cancel", "h2").stdout == "h2: cancelled, priority 5\n"
     assert served.said("job", "h2")["phase"] == "cancelled"
     table = served("jobs", "--user", "me", "--limit", "1").stdout
-    assert "more: --limit shows them" in table
+    assert "1 job, and there are more: see --limit" in table
+
+
+def test_of_an_array_it_says_how_many_are_where(served):
+    served(
+        "submit", "--pool", "speech", "--id", "arr", "--array", "3", "--duration", "9d", "--hold"
+    )
+    assert served("release", "arr.0").returncode == 0
+    while served.said("job", "arr.0")["phase"] != "running":
+        time.sleep(0.05)
+    assert served("hold", "arr").stdout == "arr: 2 held, 1 running\n"
+    assert served("cancel", "arr").stdout.startswith("arr: ")
+
+
+def test_jobs_of_a_pool_that_there_is_not(served):
+    done = served("jobs", "--pool", "zzz")
+    assert done.returncode == 1
+    assert done.stderr == "sia: there is no pool 'zzz'; see: sia pools\n"
+    done = served("job", "")
+    assert (done.returncode, done.stderr[:23]) == (2, "sia: '' is no name; see")
+    done = served("submit", "--pool", "vision", "--id", "a b")
+    assert "write letters, digits, dots, dashes and underscores" in done.stderr
 
 
 def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
@@ -149,6 +178,26 @@ def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
     assert done.returncode == 1
     assert done.stdout == "b1\n"
     assert done.stderr.startswith("b2: 99 GPUs never fit in pool vision")
+    file.write_text(json.dumps([job | {"id": f"l{job['id']}"} for job in jobs]))
+    assert served("submit", "--file", file).stdout == "lb1\n", "a list is a batch"
+
+
+def test_what_would_be_dropped_beside_a_file_is_refused(served, tmp_path):
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"id": "dropped", "pool": "vision", "gpus": 1}))
+    for more in (("--gpus", "3"), ("--hold",), ("--", "false"), ("--wait",)):
+        assert served("submit", "--file", file, *more).returncode == 2, more
+    assert served("job", "dropped").returncode == 1
+
+
+@pytest.mark.parametrize("text", ['{"id": ', '{"gpus": NaN}', '{"gpus": 1e999}', "", "[" * 9999])
+def test_a_file_that_is_no_json_is_named(served, tmp_path, text):
+    file = tmp_path / "bad.json"
+    file.write_text(text)
+    done = served("submit", "--file", file)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sia: {file}: ")
+    assert "write JSON in UTF-8: one job, or a list of jobs" in done.stderr
 
 
 def test_pools_are_shown_and_changed(served):
@@ -163,17 +212,23 @@ def test_pools_are_shown_and_changed(served):
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
     assert served("pool", "set", "speech").returncode == 2
+    for option, value in (("quota", "-1"), ("weight", "nan"), ("weight", "0"), ("weight", "inf"),
+                          ("cells", "node"), ("cells", "node.quad=few")):  # fmt: skip
+        assert served("pool", "set", "speech", f"--{option}", value).returncode == 2, value
 
 
 def test_nodes_and_maintenance(served):
-    assert served("drain", "n1", "--why", "fan").returncode == 0
+    assert served("drain", "n1", "--why", "fan").stdout.startswith("n1: out, operator: fan; ")
     assert "operator: fan" in served("nodes").stdout
-    assert served("resume", "n1").returncode == 0
+    assert served("resume", "n1").stdout.startswith("n1: in; ")
     window = served.said("maintenance", "add", "n1", "--in", "9d", "--for", "1h", "--id", "m")
     assert window["end"] - window["start"] == pytest.approx(3600)
     assert "to come" in served("maintenance", "list").stdout
-    assert served("maintenance", "cancel", "m").returncode == 0
-    assert served("maintenance", "cancel", "m").returncode == 1
+    assert served("maintenance", "cancel", "m").stdout == "m: called off\n"
+    again = served("maintenance", "cancel", "m")
+    assert (again.returncode, again.stderr) == (
+        1, "sia: there is no 'm'; see: sia maintenance list\n"
+    )  # fmt: skip
 
 
 def test_lending_and_loans(served):
@@ -241,9 +296,10 @@ def test_what_is_no_daemon_is_told_apart(served, monkeypatch):
 def one_line(done):
     """What a start that cannot be says: exit code 2, one line with the mend."""
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "; " in done.stderr
-    return done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("{")]  # the log
+    assert len(said) == 1
+    assert "; " in said[0]
+    return said[0]
 
 
 def test_a_port_that_is_taken(served, tmp_path):
@@ -308,12 +364,99 @@ def test_it_ends_in_order_and_goes_on_where_it_was(tmp_path):
     assert daemon.end() == 0
     assert time.monotonic() - began < 15
     lines = [json.loads(line) for line in daemon.log.splitlines()]
-    assert [line["event"] for line in lines] == ["serving", "stopping"]
+    events = [line["event"] for line in lines]
+    assert "serving" in events
+    assert events[-1] == "stopping"
     daemon.begin()
     assert daemon.said("job", "long")["phase"] == "running"
     assert daemon.end() == 0
+    followed.send_signal(signal.SIGINT)
     followed.communicate(timeout=10)
-    assert followed.returncode == 3
+    assert followed.returncode == 130
+
+
+CELLS = """
+types = [
+    { name = "gpu" },
+    { name = "pair", child = "gpu", count = 2 },
+    { name = "node", child = "pair", count = 2, node = true },
+]
+[[cells]]
+type = "node"
+nodes = ["n1"]
+[[cells]]
+type = "node"
+nodes = ["n2"]
+[quota.vision.node]
+node = 1
+[quota.speech.node]
+pair = 1
+"""
+
+IN_CELLS = """
+[daemon]
+state = "state"
+listen = "127.0.0.1:{port}"
+cells = "cells.toml"
+[[pool]]
+name = "vision"
+quota = 4
+[[pool]]
+name = "speech"
+quota = 2
+"""
+
+
+def test_the_cells_of_a_pool_are_shown_and_changed_in_the_same_words(tmp_path):
+    (tmp_path / "cells.toml").write_text(CELLS)
+    daemon = Served(tmp_path, IN_CELLS)
+    assert "cells         node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
+    done = daemon("pool", "set", "speech", "--cells", "node.pair=2")
+    assert done.returncode == 0, done.stderr
+    assert "cells         node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
+    assert daemon.said("pool", "show", "speech")["quota"] == 4
+    assert daemon.end() == 0
+
+
+def waiting(daemon, *arguments):
+    """A command that waits, in a process of its own, and what it first says."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sia", arguments[0], "--config", str(daemon.config), *arguments[1:]],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return process, process.stdout.readline()
+
+
+def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
+    daemon = Served(tmp_path)
+    daemon("submit", "--pool", "vision", "--id", "before")
+    follower, _ = waiting(daemon, "events", "--follow", "--after", "0")
+    held = ("--pool", "vision", "--hold", "--duration", "1s", "--wait", "--id")
+    waits, first = waiting(daemon, "submit", *held, "w")
+    assert first == "submitted w\n"
+    broken, _ = waiting(daemon, "submit", *held, "b")
+    broken.send_signal(signal.SIGINT)
+    assert "see: sia job b" in broken.communicate(timeout=10)[0]
+    assert broken.returncode == 130
+    assert daemon.end() == 0
+    daemon.begin()
+    daemon("release", "w")
+    assert waits.communicate(timeout=20)[0] == "w finished\n"
+    assert waits.returncode == 0
+    follower.send_signal(signal.SIGINT)
+    lines = follower.communicate(timeout=10)[0].splitlines()
+    assert any(" started " in line and " w" in line for line in lines)
+    assert daemon.end() == 0
+
+
+def test_patience_ends(monkeypatch):
+    monkeypatch.setattr(client, "PATIENCE", 0.2)
+    monkeypatch.setattr(client, "RETRY", 0.1)
+    asking = client.Client(client.Where(f"http://127.0.0.1:{free_port()}", "token"))
+    began = time.monotonic()
+    with pytest.raises(client.UnreachableError):
+        asking.patiently("/v1/pools")
+    assert time.monotonic() - began >= 0.2
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
