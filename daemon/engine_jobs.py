@@ -56,10 +56,15 @@ class Jobs:
             return refused(
                 409, "pool drains", f"pool {pool.name} takes no more jobs", "ask its owner"
             )
-        if not 1 <= spec.gpus <= pool.quota or not self._could(spec):
+        if not 1 <= spec.gpus <= pool.quota:
             return _unfit(
                 f"{spec.gpus} GPUs never fit in pool {pool.name}, which has {pool.quota}",
                 f"ask for 1 to {pool.quota} GPUs, or have the pool's quota raised",
+            )
+        if not self._could(spec):
+            return _unfit(
+                f"{spec.gpus} GPUs fit in no cells of pool {pool.name}",
+                f"ask for fewer, or have its cells changed; see: sia pool show {pool.name}",
             )
         return _wrong_id(spec.id) or _wrong_times(spec) or self._wrong_array(spec)
 
@@ -325,9 +330,11 @@ def _is_over(record: JobRecord) -> Refused:
 
 
 def _waits_not(record: JobRecord) -> Refused:
+    if record.phase in OVER:
+        return _is_over(record)
     return refused(
         409,
         "job does not wait",
         f"job {record.spec.id} is {record.phase.value}",
-        "only a waiting job can be; cancel it instead",
+        "only a job that waits can be held or put in front; cancel it instead",
     )

@@ -36,7 +36,11 @@ class Nodes:
         return Accepted()
 
     def resume(self, asked: Resume) -> Answer:
-        """Place jobs on a node again, unless it is being maintained. O(its cells)."""
+        """Place jobs on a node again, unless it is being maintained. O(its cells).
+
+        Who drained a node that the cells file calls bad gives it back as bad; to resume that one
+        is to say that it is well again.
+        """
         node = self._book.nodes.get(asked.node)
         if node is None:
             return self._unknown(asked.node)
@@ -50,8 +54,7 @@ class Nodes:
                 f"node {node.name} is out for {', '.join(busy)}",
                 "cancel the maintenance, or wait until it is over",
             )
-        for who in list(node.reasons):
-            self._bring_back(node, who)
+        self._bring_back(node, OPERATOR if OPERATOR in node.reasons else CONFIG)
         return Accepted()
 
     def maintain(self, asked: Maintain) -> Answer:
@@ -68,8 +71,8 @@ class Nodes:
             return refused(
                 422,
                 "cannot be",
-                f"maintenance {asked.id} would be from {asked.start:.0f} to {asked.end:.0f}, "
-                f"and it is {self._desk.now:.0f}",
+                f"maintenance {asked.id} would end "
+                + ("before it begins" if asked.end > self._desk.now else "before now"),
                 "name a start, and an end after it that is to come",
             )
         if len(windows) >= MAX_MAINTENANCE:

@@ -16,6 +16,7 @@ from daemon.inputs import Lending, SetPool
 from daemon.jobs import PoolMode
 from daemon.limits import MAX_WEIGHT
 from daemon.timers import Timer
+from replay.text import duration
 from sia.events import LendingSwitched, PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
 
@@ -75,7 +76,8 @@ class Pools:
                 return refused(
                     409,
                     "has an override",
-                    f"pool {pool.name} is overridden until {pool.override.until:.0f}",
+                    f"pool {pool.name} is overridden for another "
+                    f"{duration(pool.override.until - self._desk.now)}",
                     "set it without an end, or wait until then",
                 )
         return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)

@@ -138,7 +138,10 @@ class Runs:
         record.started = self._desk.now
         if record.phase is JobPhase.STARTING:
             record.phase = JobPhase.RUNNING
-            self._desk.tell("running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt)
+            self._desk.tell(
+                "running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt,
+                nodes=record.nodes,
+            )  # fmt: skip
         self.set_timers(record)
         return Accepted()
 
@@ -149,8 +152,8 @@ class Runs:
             return
         job_id, attempt = record.spec.id, record.attempt
         if record.spec.warn > 0 and not record.warned:
-            warn = start + max(0.0, limit - record.spec.warn)
-            self._desk.timers.set(Timer(warn, WARN, job_id, attempt))
+            warn = record.spec.warn if record.spec.warn < limit else limit / 2
+            self._desk.timers.set(Timer(start + limit - warn, WARN, job_id, attempt))
         self._desk.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
 
     def due(self, timer: Timer) -> None:

@@ -236,7 +236,8 @@ class NaiveDaemon:
             if job.phase != "running" or job.spec.time_limit is None or job.started is None:
                 continue
             end = job.started + job.spec.time_limit
-            if not job.warned and max(job.started, end - job.spec.warn) <= self.now:
+            limit, warn = job.spec.time_limit, job.spec.warn
+            if not job.warned and end - (warn if warn < limit else limit / 2) <= self.now:
                 job.warned = True
                 self.effects.append(("warn", job.spec.id, job.attempt))
             if end <= self.now:
