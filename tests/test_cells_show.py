@@ -470,7 +470,7 @@ def test_a_wrong_cells_file_is_refused_as_anywhere(tmp_path):
         (["--at", "3d"], "--jobs and --at belong together; give both or none"),
         (["--jobs", "none.csv", "--at", "3d"], "none.csv: there is no such file"),
         (["--jobs", "jobs.csv", "--at", "3x"], "'3x' is no time; write a number and s, m, h"),
-        (["--jobs", "jobs.csv", "--at", "3d12x"], "'12x' is no time"),
+        (["--jobs", "jobs.csv", "--at", "3d12x"], "'3d12x' is no time"),
         (["--jobs", "jobs.csv", "--at", ""], "'' is no time"),
     ],
 )
