@@ -276,7 +276,7 @@ def _describe(said: dict[str, Any]) -> None:
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
     for key, value in said.items():
-        if key != "waits" and value not in (None, "", {}, [], False):
+        if key not in ("waits", "ran") and value not in (None, "", {}, [], False):
             _line(NAMES.get(key, key), shown[key](value) if key in shown else str(value))
             if key == "ended" and "started" in said:
                 _line("ran", lasted(said, value))
