@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,24 @@ CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.
 def folder(tmp_path_factory):
     """One folder for all examples of a property."""
     return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture
+def leaves_nothing(monkeypatch):
+    """Processes that a test began end with it, also where it fails."""
+    begun = []
+
+    class Process(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            begun.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    yield
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from daemon import client
 from daemon.journal import Journal
 from sia.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 CONFIG = """
 [daemon]
 state = "state"
