@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
+import os
+from queue import Full, Queue
+from threading import Thread
 
 import structlog
 
@@ -22,10 +24,67 @@ LEVELS = {
 """What is told of at which level; what each job goes through is for `debug`: thousands a second."""
 
 
+STDERR = 2
+"""Its number: a thread that hangs in `sys.stderr` at the end would make Python abort."""
+
+MOST_WAITING = 10_000
+"""Lines that wait for a reader of stderr that is slow: some MB. More are dropped, and counted."""
+
+GOODBYE = 2.0
+"""Seconds that a reader has at the end to take what waits."""
+
+
+class Aside(logging.Handler):
+    """Writes lines in a thread of its own: nothing that decides waits for who reads them.
+
+    A pipe that nobody empties would otherwise hold up the whole daemon.
+    """
+
+    def __init__(self, file: int, most: int = MOST_WAITING) -> None:
+        """Write to this descriptor; keep so many lines."""
+        super().__init__()
+        self._file = file
+        self._lines: Queue[str] = Queue(most)
+        self._dropped = 0
+        Thread(target=self._work, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line, or count it as dropped where too many wait. Never waits."""
+        try:
+            self._lines.put_nowait(record.getMessage())
+        except Full:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Wait until all is written, but not for long. `logging` calls it at the end."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(
+                lambda: not self._lines.unfinished_tasks, timeout=GOODBYE
+            )
+
+    def _work(self) -> None:
+        while True:
+            line = self._lines.get()
+            self._write(line)
+            self.acquire()
+            dropped, self._dropped = self._dropped, 0
+            self.release()
+            if dropped:
+                self._write(f'{{"event": "log lines were dropped", "lines": {dropped}}}')
+            self._lines.task_done()
+
+    def _write(self, line: str) -> None:
+        rest = memoryview(f"{line}\n".encode(errors="backslashreplace"))
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            return  # nobody reads any more; the daemon goes on
+
+
 def begin(level: str) -> None:
     """Log from now on, what is of this level or worse; `logging.getLogger("sia")` holds it."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler = Aside(STDERR)
     logger = logging.getLogger("sia")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level.upper())

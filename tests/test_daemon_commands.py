@@ -70,20 +70,23 @@ class Served:
     def __init__(self, folder, config=CONFIG):
         self.config = folder / "sia.toml"
         self.config.write_text(config.format(port=free_port()))
+        self._log = folder / "log"
         self.begin()
 
     def begin(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         self.first = self.process.stdout.readline()
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
-        _, self.log = self.process.communicate(timeout=20)
+        self.process.communicate(timeout=20)
+        self.log = self._log.read_text()
         return self.process.returncode
 
     def __call__(self, *arguments):

@@ -1,0 +1,62 @@
+"""The log: nobody who reads it slowly, or not at all, holds up the daemon."""
+
+import json
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from daemon.logs import Aside
+
+LINE = "x" * 1000
+
+
+class Logged:
+    """What is logged into a pipe."""
+
+    def __init__(self, most):
+        self.reader, self.writer = os.pipe()
+        self.handler = Aside(self.writer, most)
+
+    def tell(self, line):
+        self.handler.handle(logging.makeLogRecord({"msg": line}))
+
+    def read(self):
+        """All of it, by somebody who reads from now on."""
+        with os.fdopen(self.reader, encoding="utf-8") as lines, ThreadPoolExecutor(1) as reading:
+            read = reading.submit(lines.readlines)
+            self.handler.flush()
+            os.close(self.writer)
+            return [line.removesuffix("\n") for line in read.result()]
+
+
+def test_what_is_logged_is_written_in_order_before_the_end():
+    said = [f"line {number} ünd" for number in range(50)]
+    logged = Logged(100)
+    for line in said:
+        logged.tell(line)
+    assert logged.read() == said
+
+
+def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_said():
+    logged = Logged(20)
+    for _ in range(1000):  # many times what the pipe takes
+        logged.tell(LINE)
+    read = logged.read()
+    dropped = [json.loads(line) for line in read if line != LINE]
+    assert all(each["event"] == "log lines were dropped" for each in dropped)
+    lost = sum(each["lines"] for each in dropped)
+    assert lost > 500
+    assert read.count(LINE) + lost == 1000
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_a_reader_that_is_gone_is_no_error(most):
+    logged = Logged(most)
+    os.close(logged.reader)
+    for _ in range(3):
+        logged.tell(LINE)
+    logged.handler.flush()
+    assert not logged.handler._lines.unfinished_tasks
+    os.close(logged.writer)
