@@ -154,10 +154,16 @@ class Book(Struct, forbid_unknown_fields=True):
             self.arrays[name] = spec.array[1], self.arrays.get(name, (0, 0))[1] + 1
 
     def end(self, record: JobRecord) -> None:
-        """A job is over; the oldest that have ended are forgotten. O(1)."""
+        """A job is over. O(1)."""
         del self.jobs[record.spec.id]
         self.ended[record.spec.id] = record
-        if len(self.ended) > KEEP_ENDED:
+
+    def forget(self) -> None:
+        """Forget the oldest that have ended: O(jobs forgotten).
+
+        At the end of a step: within it, one that comes again would be taken for a new one.
+        """
+        while len(self.ended) > KEEP_ENDED:
             self._forget(next(iter(self.ended)))
 
     def _forget(self, job_id: str) -> None:

@@ -16,30 +16,29 @@ from daemon.limits import KEEP_ENDED
 
 
 def asked_of(asked: Iterable[Asked], book: Book) -> list[str]:
-    """The ids that the journal may know better than the book after the next step. O(commands).
+    """The ids that the journal may know and the book does not; none while none is forgotten.
 
-    A job in the book that has ended is among them: it may be forgotten in that very step. None are
-    while nothing can be: not even if all jobs end in it.
+    O(commands).
     """
-    commands = [command for each in asked for command in each.commands]
-    if len(book.ended) + len(book.jobs) + len(commands) <= KEEP_ENDED:
+    if len(book.ended) < KEEP_ENDED:
         return []
-    ids = {id_: None for id_ in map(_named, commands) if id_}
-    return [id_ for id_ in ids if id_ not in book.jobs and id_ not in book.arrays]
+    ids = {id_: None for each in asked for command in each.commands for id_ in _named(command)}
+    return [id_ for id_ in ids if book.job(id_) is None and id_ not in book.arrays]
 
 
-def _named(command: Command) -> str:
-    """The job that a command is for; empty if it is for none."""
+def _named(command: Command) -> tuple[str, ...]:
+    """The job that a command is for, and the array that this is of; nothing if it is for none."""
     if isinstance(command, Submit):
-        return command.spec.id
-    return command.job if isinstance(command, Cancel | Hold | Release | SetPriority) else ""
+        spec = command.spec
+        return (spec.id,) if spec.array is None else (spec.id, array_of(spec))
+    return (command.job,) if isinstance(command, Cancel | Hold | Release | SetPriority) else ()
 
 
 def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engine) -> None:
     """Answer what is asked of these jobs, as the engine would if they were still in the book."""
     if not known:
         return
-    book = Book(engine.book.setup, ended=dict(known))
+    book = Book(engine.book.setup, ended=dict(known), pools=engine.book.pools)
     jobs = Jobs(Desk(book, engine.core, None))
     answers: dict[type, Callable[[Any], Answer]] = {
         Submit: jobs.submit,
@@ -52,7 +51,7 @@ def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engin
         each.known = {
             i: answers[type(command)](command)
             for i, command in enumerate(each.commands)
-            if _named(command) in known
+            if not known.keys().isdisjoint(_named(command))
         }
         each.known = {**each.known, **_whole(each)}
 

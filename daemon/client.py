@@ -6,10 +6,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -18,6 +19,8 @@ from click import ClickException
 from daemon.config_read import find_config, peek
 from daemon.token import read_token
 from replay.errors import UserError
+
+T = TypeVar("T")
 
 TIMEOUT = 30.0
 """Seconds that an answer may take: a batch of 10,000 jobs takes a few."""
@@ -94,12 +97,12 @@ class Client:
         pairs = [f"{key}={quote(str(value))}" for key, value in query.items() if value is not None]
         return self.ask("GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
 
-    def patiently(self, path: str) -> Any:
-        """What is there, in a minute perhaps: the daemon may be started anew meanwhile."""
+    def patiently(self, ask: Callable[[], T]) -> T:
+        """What the daemon says, in a minute perhaps: it may be started anew meanwhile."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.get(path)
+                return ask()
             except UnreachableError:
                 if time.monotonic() >= until:
                     raise
@@ -172,7 +175,7 @@ class Client:
 
     def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
         """Events as they happen, for ever; after a cut it goes on where it was."""
-        ask: Callable[[str], Any] = self.get
+        begun = False
         while True:
             headers = {"Accept": "text/event-stream"}
             if after is not None:
@@ -180,22 +183,32 @@ class Client:
             self.close()
             try:
                 response = self._request("GET", "/v1/events", None, headers, SILENCE)
-                ask = self.patiently
+                begun = True
                 if response.status >= 400:
                     raise DeniedError(response.status, msgspec.json.decode(response.read()))
-                for event in _events(response):
-                    after = event["seq"]
-                    yield event
+                for number, event in _events(response):
+                    after = number
+                    if event is not None:
+                        yield event
             except (OSError, HTTPException):
                 pass
             self.close()
-            ask("/healthz")  # raises where nobody is there
+            alive = partial(self.get, "/healthz")
+            if begun:
+                self.patiently(alive)
+            else:
+                alive()  # raises where nobody is there
 
 
-def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Where the stream is, and what happened there; nothing where it begins."""
+    number = 0
     for line in response:
-        if line.startswith(b"data: "):
-            yield msgspec.json.decode(line.removeprefix(b"data: "))
+        if line.startswith(b"id: "):
+            number = int(line.removeprefix(b"id: "))
+            yield number, None
+        elif line.startswith(b"data: "):
+            yield number, msgspec.json.decode(line.removeprefix(b"data: "))
 
 
 def at(name: str) -> str:

@@ -162,6 +162,7 @@ class Engine:
         desk = self._desk  # another one, if it was configured anew
         desk.flush()
         self._runs.seat()
+        self.book.forget()
         return Step(answers, desk.decisions, desk.effects, desk.notices, desk.told, desk.over)
 
     def unended(self) -> list[StopEffect]:

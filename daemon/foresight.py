@@ -177,9 +177,17 @@ class Foresight:
             await self._hear(engine, story, read, model, why)
         except Exception as error:  # noqa: BLE001  nothing else says what came of it
             self._missed = []
-            self.failed(f"nothing is foreseen, as the past could not be told: {error!r}")
-            loop = asyncio.get_running_loop()
-            self._later = loop.call_later(HEAR_AGAIN, self.want, model, why)
+            self._try_later(f"the past could not be told: {error!r}", model, why)
+
+    def _give_up(self, error: Exception) -> None:
+        """A predictor has failed: jobs start without one too."""
+        self.forget()
+        self._try_later(f"a predictor failed: {error!r}", None, "")
+
+    def _try_later(self, failed: str, model: Model | None, why: str) -> None:
+        self.failed(failed)
+        loop = asyncio.get_running_loop()
+        self._later = loop.call_later(HEAR_AGAIN, self.want, model, why)
 
     async def _hear(
         self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
@@ -211,15 +219,23 @@ class Foresight:
         """The inputs of a step, with what is foreseen."""
         if self._forecaster is None:
             return [*inputs]
+        try:
+            foreseen = self._forecaster.before(now, inputs, book)
+        except Exception as error:  # noqa: BLE001  a defect of one must not end the service
+            self._give_up(error)
+            return [*inputs]
         news, self._news = self._news, []
-        return [*news, *self._forecaster.before(now, inputs, book)]
+        return [*news, *foreseen]
 
     def after(self, now: float, step: Step) -> None:
         """Hear what a step came to, once it is durable."""
         if self._hearing is not None and not self._hearing.done():
             self._missed.append((now, step))
         if self._forecaster is not None:
-            self._forecaster.after(now, step)
+            try:
+                self._forecaster.after(now, step)
+            except Exception as error:  # noqa: BLE001  nor here
+                self._give_up(error)
 
 
 async def ended_between(read: Read, begin: float, end: float) -> list[JobRecord]:

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def _await(client: Client, job_id: str, *, as_json: bool) -> int:
 def _over(client: Client, job_id: str) -> dict[str, Any]:
     """A job, or an array, once it is over."""
     while True:
-        said: dict[str, Any] = client.patiently(f"/v1/jobs/{at(job_id)}")
+        said: dict[str, Any] = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
         if all(job["phase"] in OVER for job in said.get("jobs", [said])):
             return said
         time.sleep(LOOK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -42,7 +43,7 @@ def log(config: Path | None, job_id: str, stream: str, attempt: int | None, *, f
 def _await_start(client: Client, job_id: str) -> None:
     """Look at a job until it has been started, or never will be."""
     while True:
-        said = client.get(f"/v1/jobs/{at(job_id)}")
+        said = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
         if said.get("attempt") or said.get("phase") not in ("held", "pending"):
             return
         time.sleep(LOOK)
@@ -50,7 +51,8 @@ def _await_start(client: Client, job_id: str) -> None:
 
 def _pieces(client: Client, path: str | None, *, follow: bool) -> Iterator[bytes]:
     while path is not None:
-        piece, path = client.piece(path)
+        ask = partial(client.piece, path)
+        piece, path = client.patiently(ask) if follow else ask()
         if piece:
             yield piece
         elif follow:

@@ -30,7 +30,7 @@ from daemon.settled import Settled
 from daemon.setup import Setup
 from daemon.snapshots import Snapshots
 from daemon.status import Status
-from daemon.watch import Watch
+from daemon.watch import Careful, Watch
 from replay.errors import UserError
 
 __all__ = ["Service", "Status", "UnavailableError"]
@@ -60,7 +60,7 @@ class Service:
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
         self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
-        self._watch = watch or Watch()
+        self._watch = Careful(watch or Watch())
         self._hands = Hands(backend, self.observe)
         self.backend = backend
         self._inbox = Inbox()
@@ -69,7 +69,7 @@ class Service:
         self._foresight = foresight
         if foresight is not None:
             foresight.wake = self._inbox.news.set
-            foresight.failed = lambda why: self._watch.broke(why, ())
+            foresight.failed = self._watch.blind
         self._stopping = False
         self._settled = Settled()
         self._status = Status(serving=False, reason="starting", since=clock.now())
@@ -139,6 +139,8 @@ class Service:
         Raises UnavailableError while the journal cannot be written, and when too many wait; nothing
         is done then, but for what it says is in doubt (`IN_DOUBT`).
         """
+        if not commands:
+            return []
         if not self._status.serving or self._stopping:
             raise UnavailableError(503, self._status.reason or "stopping", PROBE_EVERY)
         return await self._inbox.ask(commands)

@@ -27,3 +27,20 @@ def test_an_array_with_a_job_that_only_the_journal_knows_is_not_taken(tmp_path, 
             assert not service.book.arrays
 
     asyncio.run(story())
+
+
+def test_an_array_is_not_named_as_a_job_that_only_the_journal_knows(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.bygone.KEEP_ENDED", 1)
+    monkeypatch.setattr("daemon.book.KEEP_ENDED", 1)
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=9), FakeBackend()) as service:
+            for job_id in ("x", "other"):
+                await service.submit([submit(job_id, hold=True), Cancel(job_id)])
+            assert service.book.job("x") is None
+            answers = await service.submit([submit(f"x.{i}", array=(i, 2)) for i in range(2)])
+            assert [answer.status for answer in answers] == [409, 409]
+            assert not service.book.arrays
+            assert await service.submit([]) == []
+
+    asyncio.run(story())

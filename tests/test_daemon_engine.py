@@ -147,6 +147,12 @@ class AgainstNaive(RuleBasedStateMachine):
         self.now += seconds
         self.step([Tick()])
 
+    @precondition(lambda self: self.naive.seatless)
+    @rule()
+    def an_hour_goes_by_while_a_job_waits_for_its_gpus(self):
+        self.now += 3600.0
+        self.step([Tick()])
+
     @precondition(lambda self: self.naive.pools["a"].until is None and not self.naive.seatless)
     @rule(quota=st.integers(0, 3), seconds=st.sampled_from([1.0, 9.0]))
     def a_pool_has_less_for_a_while_and_another_more(self, quota, seconds):

@@ -340,17 +340,17 @@ def served(tmp_path, story, **more):
     asyncio.run(play())
 
 
-class Broken(Watch):
+class Blind(Watch):
     def __init__(self):
         self.errors = []
 
-    def broke(self, error, inputs):
-        self.errors.append((error, inputs))
+    def blind(self, why):
+        self.errors.append(why)
 
 
 def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.foresight.HEAR_AGAIN", 0.05)
-    watch = Broken()
+    watch = Blind()
 
     async def story(service, foresight):
         def fails(*_):
@@ -366,8 +366,31 @@ def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
         assert list(foresight._forecaster._jobs) == ["x"]
 
     served(tmp_path, story, watch=watch)
-    assert watch.errors == [(watch.errors[0][0], ())]
-    assert "disk I/O error" in watch.errors[0][0]
+    assert len(watch.errors) == 1
+    assert "disk I/O error" in watch.errors[0]
+
+
+@pytest.mark.parametrize("method", ["before", "after"])
+def test_a_predictor_that_fails_is_left_alone_and_tried_again(tmp_path, monkeypatch, method):
+    monkeypatch.setattr("daemon.foresight.HEAR_AGAIN", 0.05)
+    watch = Blind()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise ZeroDivisionError("of a predictor")
+
+        await service.start()
+        await foresight.heard()
+        with monkeypatch.context() as broken:
+            broken.setattr(Forecaster, method, fails)
+            assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+            await until(lambda: watch.errors)
+            assert not foresight.ready
+        await until(lambda: foresight.ready)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story, watch=watch)
+    assert "of a predictor" in watch.errors[0]
 
 
 def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkeypatch):

@@ -686,7 +686,7 @@ async def test_a_reader_that_does_not_read_is_let_go(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "SLOW_READER", 0.01)
         with pytest.raises(TimeoutError):
-            await events._feed(Stuck(), nothing())
+            await events._feed(Stuck(), nothing(), 0)
 
 
 @story
@@ -696,7 +696,7 @@ async def test_a_stream_ends_with_the_daemon(folder):
         assert b"resume with Last-Event-ID" in await response.content.readline()
         await client.server.close()
         rest = await response.content.read()
-    assert rest in (b"\n", b"")
+    assert rest in (b"id: 0\n\n", b"")
 
 
 @story

@@ -393,6 +393,28 @@ class Broken(Watch):
         self.errors.append((error, inputs))
 
 
+class Miscounting(Watch):
+    def __init__(self):
+        self.errors = []
+
+    def stepped(self, seconds, inputs, step):
+        raise LookupError("a count")
+
+    def miscounted(self, error):
+        self.errors.append(error)
+
+
+def test_who_counts_wrongly_ends_nothing(tmp_path):
+    watch = Miscounting()
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend(), watch=watch) as service:
+            assert await service.submit([submit("x")]) == [Accepted()]
+
+    asyncio.run(story())
+    assert "LookupError('a count')" in watch.errors
+
+
 def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
     watch = Broken()
 
@@ -464,15 +486,13 @@ def test_where_the_journal_cannot_be_read_clients_come_again(tmp_path, monkeypat
 
 
 def test_a_defect_that_ends_the_service_leaves_no_client_waiting(tmp_path):
-    class Defective(Watch):
-        def stepped(self, seconds, inputs, step):
-            raise LookupError("a defect")
+    def defect(*_):
+        raise LookupError("a defect")
 
     async def story():
-        service = Service(
-            setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock(), watch=Defective()
-        )
+        service = Service(setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock())
         await service.start()
+        service._settled.reached = defect
         with pytest.raises(UnavailableError, match="not known"):
             await asyncio.wait_for(service.submit([submit("x")]), 5.0)
         with pytest.raises(LookupError):
@@ -590,7 +610,7 @@ def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
 
 
 def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
-    """Its client tries again in the very step in which a later job pushes it out of the book."""
+    """Its client tries again in the very step in which later jobs push it out of the book."""
     monkeypatch.setattr("daemon.book.KEEP_ENDED", 2)
     monkeypatch.setattr("daemon.bygone.KEEP_ENDED", 2)
 
@@ -604,7 +624,10 @@ def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypat
                 backend.end(name)
                 await until(lambda name=name: phase(service, name).over)
             backend.end("runs")
-            answers = await service.submit([submit("0"), Cancel("0")])
+            await service.submit([submit("2", hold=True), submit("3", hold=True)])
+            ends = [Cancel("2"), Cancel("3")]
+            *_, first, second = await service.submit([*ends, submit("0"), Cancel("0")])
+            answers = first, second
             assert service.book.job("0") is None, "it is not forgotten in that step"
             assert answers[0] == Accepted(new=False)
             assert (answers[1].status, answers[1].title) == (409, "job is over")

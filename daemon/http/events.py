@@ -89,7 +89,7 @@ class EventRoutes:
         try:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
-                await _feed(response, notices)
+                await _feed(response, notices, after)
         except asyncio.CancelledError:
             if not self._closed:
                 raise
@@ -109,11 +109,14 @@ class EventRoutes:
             reader.cancel()
 
 
-async def _feed(response: web.StreamResponse, notices: AsyncIterator[Notice]) -> None:
-    """Send what happens until nothing more will. Raises TimeoutError for a reader that is slow."""
+async def _feed(response: web.StreamResponse, notices: AsyncIterator[Notice], after: int) -> None:
+    """Send what happens until nothing more will. Raises TimeoutError for a reader that is slow.
+
+    The number that comes first has a reader resume there who was cut off before the first event.
+    """
     following: asyncio.Task[Notice | None] | None = None
     try:
-        await _send(response, b": follow; after a cut, resume with Last-Event-ID\n\n")
+        await _send(response, b": after a cut, resume with Last-Event-ID\nid: %d\n\n" % after)
         while True:
             following = following or asyncio.ensure_future(_next(notices))
             done, _ = await asyncio.wait((following,), timeout=HEARTBEAT)

@@ -49,7 +49,11 @@ class Metrics(Watch):
         )
         self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
         self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
-        self._defects = Counter("sia_defects", "Inputs left out for one.", registry=registry)
+        self._defects = Counter(
+            "sia_defects",
+            "Defects: inputs left out, forecasts gone, counts wrong.",
+            registry=registry,
+        )
         self._ratio = Histogram(
             "sia_run_time_ratio",
             "Run time of jobs that ended / what was foreseen.",
@@ -124,6 +128,16 @@ class Metrics(Watch):
         self._defects.inc()
         kinds = sorted({type(each).__name__ for each in inputs})
         log().error("inputs were left out; please report it", error=error, inputs=kinds)
+
+    def blind(self, why: str) -> None:
+        """Count and log that nothing is foreseen."""
+        self._defects.inc()
+        log().error("nothing is foreseen for now; it is tried again; please report it", why=why)
+
+    def miscounted(self, error: str) -> None:
+        """Count and log a defect of these counts."""
+        self._defects.inc()
+        log().error("a count is wrong from now on; please report it", error=error)
 
     def asked(self, operation: str, status: int) -> None:
         """Count a request. O(1)."""
