@@ -45,7 +45,7 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sia")
 def cli() -> None:
-    """Share idle GPUs between pools so that nobody's job runs later for it."""
+    """Share idle GPUs between pools and hold back what their owners will need."""
 
 
 def main() -> None:
