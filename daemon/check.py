@@ -35,7 +35,7 @@ def check_book(book: Book, core: Core) -> None:
 
 def _check_pools(book: Book, core: Core) -> None:
     """Assert that pools are the same, and windows of nodes that are there."""
-    assert list(book.pools) == list(core.state.pools), "other pools"
+    assert book.pools.keys() == core.state.pools.keys(), "other pools"
     for name, pool in book.pools.items():
         state = core.state.pools[name]
         limits = [UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit)]
