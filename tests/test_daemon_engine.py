@@ -151,7 +151,13 @@ class AgainstNaive(RuleBasedStateMachine):
     @rule()
     def an_hour_goes_by_while_a_job_waits_for_its_gpus(self):
         self.now += 3600.0
-        self.step([Tick()])
+        for _ in range(3):
+            self.step([Tick()])
+
+    @precondition(lambda self: self.engine.book.ended)
+    @rule(seed=SEEDS)
+    def somebody_cancels_what_is_over(self, seed):
+        self.step([Cancel(Random(seed).choice([*self.engine.book.ended]))])
 
     @precondition(lambda self: self.naive.pools["a"].until is None and not self.naive.seatless)
     @rule(quota=st.integers(0, 3), seconds=st.sampled_from([1.0, 9.0]))
