@@ -82,6 +82,10 @@ class Aside(logging.Handler):
             return  # nobody reads any more; the daemon goes on
 
 
+_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+"""Where it went wrong, and not with which values: they may be secrets."""
+
+
 def begin(level: str) -> None:
     """Log from now on, what is of this level or worse; `logging.getLogger("sia")` holds it."""
     handler = Aside(STDERR)
@@ -93,7 +97,7 @@ def begin(level: str) -> None:
             structlog.stdlib.filter_by_level,
             structlog.stdlib.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            structlog.processors.ExceptionRenderer(_TRACEBACKS),
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),

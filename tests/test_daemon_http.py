@@ -539,6 +539,15 @@ async def _stream(client, query, count, headers=None):
 
 
 @story
+async def test_a_batch_of_arrays_is_not_more_than_a_batch_may_be(folder):
+    async with door(folder) as client:
+        jobs = [{"id": f"a{i}", "pool": "vision", "gpus": 1, "array": 5_001} for i in range(2)]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs}, status=413)
+        assert "more than 10,000 jobs" in said["detail"]
+        assert (await asked(client, "GET", "/v1/jobs"))["jobs"] == []
+
+
+@story
 async def test_readers_hear_that_the_daemon_lives_and_are_not_too_many(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "HEARTBEAT", 0.01)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from daemon.logs import Aside
+from daemon.logs import Aside, begin, log
 
 LINE = "x" * 1000
 
@@ -60,3 +60,18 @@ def test_a_reader_that_is_gone_is_no_error(most):
     logged.handler.flush()
     assert not logged.handler._lines.unfinished_tasks
     os.close(logged.writer)
+
+
+def test_a_traceback_tells_no_values(capfd):
+    begin("info")
+    try:
+        password = "hunter" + "2"
+        raise ValueError(len(password))
+    except ValueError:
+        log().exception("it failed")
+    logging.getLogger("sia").handlers[0].flush()
+    (line,) = capfd.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert said["event"] == "it failed"
+    assert said["exception"][0]["exc_value"] == "7"
+    assert "hunter2" not in line

@@ -20,6 +20,7 @@ from daemon.http.views import array_detail, job_detail, job_view
 from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.jobs import JobPhase, JobSpec
 from daemon.schemas import (
+    MAX_JOBS,
     ArrayDetail,
     Batch,
     BatchAnswer,
@@ -138,6 +139,9 @@ class JobRoutes:
         )
 
     async def _submit_batch(self, batch: Batch, key: str) -> web.Response:
+        if sum(job.array or 1 for job in batch.jobs) > MAX_JOBS:
+            why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
+            raise ProblemError(413, "too many jobs", why, "send several batches")
         specs = [specs_of(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
         wrong = [self._nothing_to_run(group[0]) for group in specs]
         right = [group for group, why in zip(specs, wrong, strict=True) if why is None]
