@@ -448,9 +448,10 @@ def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
     daemon("release", "w")
     assert waits.communicate(timeout=20)[0] == "w finished\n"
     assert waits.returncode == 0
+    lines = iter(follower.stdout.readline, "")
+    assert any(" started " in line and " w" in line for line in lines), "it follows no more"
     follower.send_signal(signal.SIGINT)
-    lines = follower.communicate(timeout=10)[0].splitlines()
-    assert any(" started " in line and " w" in line for line in lines)
+    follower.communicate(timeout=10)
     assert daemon.end() == 0
 
 

@@ -287,6 +287,7 @@ def test_a_warning_reaches_those_that_handle_it_and_harms_no_other(tmp_path):
     script = """
         trap 'echo warned' USR1
         sleep 60 &
+        until grep -q sleep /proc/$!/cmdline; do :; done
         echo ready
         while kill -0 $! 2>/dev/null; do wait; done
     """

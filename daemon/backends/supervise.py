@@ -30,6 +30,10 @@ HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
 AGAIN = 0.5
 """Seconds from one SIGKILL to the next, for what was forked between: seldom, and soon enough."""
 
+SETTLED = 0.2
+"""Seconds in which a process that was just forked begins a program of its own, if it does. Until
+then it seems to handle what its parent does; warned as it begins, it would die."""
+
 RETRY = 1.0
 """Seconds until the end of a job is written again where the disk is full."""
 
@@ -328,9 +332,11 @@ def descendants() -> list[Process]:
 
 def warn() -> None:
     """SIGUSR1 to those that handle it: the others would die of it."""
+    there = {(found.pid, found.start) for found in descendants()}
+    time.sleep(SETTLED)
     bit = 1 << (signal.SIGUSR1 - 1)
     for found in descendants():
-        if caught(found.pid) & bit:
+        if (found.pid, found.start) in there and caught(found.pid) & bit:
             send(found, signal.SIGUSR1)
 
 
