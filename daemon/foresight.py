@@ -162,7 +162,7 @@ class Foresight:
     def forget(self) -> None:
         """What was told did not happen: foresee nothing until the next `begin`."""
         self.end()
-        self._forecaster = None
+        self._forecaster, self._news = None, []  # of a model that is not in use
 
     async def heard(self) -> None:
         """Wait until it is ready, or could not be."""

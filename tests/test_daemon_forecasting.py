@@ -393,6 +393,29 @@ def test_a_predictor_that_fails_is_left_alone_and_tried_again(tmp_path, monkeypa
     assert "of a predictor" in watch.errors[0]
 
 
+def test_a_model_whose_forecaster_fails_at_once_is_not_said_to_be_in_use(tmp_path, monkeypatch):
+    """The next forecaster is of the model that the journal names."""
+    monkeypatch.setattr("daemon.foresight.HEAR_AGAIN", 0.05)
+    watch = Blind()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise ZeroDivisionError("of the new model")
+
+        await service.start()
+        await foresight.heard()
+        with monkeypatch.context() as broken:
+            broken.setattr(Forecaster, "before", fails)
+            foresight._news.append(ModelChanged("loads", "new", "better"))
+            assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+            await until(lambda: watch.errors)
+        await until(lambda: foresight.ready)
+        assert await service.submit([Submit(job("y", gpus=8))]) == [Accepted()]
+        assert service.book.model == ""
+
+    served(tmp_path, story, watch=watch)
+
+
 def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkeypatch):
     heard = []
     real = Forecaster._submitted
