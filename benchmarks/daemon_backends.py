@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 from common import keep
 
@@ -49,7 +50,7 @@ async def simulated() -> dict[str, float]:
     said: list[Observation] = []
     clock = HandClock()
     backend = SimulatedBackend(clock)
-    await backend.open(said.append)
+    await backend.open(SimpleNamespace(sink=said.append))
     orders = [order(f"j{i}", duration=1.0 + i / TIMERS) for i in range(TIMERS)]
     seconds = time.perf_counter()
     for one in orders:
@@ -70,7 +71,7 @@ async def local(jobs: int = PROCESSES) -> dict[str, float]:
     said: list[Observation] = []
     with tempfile.TemporaryDirectory() as folder:
         backend = LocalBackend(Path(folder), gpus=8)
-        await backend.open(said.append)
+        await backend.open(SimpleNamespace(sink=said.append))
         begun, spent = time.perf_counter(), processor()
         for i in range(jobs):
             await backend.start(order(f"j{i}", command=("sleep", "600")))

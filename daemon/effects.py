@@ -8,17 +8,20 @@ from collections.abc import Callable, Sequence
 from daemon.answers import Effect, StartEffect
 from daemon.backends import Backend, Expected
 from daemon.engine import Engine
+from daemon.fence import Fence
 from daemon.inputs import Ended, Observation, StartFailed
 from daemon.jobs import ON_GPUS, JobPhase
-from daemon.limits import LAST_EFFECTS, STOP_AGAIN
+from daemon.limits import LAST_EFFECTS, PROBE_EVERY, STOP_AGAIN
 
 
 class Hands:
     """Does effects one after the other, beside the steps: a slow backend holds up no commit."""
 
-    def __init__(self, backend: Backend, observe: Callable[[Observation], None]) -> None:
-        """Say what the backend cannot do as if it had seen it."""
-        self._backend = backend
+    def __init__(
+        self, backend: Backend, fence: Fence, observe: Callable[[Observation], None]
+    ) -> None:
+        """Act as long as the fence holds; say what the backend cannot do as if it had seen it."""
+        self._backend, self._fence = backend, fence
         self._observe = observe
         self._queue: asyncio.Queue[Effect] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
@@ -60,6 +63,8 @@ class Hands:
     async def _work(self) -> None:
         while True:
             effect = await self._queue.get()
+            while not self._fence.holds():  # noqa: ASYNC110  time tells, and no event
+                await asyncio.sleep(PROBE_EVERY)
             try:
                 await self._do(effect)
             finally:

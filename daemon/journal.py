@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from daemon.lite import JournalError, Transaction, create, lock, mend
 from replay.errors import UserError
 from sia.decisions import Decision
 
-VERSION = 1
+VERSION = 2
 """Of the tables: another number for each change that older code would misread."""
 
 APPLICATION = 0x51A_DAE
@@ -55,10 +55,52 @@ CREATE INDEX history_of_pool ON history (pool, number);
 CREATE TABLE probe (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
-__all__ = ["Entry", "Journal", "JournalError", "Part", "Record", "parts_of"]
+MIGRATIONS = {
+    1: """
+CREATE TABLE marks (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE audit (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE dead_letters (number INTEGER PRIMARY KEY, hook TEXT NOT NULL, seq INTEGER NOT NULL,
+    time REAL NOT NULL, why TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX dead_letters_of_hook ON dead_letters (hook, number);
+"""
+}
+"""What makes the next version of the tables out of each."""
+
+EPOCH = "epoch"
+"""The key of the mark that counts how often a daemon took hold of the journal."""
+
+__all__ = [
+    "AuditRow",
+    "DeadLetter",
+    "Entry",
+    "Journal",
+    "JournalError",
+    "Part",
+    "Record",
+    "parts_of",
+]
 
 _read_inputs = json.Decoder(list[Input]).decode
 _read_job = json.Decoder(JobRecord).decode
+
+
+class AuditRow(NamedTuple):
+    """One change and who made it, as JSON; the digest is of it and of all before."""
+
+    number: int
+    body: str
+    digest: str
+
+
+class DeadLetter(NamedTuple):
+    """What could not be delivered. The journal gives it its number where that is 0."""
+
+    number: int
+    hook: str
+    seq: int
+    time: float
+    why: str
+    body: str
 
 
 class Entry(NamedTuple):
@@ -70,6 +112,7 @@ class Entry(NamedTuple):
     decisions: Sequence[Decision]
     notices: Sequence[Notice] = ()
     over: Sequence[JobRecord] = ()
+    audit: Sequence[AuditRow] = ()
 
 
 class Record(NamedTuple):
@@ -104,6 +147,7 @@ class Journal:
 
     Attributes:
         last: The number of the last step; 0 before the first.
+        epoch: How often a daemon has taken hold of it; another one has another number.
     """
 
     def __init__(
@@ -122,6 +166,8 @@ class Journal:
                 create(path)
             self._lock = lock(path)
             self._open()
+            self.epoch = int(self.marks(EPOCH).get(EPOCH, "0")) + 1
+            self.mark({EPOCH: str(self.epoch)})
         except (OSError, sqlite3.Error, JournalError) as error:
             self._unlock()
             raise UserError(f"{path}: {mend(error)}") from error
@@ -154,7 +200,7 @@ class Journal:
             raise
 
     def _check_version(self) -> None:
-        """Make the tables of a new file. Raises UserError for a file that is not ours."""
+        """Make the tables, or what newer ones have. Raises UserError for a file not ours."""
         run = self._db.execute
         application, version = (
             run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
@@ -163,14 +209,23 @@ class Journal:
             for statement in SCHEMA.split(";")[:-1]:
                 run(statement)
             run(f"PRAGMA application_id={APPLICATION}")
-            run(f"PRAGMA user_version={VERSION}")
+            self._migrate(1)
         elif application != APPLICATION:
             raise UserError(f"{self.path}: is no database of sia serve; name another file")
+        elif version in MIGRATIONS:
+            self._migrate(version)
         elif version != VERSION:
             raise UserError(
                 f"{self.path}: is of version {version}, this release reads {VERSION}; "
                 "use the release that wrote it, or name another file"
             )
+
+    def _migrate(self, version: int) -> None:
+        """Make the tables of this release out of an older one's, in the transaction it is in."""
+        for older in range(version, VERSION):
+            for statement in MIGRATIONS[older].split(";")[:-1]:
+                self._db.execute(statement)
+        self._db.execute(f"PRAGMA user_version={VERSION}")
 
     def reopen(self) -> None:
         """Close the file and open it again: what it says then is what is durable.
@@ -195,6 +250,8 @@ class Journal:
             self._write(entry)
             if part is not None:
                 self._write_part(part)
+            if entry.audit:
+                self._db.executemany("INSERT INTO audit VALUES (?, ?, ?)", entry.audit)
             self._added += 1 + len(entry.notices) + len(entry.over)
             if self._added >= PRUNE_EVERY:
                 self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
@@ -326,6 +383,51 @@ class Journal:
         sql = f"SELECT number, body FROM history WHERE {of_pool} {order}"  # noqa: S608
         rows = self._all(sql, *values, before or LAST_NUMBER, limit)
         return [(number, _read_job(body)) for number, body in rows]
+
+    def marks(self, prefix: str) -> dict[str, str]:
+        """All marks of which the key begins so, in order of their keys."""
+        sql = "SELECT key, value FROM marks WHERE substr(key, 1, ?) = ? ORDER BY key"
+        return dict(self._all(sql, len(prefix), prefix))
+
+    def mark(self, changes: Mapping[str, str | None]) -> None:
+        """Have marks be these from now on; None is to be no more. Raises JournalError."""
+        kept = [(key, value) for key, value in changes.items() if value is not None]
+        gone = [(key,) for key, value in changes.items() if value is None]
+        with Transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?)", kept)
+            self._db.executemany("DELETE FROM marks WHERE key = ?", gone)
+
+    def bury(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:
+        """Keep what could not be delivered, and have these marks, in one. Raises JournalError."""
+        with Transaction(self._db):
+            self._db.executemany(
+                "INSERT INTO dead_letters (hook, seq, time, why, body) VALUES (?, ?, ?, ?, ?)",
+                [letter[1:] for letter in letters],
+            )
+            self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?)", [*marks.items()])
+
+    def dead(self, hook: str, after: int, limit: int) -> list[DeadLetter]:
+        """What could not be delivered to a hook, after a number, so many at most."""
+        sql = "SELECT * FROM dead_letters WHERE hook = ? AND number > ? ORDER BY number LIMIT ?"
+        return [DeadLetter(*row) for row in self._all(sql, hook, after, limit)]
+
+    def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
+        """Keep these no longer. Raises JournalError."""
+        with Transaction(self._db):
+            self._db.executemany(
+                "DELETE FROM dead_letters WHERE hook = ? AND number = ?",
+                [(hook, number) for number in numbers],
+            )
+
+    def audit(self, after: int, limit: int) -> list[AuditRow]:
+        """The audit's rows after one, in order, so many at most."""
+        sql = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+        return [AuditRow(*row) for row in self._all(sql, after, limit)]
+
+    def last_audit(self) -> AuditRow | None:
+        """The newest row of the audit; None before the first."""
+        row = self._one("SELECT * FROM audit ORDER BY number DESC LIMIT 1")
+        return None if row is None else AuditRow(*row)
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
         try:

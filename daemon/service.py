@@ -12,12 +12,13 @@ from math import inf
 from time import perf_counter
 
 from daemon.answers import Answer, Notice, Refused
-from daemon.backends import Backend
+from daemon.backends import Backend, House
 from daemon.book import Book, JobRecord
 from daemon.bygone import answer, asked_of
 from daemon.clock import Anchor, Clock
 from daemon.effects import Hands
 from daemon.engine import Engine, Step
+from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
 from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
@@ -25,6 +26,8 @@ from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
+from daemon.notes import Notes
+from daemon.parts import Parts
 from daemon.recovery import freeze
 from daemon.settled import Settled
 from daemon.setup import Setup
@@ -43,6 +46,9 @@ class Service:
         engine: For reading; another one after the journal failed.
         backend: For reading what jobs wrote.
         clock: The daemon's.
+        fence: Whether this daemon is the one that acts.
+        parts: How its parts are.
+        notes: What they keep.
     """
 
     engine: Engine
@@ -56,12 +62,16 @@ class Service:
         *,
         watch: Watch | None = None,
         foresight: Foresight | None = None,
+        fence: Fence | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
         self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
         self._watch = Careful(watch or Watch())
-        self._hands = Hands(backend, self.observe)
+        self.fence = fence or Alone(journal.epoch)
+        self.parts = Parts(clock.now)
+        self.notes = Notes(self._keeper)
+        self._hands = Hands(backend, self.fence, self.observe)
         self.backend = backend
         self._inbox = Inbox()
         self._hand = Batch([], [])  # what was taken last
@@ -105,7 +115,7 @@ class Service:
             raise UserError(str(error)) from error
         freeze()
         self._live = Live(self._keeper, self.engine.book.notices)
-        await self.backend.open(self.observe)
+        await self.backend.open(self._house())
         await self._hands.reconcile(self.engine)
         self._foresee_anew()
         self._serve("")
@@ -128,6 +138,12 @@ class Service:
             await self.backend.close()
             self._live.close()
             self._keeper.close()
+
+    def _house(self) -> House:
+        """What the backend may use."""
+        return House(
+            self.observe, self.fence, self.notes, self.submit, self.parts, lambda: self.book
+        )
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""

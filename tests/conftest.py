@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from servers import mosquitto, postgres_server
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
@@ -35,6 +36,30 @@ def leaves_nothing(monkeypatch):
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """One PostgreSQL for all tests of a process: `postgres.database(name)` for each of them."""
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A mosquitto for whoever is on this machine."""
+    with mosquitto(tmp_path) as server:
+        yield server
+
+
+SERVERS = frozenset(("postgres", "broker", "slurm"))
+"""Fixtures with which a test is one for `make servers`; others say `pytest.mark.server`."""
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SERVERS & set(item.fixturenames):
+            item.add_marker(pytest.mark.server)
 
 
 @pytest.fixture(scope="session")

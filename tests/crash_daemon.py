@@ -50,8 +50,8 @@ class OutlivingBackend:
         self._ended = set(self._ends.lines())
         self._known = set(self._starts.lines())
 
-    async def open(self, sink):
-        self._sink = sink
+    async def open(self, house):
+        self._sink = house.sink
 
     async def reconcile(self, expected):
         unseen = []

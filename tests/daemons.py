@@ -6,10 +6,13 @@ import asyncio
 import sqlite3
 from contextlib import asynccontextmanager
 
+from daemon.backends import House
 from daemon.clock import Anchor
+from daemon.fence import Alone
 from daemon.inputs import Ended, Started, Submit
 from daemon.jobs import JobSpec
 from daemon.journal import Journal
+from daemon.parts import Parts
 from daemon.service import Service
 from daemon.setup import Node, Setup
 from sia.model import Options, Pool
@@ -52,6 +55,30 @@ class StillClock:
         await asyncio.sleep(self.seconds_until(moment))
 
 
+class MemoryNotes:
+    """Notes that last as long as the test."""
+
+    def __init__(self):
+        self.kept = {}
+
+    async def read(self, prefix):
+        return {key: self.kept[key] for key in sorted(self.kept) if key.startswith(prefix)}
+
+    async def write(self, changes):
+        for key, value in changes.items():
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+
+def house(sink, *, fence=None, notes=None, ask=None, parts=None, book=None):
+    """What a backend by itself is given: nobody takes over, and nothing is asked of it."""
+    return House(
+        sink, fence or Alone(1), notes or MemoryNotes(), ask, parts or Parts(lambda: 1000.0), book
+    )
+
+
 class FakeBackend:
     """Remembers what it was told; says only what a test has it say."""
 
@@ -64,8 +91,8 @@ class FakeBackend:
         self.running = {}
         self.sink = None
 
-    async def open(self, sink):
-        self.sink = sink
+    async def open(self, house):
+        self.sink = house.sink
 
     async def reconcile(self, expected):
         orders = [each.order for each in expected]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from daemons import house
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ class Machine:
         self.backend = LocalBackend(folder, **{"gpus": 4, "kill_after": 0.3, **options})
 
     async def __aenter__(self):
-        await self.backend.open(self.said.append)
+        await self.backend.open(house(self.said.append))
         return self
 
     async def __aexit__(self, *_):
@@ -593,7 +594,7 @@ def test_two_daemons_cannot_share_a_folder_and_a_later_one_can_have_it(tmp_path)
 def test_a_folder_that_cannot_be_is_said_to_the_user(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot keep jobs \(Not a directory\)"):
-        asyncio.run(LocalBackend(tmp_path / "file" / "state", gpus=1).open(print))
+        asyncio.run(LocalBackend(tmp_path / "file" / "state", gpus=1).open(house(print)))
 
 
 def test_the_folder_is_for_its_user_alone(tmp_path):

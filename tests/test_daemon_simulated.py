@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from daemons import house
 
 from daemon.answers import StartEffect
 from daemon.backends import Backend, Expected
@@ -54,7 +55,7 @@ def played(story, **options):
         said = []
         clock = HandClock()
         backend = SimulatedBackend(clock, **options)
-        await backend.open(said.append)
+        await backend.open(house(said.append))
         await story(backend, clock, said)
         backend.check()
         await backend.close()
@@ -179,7 +180,7 @@ def test_closed_it_says_nothing_more_and_opened_again_it_goes_on():
         await backend.close()
         await clock.turn(1020.0)
         assert said == [Started("a", 1)]
-        await backend.open(said.append)
+        await backend.open(house(said.append))
         await clock.turn(1021.0)
 
     assert played(story) == [Started("a", 1), Ended("a", 1, code=0)]

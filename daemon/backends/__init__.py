@@ -13,15 +13,23 @@ the name of what is made says job and attempt, so that a second `start` makes no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from daemon.answers import StartEffect
-from daemon.inputs import Observation
+from daemon.answers import Answer, StartEffect
+from daemon.book import Book
+from daemon.fence import Fence
+from daemon.inputs import Command, Observation
+from daemon.notes import Notes
+from daemon.parts import Parts
 from sia.model import Nodes
+
+Ask = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
+"""Has commands done, in order, as clients have; they are durable when it returns. Raises
+UnavailableError, and is to be asked again then."""
 
 Sink = Callable[[Observation], None]
 """Where a backend says what it sees. It only queues, so that it may be called at any moment, from
@@ -33,6 +41,22 @@ Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
 """What not every backend can: run commands, without which there is no job; keep logs; stop a job
 that goes on later; start one again as another attempt; change the number of GPUs of one that
 runs."""
+
+
+class House(NamedTuple):
+    """What of the daemon a backend may use, on the loop's thread."""
+
+    sink: Sink
+    fence: Fence
+    """To be asked right before each act on the outside: a daemon that another one has taken over
+    from must not act any more."""
+    notes: Notes
+    """Where it keeps what must outlive the daemon, in the journal's database."""
+    ask: Ask
+    parts: Parts
+    """Where it says how it is, under the name `backend`."""
+    book: Callable[[], Book]
+    """Jobs, pools and nodes, for reading."""
 
 
 class Expected(Struct, frozen=True):
@@ -57,7 +81,7 @@ class Backend(Protocol):
     def gpus(self) -> Nodes | None:
         """The GPUs that it has found, by node; None where only the configuration can say."""
 
-    async def open(self, sink: Sink) -> None:
+    async def open(self, house: House) -> None:
         """Begin to work. Raises UserError where it cannot."""
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.answers import StartEffect
-from daemon.backends import Ability, Expected, Sink, StopKind, supervise
+from daemon.backends import Ability, Expected, House, Sink, StopKind, supervise
 from daemon.backends.attempts import Attempt, all_alive
 from daemon.backends.gpus import count_gpus
 from daemon.backends.orders import ended, order_of, unusable
@@ -107,9 +107,9 @@ class LocalBackend:
         """One node, with the GPUs as the driver numbers them."""
         return ((self._node, self._gpus),)
 
-    async def open(self, sink: Sink) -> None:
+    async def open(self, house: House) -> None:
         """Take the folder. Raises UserError where it cannot be used, or another daemon has it."""
-        self._sink = sink
+        self._sink = house.sink
         try:
             self._take_folder()
         except BlockingIOError:

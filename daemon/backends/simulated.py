@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from daemon.answers import StartEffect
-from daemon.backends import Ability, Expected, Sink, StopKind
+from daemon.backends import Ability, Expected, House, Sink, StopKind
 from daemon.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
 from daemon.jobs import JobSpec
 from sia.model import Nodes
@@ -63,9 +63,9 @@ class SimulatedBackend:
         self._number = count()
         self._follower: asyncio.Task[None] | None = None
 
-    async def open(self, sink: Sink) -> None:
+    async def open(self, house: House) -> None:
         """Begin to work."""
-        self._sink = sink
+        self._sink = house.sink
         self._follow()
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
