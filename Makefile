@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test check crash fuzz lint setup lock bench clean
+.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -28,9 +28,21 @@ else
 endif
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not server" -n 2 --dist loadgroup $(ARGS)
+
+# What needs a real mosquitto, PostgreSQL or Slurm; it is skipped where that is missing, which CI does not allow.
+servers: setup
+	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
 
 check: lint test
+
+# The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times: minutes.
+takeover: setup
+	SIA_TAKEOVERS=50 $(BIN)/python -m pytest tests/test_daemon_takeover.py $(ARGS)
+
+# A real Slurm with 200 jobs, killed and restarted mid-way: minutes.
+slurm: setup
+	SIA_SLURM_JOBS=200 $(BIN)/python -m pytest tests/test_daemon_slurm.py $(ARGS)
 
 # The daemon killed at 200 moments, and at each of its first 50 syncs (needs strace): minutes.
 crash: setup

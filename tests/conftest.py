@@ -14,6 +14,36 @@ TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
 CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
 
 
+def pytest_configure(config):
+    config.pluginmanager.register(NothingSkipped(), "nothing-skipped")
+
+
+class NothingSkipped:
+    """Where `CI` is set, what needs a server fails without one."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if item.get_closest_marker("server") and "xfail" not in item.keywords:
+            fail_skipped(report)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector):
+        """A file that skips itself says with which tests only when it is asked for these."""
+        report = yield
+        if collector.config.option.markexpr == "server":
+            fail_skipped(report)
+        return report
+
+
+def fail_skipped(report):
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"skipped, which CI does not allow: {why}"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One folder for all examples of a property."""
