@@ -13,10 +13,8 @@ import pytest
 
 
 def needs(*programs):
-    """Skip a test where a server is not installed; in CI that is a failure."""
+    """Skip a test where a server is not installed; conftest makes that a failure in CI."""
     missing = [name for name in programs if shutil.which(name, path=PATH) is None]
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"not installed: {', '.join(missing)}")
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
