@@ -1,16 +1,12 @@
-"""The journal: an SQLite file in which each step is durable before anybody hears of it.
+"""The journal: a database in which each step is durable before anybody hears of it.
 
-One transaction a step, written ahead and synced (WAL, `synchronous=FULL`), by one thread at a time.
-A lock on a file beside it keeps a second daemon away until `close`.
+One transaction a step, by one thread at a time. Which database it is, is a `store.Store`'s matter.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from msgspec import json
 
@@ -26,50 +22,28 @@ from daemon.limits import (
     PRUNE_EVERY,
     PRUNED_AT_ONCE,
     READ_AT_ONCE,
-    SNAPSHOT_PART,
     SNAPSHOTS_KEPT,
 )
-from daemon.lite import JournalError, Transaction, create, lock, mend
+from daemon.lite import Lite
+from daemon.migrations import VERSION, migrate
+from daemon.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
+from daemon.shelves import Shelves
+from daemon.store import JournalError, Store
 from replay.errors import UserError
-from sia.decisions import Decision
-
-VERSION = 2
-"""Of the tables: another number for each change that older code would misread."""
-
-APPLICATION = 0x51A_DAE
-"""By which SQLite files of ours are known."""
 
 LAST_NUMBER = 2**63 - 1
-"""SQLite counts no rows beyond it."""
+"""No database counts rows beyond it."""
 
-SCHEMA = """
-CREATE TABLE records (seq INTEGER PRIMARY KEY, now REAL NOT NULL, boot TEXT NOT NULL,
-    uptime REAL NOT NULL, inputs TEXT NOT NULL, decisions TEXT NOT NULL);
-CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, parts INTEGER NOT NULL);
-CREATE TABLE parts (seq INTEGER, part INTEGER, body BLOB NOT NULL, PRIMARY KEY (seq, part));
-CREATE TABLE notices (seq INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL,
-    job TEXT NOT NULL, pool TEXT NOT NULL, node TEXT NOT NULL, data TEXT NOT NULL);
-CREATE TABLE history (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, ended REAL NOT NULL,
-    pool TEXT NOT NULL, body TEXT NOT NULL);
-CREATE INDEX history_of_pool ON history (pool, number);
-CREATE TABLE probe (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
-"""
-
-MIGRATIONS = {
-    1: """
-CREATE TABLE marks (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE audit (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE dead_letters (number INTEGER PRIMARY KEY, hook TEXT NOT NULL, seq INTEGER NOT NULL,
-    time REAL NOT NULL, why TEXT NOT NULL, body TEXT NOT NULL);
-CREATE INDEX dead_letters_of_hook ON dead_letters (hook, number);
-"""
-}
-"""What makes the next version of the tables out of each."""
+SET_PART = """INSERT INTO parts VALUES (?, ?, ?)
+    ON CONFLICT (seq, part) DO UPDATE SET body = excluded.body"""
+SET_SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?)
+    ON CONFLICT (seq) DO UPDATE SET parts = excluded.parts"""
 
 EPOCH = "epoch"
 """The key of the mark that counts how often a daemon took hold of the journal."""
 
 __all__ = [
+    "VERSION",
     "AuditRow",
     "DeadLetter",
     "Entry",
@@ -84,174 +58,79 @@ _read_inputs = json.Decoder(list[Input]).decode
 _read_job = json.Decoder(JobRecord).decode
 
 
-class AuditRow(NamedTuple):
-    """One change and who made it, as JSON; the digest is of it and of all before."""
-
-    number: int
-    body: str
-    digest: str
-
-
-class DeadLetter(NamedTuple):
-    """What could not be delivered. The journal gives it its number where that is 0."""
-
-    number: int
-    hook: str
-    seq: int
-    time: float
-    why: str
-    body: str
-
-
-class Entry(NamedTuple):
-    """One step as it is written."""
-
-    seq: int
-    anchor: Anchor
-    inputs: Sequence[Input]
-    decisions: Sequence[Decision]
-    notices: Sequence[Notice] = ()
-    over: Sequence[JobRecord] = ()
-    audit: Sequence[AuditRow] = ()
-
-
-class Record(NamedTuple):
-    """One step as it is read; `decisions` are the bytes that the same inputs must give again."""
-
-    seq: int
-    now: float
-    inputs: list[Input]
-    decisions: bytes
-
-
-class Part(NamedTuple):
-    """A piece of a snapshot that was taken after step `seq`."""
-
-    seq: int
-    part: int
-    body: bytes
-    last: bool
-
-
-def parts_of(seq: int, snapshot: bytes) -> list[Part]:
-    """A snapshot in pieces; it counts once the last of them is written."""
-    starts = range(0, len(snapshot), SNAPSHOT_PART)
-    return [
-        Part(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
-        for i, start in enumerate(starts)
-    ]
-
-
-class Journal:
+class Journal(Shelves):
     """What has happened, in order. Not for several threads at a time.
 
     Attributes:
         last: The number of the last step; 0 before the first.
         epoch: How often a daemon has taken hold of it; another one has another number.
+        where: How messages name it.
     """
 
     def __init__(
-        self, path: Path, *, keep_records: float = KEEP_RECORDS, keep_history: float = KEEP_HISTORY
+        self,
+        where: Path | Store,
+        *,
+        keep_records: float = KEEP_RECORDS,
+        keep_history: float = KEEP_HISTORY,
     ) -> None:
-        """Open the file, or make it. What is kept for so long is in seconds.
+        """Open the database, or make it; a path is one of SQLite. What is kept so long is in seconds.
 
-        Raises UserError for a file that is another's, of a newer version, in use or unreadable.
+        Raises UserError for one that is another's, of a newer version, in use or unreadable.
         """
-        self.path = path
+        super().__init__(Lite(where) if isinstance(where, Path) else where)
+        self.where = self._store.where
         self._keep_records, self._keep_history = keep_records, keep_history
         self._added = 0  # rows since it was last pruned
-        self._lock: int | None = None
         try:
-            if not path.exists():
-                create(path)
-            self._lock = lock(path)
             self._open()
-            self.epoch = int(self.marks(EPOCH).get(EPOCH, "0")) + 1
-            self.mark({EPOCH: str(self.epoch)})
-        except (OSError, sqlite3.Error, JournalError) as error:
-            self._unlock()
-            raise UserError(f"{path}: {mend(error)}") from error
-        except UserError:
-            self._unlock()
+            self.epoch = self._store.epoch or self._take_hold()
+        except JournalError as error:
+            self._store.release()
+            raise UserError(f"{self.where}: {error}") from error
+        except BaseException:
+            self._store.release()
             raise
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _open(self) -> None:
-        self._db = sqlite3.connect(
-            self.path, timeout=0.0, isolation_level=None, check_same_thread=False
-        )
+        self._store.open()
         try:
-            run = self._db.execute
-            run("PRAGMA locking_mode=EXCLUSIVE")
-            run("PRAGMA journal_mode=WAL")
-            run("PRAGMA synchronous=FULL")
-            run("BEGIN IMMEDIATE")
-            self._check_version()
-            run("COMMIT")
-            self.last: int = run("SELECT COALESCE(MAX(seq), 0) FROM records").fetchone()[0]
-            newest = self.snapshots()
-            self.last = max(self.last, *newest, 0)
+            migrate(self._store)
+            last: int = self._one("SELECT COALESCE(MAX(seq), 0) FROM records")[0]
+            self.last = max(last, *self.snapshots(), 0)
         except BaseException:
-            self._db.close()
+            self._store.close()
             raise
 
-    def _check_version(self) -> None:
-        """Make the tables, or what newer ones have. Raises UserError for a file not ours."""
-        run = self._db.execute
-        application, version = (
-            run(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        )
-        if not run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-            for statement in SCHEMA.split(";")[:-1]:
-                run(statement)
-            run(f"PRAGMA application_id={APPLICATION}")
-            self._migrate(1)
-        elif application != APPLICATION:
-            raise UserError(f"{self.path}: is no database of sia serve; name another file")
-        elif version in MIGRATIONS:
-            self._migrate(version)
-        elif version != VERSION:
-            raise UserError(
-                f"{self.path}: is of version {version}, this release reads {VERSION}; "
-                "use the release that wrote it, or name another file"
-            )
-
-    def _migrate(self, version: int) -> None:
-        """Make the tables of this release out of an older one's, in the transaction it is in."""
-        for older in range(version, VERSION):
-            for statement in MIGRATIONS[older].split(";")[:-1]:
-                self._db.execute(statement)
-        self._db.execute(f"PRAGMA user_version={VERSION}")
+    def _take_hold(self) -> int:
+        epoch = int(self.marks(EPOCH).get(EPOCH, "0")) + 1
+        self.mark({EPOCH: str(epoch)})
+        return epoch
 
     def reopen(self) -> None:
-        """Close the file and open it again: what it says then is what is durable.
+        """Close the database and open it again: what it says then is what is durable.
 
         Raises JournalError if it cannot be.
         """
         try:
-            self._db.close()
+            self._store.close()
             self._open()
-        except (OSError, sqlite3.Error, UserError) as error:
+        except UserError as error:
             raise JournalError(str(error)) from error
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
-        self._unlock()
+        """Let go of the database."""
+        self._store.release()
 
     def commit(self, entry: Entry, part: Part | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
         assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
-        with Transaction(self._db):
+        with self._store.transaction():
             self._write(entry)
             if part is not None:
                 self._write_part(part)
             if entry.audit:
-                self._db.executemany("INSERT INTO audit VALUES (?, ?, ?)", entry.audit)
+                self._store.many("INSERT INTO audit VALUES (?, ?, ?)", entry.audit)
             self._added += 1 + len(entry.notices) + len(entry.over)
             if self._added >= PRUNE_EVERY:
                 self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
@@ -260,7 +139,7 @@ class Journal:
 
     def _write(self, entry: Entry) -> None:
         anchor = entry.anchor
-        self._db.execute(
+        self._store.run(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
             (
                 entry.seq,
@@ -272,7 +151,7 @@ class Journal:
             ),
         )
         if entry.notices:
-            self._db.executemany(
+            self._store.many(
                 "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
                     (n.seq, n.time, n.kind, n.job, n.pool, n.node, json.encode(n.data).decode())
@@ -280,7 +159,7 @@ class Journal:
                 ],
             )
         if entry.over:
-            self._db.executemany(
+            self._store.many(
                 "INSERT INTO history (id, ended, pool, body) VALUES (?, ?, ?, ?)",
                 [
                     (job.spec.id, job.ended, job.spec.pool, json.encode(job).decode())
@@ -290,16 +169,16 @@ class Journal:
 
     def save(self, part: Part) -> None:
         """Write a piece of a snapshot by itself. Raises JournalError."""
-        with Transaction(self._db):
+        with self._store.transaction():
             self._write_part(part)
 
     def _write_part(self, part: Part) -> None:
-        run = self._db.execute
+        run = self._store.run
         if part.part == 0:
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
-        run("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", part[:3])
+        run(SET_PART, part[:3])
         if part.last:
-            run("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (part.seq, part.part + 1))
+            run(SET_SNAPSHOT, (part.seq, part.part + 1))
             kept = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
             run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
@@ -314,14 +193,14 @@ class Journal:
         ):
             # In the order of their keys, which is that of time: the first that stays ends it.
             first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608
-            self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
+            self._store.run(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
 
     def probe(self) -> None:
         """Try whether it can be written. Raises JournalError if not."""
-        with Transaction(self._db):
-            self._db.execute("INSERT INTO probe (body) VALUES (zeroblob(?))", (PROBE_BYTES,))
-        with Transaction(self._db):
-            self._db.execute("DELETE FROM probe")
+        with self._store.transaction():
+            self._store.run("INSERT INTO probe (body) VALUES (?)", (bytes(PROBE_BYTES),))
+        with self._store.transaction():
+            self._store.run("DELETE FROM probe")
 
     def anchor(self) -> Anchor | None:
         """The time of the last step; None before the first."""
@@ -350,7 +229,7 @@ class Journal:
             return _read_inputs(text)
         except ValueError as error:
             raise UserError(
-                f"{self.path}: record {seq} cannot be read: {error}; use the release that wrote it"
+                f"{self.where}: record {seq} cannot be read: {error}; use the release that wrote it"
             ) from error
 
     def notices(self, after: int, limit: int) -> list[Notice]:
@@ -383,58 +262,3 @@ class Journal:
         sql = f"SELECT number, body FROM history WHERE {of_pool} {order}"  # noqa: S608
         rows = self._all(sql, *values, before or LAST_NUMBER, limit)
         return [(number, _read_job(body)) for number, body in rows]
-
-    def marks(self, prefix: str) -> dict[str, str]:
-        """All marks of which the key begins so, in order of their keys."""
-        sql = "SELECT key, value FROM marks WHERE substr(key, 1, ?) = ? ORDER BY key"
-        return dict(self._all(sql, len(prefix), prefix))
-
-    def mark(self, changes: Mapping[str, str | None]) -> None:
-        """Have marks be these from now on; None is to be no more. Raises JournalError."""
-        kept = [(key, value) for key, value in changes.items() if value is not None]
-        gone = [(key,) for key, value in changes.items() if value is None]
-        with Transaction(self._db):
-            self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?)", kept)
-            self._db.executemany("DELETE FROM marks WHERE key = ?", gone)
-
-    def bury(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:
-        """Keep what could not be delivered, and have these marks, in one. Raises JournalError."""
-        with Transaction(self._db):
-            self._db.executemany(
-                "INSERT INTO dead_letters (hook, seq, time, why, body) VALUES (?, ?, ?, ?, ?)",
-                [letter[1:] for letter in letters],
-            )
-            self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?)", [*marks.items()])
-
-    def dead(self, hook: str, after: int, limit: int) -> list[DeadLetter]:
-        """What could not be delivered to a hook, after a number, so many at most."""
-        sql = "SELECT * FROM dead_letters WHERE hook = ? AND number > ? ORDER BY number LIMIT ?"
-        return [DeadLetter(*row) for row in self._all(sql, hook, after, limit)]
-
-    def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
-        """Keep these no longer. Raises JournalError."""
-        with Transaction(self._db):
-            self._db.executemany(
-                "DELETE FROM dead_letters WHERE hook = ? AND number = ?",
-                [(hook, number) for number in numbers],
-            )
-
-    def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order, so many at most."""
-        sql = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
-        return [AuditRow(*row) for row in self._all(sql, after, limit)]
-
-    def last_audit(self) -> AuditRow | None:
-        """The newest row of the audit; None before the first."""
-        row = self._one("SELECT * FROM audit ORDER BY number DESC LIMIT 1")
-        return None if row is None else AuditRow(*row)
-
-    def _all(self, sql: str, *values: Any) -> list[Any]:
-        try:
-            return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise JournalError(f"{self.path}: {mend(error)}") from error
-
-    def _one(self, sql: str, *values: Any) -> Any:
-        rows = self._all(sql, *values)
-        return rows[0] if rows else None

@@ -1,50 +1,124 @@
-"""SQLite as the journal uses it: whole transactions, files of one's own, errors with the mend."""
+"""SQLite as the journal uses it: a file of its own, whole transactions, errors with the mend.
+
+Written ahead and synced (WAL, `synchronous=FULL`). A lock on a file beside it keeps a second daemon
+away until `release`.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
+
+from daemon.store import JournalError, RowError
+from replay.errors import UserError
+
+T = TypeVar("T")
+
+APPLICATION = 0x51A_DAE
+"""By which SQLite files of ours are known."""
+
+TYPES = {
+    "real": "REAL", "blob": "BLOB", "big": "INTEGER", "text": "TEXT",
+    "key_number": "INTEGER PRIMARY KEY", "number": "INTEGER PRIMARY KEY",
+}  # fmt: skip
 
 
-class JournalError(Exception):
-    """It could not be written or read: the disk is full, or has failed. Nothing is half done."""
+class Lite:
+    """A file; see `store.Store`."""
 
+    types: Mapping[str, str] = TYPES
+    epoch = 0
 
-class Transaction:
-    """All of it is durable at the end, or nothing; what SQLite says is wrong is a JournalError.
+    def __init__(self, path: Path) -> None:
+        """At this path; nothing is done before `open`."""
+        self.path, self.where = path, str(path)
+        self._lock: int | None = None
+        self.db: sqlite3.Connection
 
-    Not so an `sqlite3.IntegrityError`: that is a defect of ours, and the disk is well.
-    """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        """Of this connection, which is in none."""
-        self._db = db
-
-    def __enter__(self) -> None:
+    def open(self) -> None:
+        """Lock the file and open it, or make it."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            if self._lock is None:
+                if not self.path.exists():
+                    create(self.path)
+                self._lock = lock(self.path)
+            self.db = sqlite3.connect(
+                self.path, timeout=0.0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+                    self.db.execute(f"PRAGMA {pragma}")
+            except BaseException:
+                self.db.close()
+                raise
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(mend(error)) from error
+
+    def close(self) -> None:
+        """Close it; the lock stays."""
+        if hasattr(self, "db"):
+            self.db.close()
+
+    def release(self) -> None:
+        """Close it, and let others have it."""
+        self.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def version(self) -> int:
+        """Raise UserError for a file that is not ours."""
+        if not self.all("SELECT COUNT(*) FROM sqlite_master")[0][0]:
+            return 0
+        application, version = (
+            self.all(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version")
+        )
+        if application != APPLICATION:
+            raise UserError(f"{self.where}: is no database of sia serve; name another file")
+        return int(version)
+
+    def set_version(self, version: int) -> None:
+        """SQLite keeps it in the file's head, which is part of the transaction."""
+        self.run(f"PRAGMA application_id={APPLICATION}")
+        self.run(f"PRAGMA user_version={version}")
+
+    @contextmanager
+    def transaction(self, *, long: bool = False) -> Iterator[None]:
+        """Nobody else waits for it, however long it is."""
+        self.run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            if self.db.in_transaction:
+                with suppress(sqlite3.Error):  # SQLite has done so, or does at the next `open`
+                    self.db.execute("ROLLBACK")
+            raise
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """At once."""
+        self._try(lambda: self.db.execute(sql, values))
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """At once."""
+        self._try(lambda: self.db.executemany(sql, rows))
+
+    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows, read."""
+        return self._try(lambda: self.db.execute(sql, values).fetchall())
+
+    def _try(self, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except sqlite3.IntegrityError as error:
+            raise RowError(str(error)) from error
         except sqlite3.Error as error:
             raise JournalError(mend(error)) from error
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            if error is None:
-                self._db.execute("COMMIT")
-                return
-        except sqlite3.Error as failed:
-            error = failed
-        if self._db.in_transaction:
-            self._roll_back()
-        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
-            raise JournalError(mend(error)) from error
-
-    def _roll_back(self) -> None:
-        try:
-            self._db.execute("ROLLBACK")
-        except sqlite3.Error:
-            return  # SQLite has done so, or does when the file is opened again
 
 
 def create(path: Path) -> None:

@@ -45,13 +45,13 @@ def _recover(journal: Journal, setup: Setup) -> Engine:
             _repeat(engine, record, journal)
         return engine
     raise UserError(
-        f"{journal.path}: no snapshot can be read: {wrong or 'there is none'}; restore the file "
+        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the file "
         "from a backup"
     ) from wrong
 
 
 def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
-    where = f"{journal.path}: record {record.seq}"
+    where = f"{journal.where}: record {record.seq}"
     try:
         step = engine.step(record.now, record.inputs)
     except Exception as error:

@@ -15,6 +15,7 @@ from daemon.clock import Anchor
 from daemon.inputs import Cancel, Ended, Started, Tick
 from daemon.journal import VERSION, Entry, Journal, JournalError, parts_of
 from daemon.recovery import recover
+from daemon.store import RowError
 from replay.errors import UserError
 
 CLUSTER = setup(a=3, b=2)
@@ -70,7 +71,7 @@ def test_no_job_ends_twice_in_silence(tmp_path):
     engine = recover(journal, CLUSTER)
     take(journal, engine, 1.0, submit("one"))
     over = take(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(RowError):
         journal.commit(Entry(journal.last + 1, Anchor("", 3.0, 3.0), [], [], over=over))
     assert [record.seq for record in journal.records(0)] == [1, 2]
     take(journal, engine, 3.0, Tick())
@@ -90,7 +91,7 @@ def test_a_second_daemon_is_refused(tmp_path):
         "except Exception as error: print(error); sys.exit(2)"
     )
     second = subprocess.run(
-        [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, journal.where], capture_output=True, text=True, check=False
     )
     assert second.returncode == 2
     assert "another daemon has it open" in second.stdout
@@ -100,17 +101,17 @@ def test_a_second_daemon_is_refused(tmp_path):
 def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
     journal = Journal(tmp_path / "db")
     take(journal, recover(journal, CLUSTER), 1.0, submit("one"))
-    journal._db.close()  # as in the middle of it
+    journal._store.db.close()  # as in the middle of it
     code = "import sys; from pathlib import Path; from daemon.journal import Journal\n"
     code += "Journal(Path(sys.argv[1]))"
     second = subprocess.run(
-        [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, journal.where], capture_output=True, text=True, check=False
     )
     assert "another daemon has it open; stop that one" in second.stderr
     journal.reopen()
     assert journal.last == 1
     journal.close()
-    free = subprocess.run([sys.executable, "-c", code, str(journal.path)], check=False)
+    free = subprocess.run([sys.executable, "-c", code, journal.where], check=False)
     assert free.returncode == 0
 
 
@@ -120,11 +121,11 @@ def test_the_history_of_a_pool_is_found_by_an_index(tmp_path):
     for i in range(6):
         take(journal, engine, float(i), submit(f"{i}", "ba"[i % 3 == 0]), Cancel(f"{i}"))
     asked = []
-    journal._db.set_trace_callback(asked.append)
+    journal._store.db.set_trace_callback(asked.append)
     assert [job.spec.id for _, job in journal.history(0, 9, "a")] == ["3", "0"]
     assert [job.spec.id for _, job in journal.history(0, 9)] == list("543210")
     assert [job.spec.id for _, job in journal.history(4, 2, "b")] == ["2", "1"]
-    journal._db.set_trace_callback(None)
+    journal._store.db.set_trace_callback(None)
     for sql in asked:
         plan = " ".join(row[-1] for row in journal._all(f"EXPLAIN QUERY PLAN {sql}"))
         assert "SEARCH" in plan
@@ -180,8 +181,8 @@ def memory():
 def test_cut_anywhere_near_its_end_it_opens_to_a_prefix(memory):
     """At every byte of the last 16 KiB of what was written ahead."""
     journal, dumps = filled(memory / "db", 4, jobs=1)
-    wal = Path(f"{journal.path}-wal").read_bytes()
-    base = journal.path.read_bytes()
+    wal = Path(f"{journal.where}-wal").read_bytes()
+    base = Path(journal.where).read_bytes()
     journal.close()
     assert len(wal) > 2**14
     found = []
@@ -260,7 +261,7 @@ def test_the_older_snapshot_stands_in_for_a_damaged_one(tmp_path):
 
 
 def test_a_snapshot_counts_only_when_it_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("daemon.journal.SNAPSHOT_PART", 300)
+    monkeypatch.setattr("daemon.rows.SNAPSHOT_PART", 300)
     journal, dumps = filled(tmp_path / "db", 3)
     parts = parts_of(3, dumps[3])
     assert len(parts) > 2
@@ -316,7 +317,7 @@ def test_full_it_says_so_and_has_done_nothing(tmp_path):
     journal, dumps = filled(tmp_path / "db", 3)
     engine = recover(journal, CLUSTER)
     pages = journal._one("PRAGMA page_count")[0]
-    journal._db.execute(f"PRAGMA max_page_count={pages + 1}")
+    journal._store.db.execute(f"PRAGMA max_page_count={pages + 1}")
     with pytest.raises(JournalError, match="the disk is full; make room"):
         take(journal, engine, 9.0, *(submit(f"more{i}", env={"X": "y" * 500}) for i in range(99)))
     with pytest.raises(JournalError):

@@ -1,0 +1,71 @@
+"""What the journal's rows are, as they are handed to it and come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from daemon.answers import Notice
+from daemon.book import JobRecord
+from daemon.clock import Anchor
+from daemon.inputs import Input
+from daemon.limits import SNAPSHOT_PART
+from sia.decisions import Decision
+
+
+class AuditRow(NamedTuple):
+    """One change and who made it, as JSON; the digest is of it and of all before."""
+
+    number: int
+    body: str
+    digest: str
+
+
+class DeadLetter(NamedTuple):
+    """What could not be delivered. The journal gives it its number where that is 0."""
+
+    number: int
+    hook: str
+    seq: int
+    time: float
+    why: str
+    body: str
+
+
+class Entry(NamedTuple):
+    """One step as it is written."""
+
+    seq: int
+    anchor: Anchor
+    inputs: Sequence[Input]
+    decisions: Sequence[Decision]
+    notices: Sequence[Notice] = ()
+    over: Sequence[JobRecord] = ()
+    audit: Sequence[AuditRow] = ()
+
+
+class Record(NamedTuple):
+    """One step as it is read; `decisions` are the bytes that the same inputs must give again."""
+
+    seq: int
+    now: float
+    inputs: list[Input]
+    decisions: bytes
+
+
+class Part(NamedTuple):
+    """A piece of a snapshot that was taken after step `seq`."""
+
+    seq: int
+    part: int
+    body: bytes
+    last: bool
+
+
+def parts_of(seq: int, snapshot: bytes) -> list[Part]:
+    """A snapshot in pieces; it counts once the last of them is written."""
+    starts = range(0, len(snapshot), SNAPSHOT_PART)
+    return [
+        Part(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
+        for i, start in enumerate(starts)
+    ]
