@@ -74,7 +74,7 @@ class Journal(Shelves):
         keep_records: float = KEEP_RECORDS,
         keep_history: float = KEEP_HISTORY,
     ) -> None:
-        """Open the database, or make it; a path is one of SQLite. What is kept so long is in seconds.
+        """Open the database, or make it; a path is one of SQLite. Times are in seconds.
 
         Raises UserError for one that is another's, of a newer version, in use or unreadable.
         """

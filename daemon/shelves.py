@@ -1,4 +1,4 @@
-"""What the journal keeps beside the steps: marks, letters that could not be delivered, the audit."""
+"""What the journal keeps beside the steps: marks, dead letters, the audit."""
 
 from __future__ import annotations
 
