@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.backends import Backend
 from daemon.backends.local import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
+from daemon.config_database import DatabaseUrl
 from daemon.foresight import Foresight, Predictors
 from daemon.jobs import PoolMode
 from daemon.journal import Journal
@@ -21,6 +22,9 @@ from daemon.watch import Watch
 from replay.errors import UserError
 from replay.text import counted
 from sia.model import Nodes, Options
+
+if TYPE_CHECKING:
+    from daemon.lease import Lease
 
 MACHINE = "local"
 """The name of this machine as a node, if the configuration gives it none."""
@@ -39,12 +43,13 @@ class Daemon(NamedTuple):
     """Where models of loads are learned anew: `run` it while the service runs."""
 
 
-def build(config: Config, watch: Watch) -> Daemon:
+def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     """What a configuration describes; the database is open and locked from now on.
 
-    Raises UserError where the database or the machine are not as they should be.
+    One of PostgreSQL needs the `lease`. Raises UserError where the database or the machine are not
+    as they should be.
     """
-    journal = _journal(config)
+    journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
         backend = _backend(config, clock)
@@ -61,6 +66,7 @@ def build(config: Config, watch: Watch) -> Daemon:
             clock,
             watch=watch,
             foresight=foresight,
+            fence=lease,
             snapshot_every=config.snapshot_every,
         )
     except BaseException:
@@ -72,7 +78,12 @@ def build(config: Config, watch: Watch) -> Daemon:
     return Daemon(service, journal, clock, setup, foresight, retraining)
 
 
-def _journal(config: Config) -> Journal:
+def _journal(config: Config, lease: Lease | None) -> Journal:
+    if isinstance(config.database, DatabaseUrl):
+        from daemon.postgres import Postgres  # noqa: PLC0415  not everybody has psycopg
+
+        assert lease is not None, "nobody may write there without"
+        return Journal(Postgres(config.database, lease.epoch), keep_records=config.retention)
     folder = config.database.parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from cells.spec import Spec
+from daemon.config_database import DatabaseUrl
 from daemon.jobs import PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -124,7 +125,7 @@ def state_folder() -> Path:
 class Config(Struct, frozen=True, kw_only=True):
     """All of it. Times are seconds; paths are absolute, or relative to the working folder."""
 
-    database: Path
+    database: Path | DatabaseUrl
     token_file: Path
     listen: Address = LOOPBACK
     policy: str = "sia"

@@ -9,6 +9,7 @@ from math import floor
 from pathlib import Path
 
 from cells.spec import Spec
+from daemon import config_database
 from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
 from replay.cells_file import NAME, cells_for, checked_places
@@ -35,7 +36,7 @@ LEAST_TICK = 0.01
 def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _policy, _forecast, _times, _pools, _nodes,
+        _database, _policy, _forecast, _times, _pools, _nodes,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
@@ -47,6 +48,10 @@ def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
     spec = cells_for(path, table)
     checked_places(path, spec, Path("[[pool]]"), table)
     return spec
+
+
+def _database(config: Config) -> Iterator[str]:
+    return config_database.problems_of(config.database)
 
 
 def _policy(config: Config) -> Iterator[str]:

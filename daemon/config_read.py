@@ -26,6 +26,7 @@ from daemon.config import (
     SimulatedConfig,
     state_folder,
 )
+from daemon.config_database import database_of
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -133,7 +134,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     return Config(
-        database=state / said.database,
+        database=database_of(said.database, state),
         token_file=state / said.token_file,
         models=state / "models",
         listen=_address(said.listen, problems),

@@ -79,7 +79,7 @@ async def show(span: float | None, seed: int) -> None:
             if span is not None:
                 asyncio.get_running_loop().call_later(span, stop.set)
             tasks = [asyncio.create_task(task(daemon, lived)) for task in (_feed, _tell)]
-            await until(stop, daemon)
+            await until(daemon, stop)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,6 +121,7 @@ def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
         if start is not None and start + arrival.duration < known
     ]
     past.sort(key=lambda record: record.ended or 0.0)
+    assert isinstance(config.database, Path), "the demo has a file of its own"
     with closing(Journal(config.database)) as journal:
         recover(journal, setup_of(config, None))
         journal.commit(Entry(1, anchor, [Tick()], (), over=past))

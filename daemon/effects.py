@@ -55,10 +55,12 @@ class Hands:
         self.do([effect for effect in engine.unended() if effect.job not in over])
 
     async def close(self) -> None:
-        """Do what waits, and stop."""
-        if self._worker is not None:
+        """Do what waits, and stop; where another daemon may act, that is its matter."""
+        if self._worker is None:
+            return
+        if self._fence.holds():
             await asyncio.wait([asyncio.create_task(self._queue.join())], timeout=LAST_EFFECTS)
-            self._worker.cancel()
+        self._worker.cancel()
 
     async def _work(self) -> None:
         while True:

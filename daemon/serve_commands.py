@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from daemon.config import Config
+from daemon.config import Address, Config
+from daemon.config_database import DatabaseUrl, require_psycopg
 from daemon.config_read import ConfigError, find_config, read_config
 from daemon.logs import begin
 from replay.text import Seconds, counted
@@ -45,9 +46,19 @@ async def _serve(config: Config) -> None:
     from daemon.serving import serving, stop_on_signals, until  # noqa: PLC0415  aiohttp takes time
 
     stop = stop_on_signals()
+    if isinstance(config.database, DatabaseUrl):
+        require_psycopg()
+        from daemon.turns import serve_in_turn  # noqa: PLC0415  not everybody has psycopg
+
+        await serve_in_turn(config, config.database, stop, lambda at: _say(config, at))
+        return
     async with serving(config) as (daemon, address):
-        click.echo(f"serving on {address.url}; the token is in {config.token_file}")
-        await until(stop, daemon)
+        _say(config, address)
+        await until(daemon, stop)
+
+
+def _say(config: Config, address: Address) -> None:
+    click.echo(f"serving on {address.url}; the token is in {config.token_file}")
 
 
 @click.command()

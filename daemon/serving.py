@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from daemon.build import Daemon, build
 from daemon.config import Address, Config
@@ -15,28 +17,39 @@ from daemon.http.prometheus import Metrics
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log, tell
+from daemon.parts import Parts
 from daemon.service import Service
 from daemon.token import make_token
 
+if TYPE_CHECKING:
+    from daemon.lease import Lease
+
 
 @asynccontextmanager
-async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
+async def serving(
+    config: Config, bound: socket.socket | None = None, lease: Lease | None = None
+) -> AsyncIterator[tuple[Daemon, Address]]:
     """A daemon that serves, and where; it stops in order, and jobs go on.
+
+    On the address that is `bound` already, if it is; with the `lease` of a PostgreSQL.
 
     Raises UserError where the address, the token file, the database or the machine cannot be had,
     with nothing begun.
     """
-    bound = bind(config.listen)
+    bound = bound or bind(config.listen)
+    daemon = None
     try:
         token = make_token(config.token_file)
         metrics = Metrics()
         began = perf_counter()
         log().info("restoring", database=str(config.database))
-        daemon = build(config, metrics)
+        daemon = build(config, metrics, lease)
         await daemon.service.start()
         newest = daemon.service.told
     except BaseException:
         bound.close()
+        if daemon is not None:
+            await _let_go(daemon)
         raise
     try:
         runner = await listen(make_app(daemon, config, token, metrics), bound)
@@ -47,7 +60,8 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
             after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
         _warn(address)
-        async with _meanwhile(_tell(daemon.service, newest), *_learning(daemon)):
+        work = [_tell(daemon.service, newest), *_learning(daemon), *_watching(daemon, lease)]
+        async with _meanwhile(*work):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()
@@ -67,6 +81,25 @@ async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+async def _let_go(daemon: Daemon) -> None:
+    """Of what a daemon that did not begin has opened: another one may, in this process too."""
+    with suppress(Exception):
+        await daemon.service.backend.close()
+    daemon.journal.close()
+
+
+def _watching(daemon: Daemon, lease: Lease | None) -> list[Coroutine[None, None, None]]:
+    """Who says how the lease is, where there is one."""
+    return [] if lease is None else [_watch(daemon.service.parts, lease)]
+
+
+async def _watch(parts: Parts, lease: Lease) -> None:
+    while True:
+        why, _, mend = lease.trouble.rpartition("; ")
+        parts.say("lease", why, mend)
+        await asyncio.sleep(PROBE_EVERY)
 
 
 def _learning(daemon: Daemon) -> list[Coroutine[None, None, None]]:
@@ -109,12 +142,13 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def until(stop: asyncio.Event, daemon: Daemon) -> None:
-    """Serve until then. Raises what broke the service, if it breaks before."""
-    told = asyncio.ensure_future(stop.wait())
+async def until(daemon: Daemon, *ends: asyncio.Event) -> None:
+    """Serve until one of these. Raises what broke the service, if it breaks before."""
+    told = [asyncio.ensure_future(end.wait()) for end in ends]
     broken = asyncio.ensure_future(daemon.service.finished())
-    await asyncio.wait((told, broken), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    await asyncio.wait((*told, broken), return_when=asyncio.FIRST_COMPLETED)
+    for each in told:
+        each.cancel()
     if broken.done():
         broken.result()
     broken.cancel()

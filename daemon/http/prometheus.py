@@ -198,6 +198,8 @@ class _Gauges(Collector):
             ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
             ("sia_lending", "Whether new loans are made.", service.book.lending),
             ("sia_ready", "Whether submissions are taken.", service.ready),
+            ("sia_leader", "Whether this daemon may act.", service.fence.holds()),
+            ("sia_epoch", "Number of the daemon that acts.", service.fence.epoch),
             ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
         ):
             yield GaugeMetricFamily(name, about, value=float(value))

@@ -1,0 +1,189 @@
+"""A daemon that waits for its turn on a database that another one has: what it says meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from daemon.clock import uptime
+from daemon.config import Address
+from daemon.config_database import DatabaseUrl
+from daemon.http.app import listen
+from daemon.http.problems import ProblemError
+from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
+from daemon.logs import log
+from daemon.schemas import Health
+from daemon.store import JournalError
+from replay.errors import UserError
+
+
+class Turn(NamedTuple):
+    """The lease, and when it is over: set once another daemon has taken it."""
+
+    lease: Lease
+    over: asyncio.Event
+
+
+class Candidate:
+    """Looks at the lease, and takes it where nobody has it. Each call waits for the server."""
+
+    def __init__(self, url: DatabaseUrl, place: str) -> None:
+        """To be reached at `place`, for messages."""
+        self.url, self._place = url, place
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._desk: Desk | None = None
+        self._since = 0.0
+        self.seen: Seen | None = None
+
+    def look(self) -> tuple[Desk, int, float] | None:
+        """The desk, the epoch and when it was asked for, if it is ours now. Raises JournalError."""
+        try:
+            if self._desk is None:
+                self._desk, self.seen = Desk(self.url), None
+            seen, before = self._desk.look(), self.seen
+            if before is None or before[:4] != seen[:4]:
+                self._since = uptime()
+            self.seen = seen
+            if not self._free(seen):
+                return None
+            asked = uptime()
+            epoch = self._desk.take(seen, self._holder, self._place)
+        except BaseException:
+            self.close()
+            raise
+        if epoch is None:
+            return None
+        desk, self._desk = self._desk, None
+        return desk, epoch, asked
+
+    def _free(self, seen: Seen) -> bool:
+        """Given back, or run out by the server's clock and not renewed before our eyes either.
+
+        After a time without the server, who had it gets as long to come back as we did.
+        """
+        return not seen.holder or (seen.left <= 0 and uptime() - self._since >= LEASE)
+
+    def close(self) -> None:
+        """Disconnect; it connects again when it looks."""
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = None
+
+
+class StandBy:
+    """Answers on the daemon's address while another daemon leads."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        """Say what this one sees."""
+        self._candidate = candidate
+        self.trouble = ""
+
+    def app(self) -> web.Application:
+        """It lives; whatever else it is asked, it says who leads."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._health)
+        app.router.add_route("*", "/{path:.*}", self._elsewhere)
+        return app
+
+    async def _health(self, request: web.Request) -> web.Response:
+        body = msgspec.json.encode(Health("ok", 0.0))
+        return web.Response(body=body, content_type="application/json")
+
+    async def _elsewhere(self, request: web.Request) -> web.Response:
+        return self._problem().response()
+
+    def _problem(self) -> ProblemError:
+        retry = {"Retry-After": "1"}
+        seen = self._candidate.seen
+        if self.trouble or seen is None:
+            what, _, mend = self.trouble.rpartition("; ")
+            mend = mend or "wait"
+            return ProblemError(503, "stand-by", what or "starting", mend, headers=retry)
+        leader = seen.place if seen.holder else "nobody"
+        detail = f"this daemon is a stand-by: {leader} leads (number {seen.epoch})"
+        return ProblemError(503, "stand-by", detail, f"ask {leader}", headers=retry)
+
+
+async def stand_by(
+    url: DatabaseUrl,
+    address: Address,
+    bound: socket.socket,
+    stop: asyncio.Event,
+    *,
+    patient: bool = False,
+) -> Turn | None:
+    """Wait for the turn, answering on `bound`; None once it is to stop.
+
+    Raises UserError where the database cannot be had at the beginning, unless it is `patient`.
+    """
+    place = Address(address.host, bound.getsockname()[1]).url
+    candidate = Candidate(url, place)
+    try:
+        turn = None
+        try:
+            turn = await _look(candidate)
+        except JournalError as error:
+            if not patient:
+                raise UserError(f"{url}: {error}") from error
+        if turn is None:
+            turn = await _wait(candidate, bound, stop)
+        return turn
+    finally:
+        candidate.close()
+
+
+async def _wait(candidate: Candidate, bound: socket.socket, stop: asyncio.Event) -> Turn | None:
+    said, turn = StandBy(candidate), None
+    seen = candidate.seen
+    log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
+    runner = await listen(said.app(), bound.dup())
+    try:
+        while turn is None and not stop.is_set():
+            await _sleep(stop)
+            try:
+                turn = await _look(candidate)
+                _tell(said, "")
+            except JournalError as error:
+                _tell(said, str(error))
+    finally:
+        await runner.cleanup()
+    return turn
+
+
+def _tell(said: StandBy, trouble: str) -> None:
+    """Log each change once."""
+    if bool(trouble) is not bool(said.trouble):
+        if trouble:
+            log().warning("the lease cannot be looked at", why=trouble)
+        else:
+            log().info("the lease can be looked at again")
+    said.trouble = trouble
+
+
+async def _sleep(stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+    except TimeoutError:
+        return
+
+
+async def _look(candidate: Candidate) -> Turn | None:
+    taken = await asyncio.to_thread(candidate.look)
+    if taken is None:
+        return None
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    desk, epoch, asked = taken
+    lease = Lease(candidate.url, desk, epoch, asked, lambda: _wake(loop, over))
+    log().info("leading", epoch=epoch)
+    return Turn(lease, over)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(over.set)

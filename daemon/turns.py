@@ -1,0 +1,57 @@
+"""A daemon on a PostgreSQL that others use too: stand-by, leader, and stand-by again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from daemon.config import Address, Config
+from daemon.config_database import DatabaseUrl
+from daemon.http.app import bind
+from daemon.logs import log
+from daemon.serving import serving, until
+from daemon.standby import Turn, stand_by
+from daemon.store import JournalError
+from replay.errors import UserError
+
+
+async def serve_in_turn(
+    config: Config, url: DatabaseUrl, stop: asyncio.Event, say: Callable[[Address], None]
+) -> None:
+    """Lead whenever it is this daemon's turn, until it is to stop; `say` where it serves.
+
+    Raises UserError where the address, the database or the machine cannot be had.
+    """
+    bound = bind(config.listen)
+    try:
+        began = False
+        while not stop.is_set():
+            turn = await stand_by(url, config.listen, bound, stop, patient=began)
+            began = True
+            if turn is not None:
+                await _lead(config, bound.dup(), turn, stop, say)
+    finally:
+        bound.close()
+
+
+async def _lead(
+    config: Config,
+    bound: socket.socket,
+    turn: Turn,
+    stop: asyncio.Event,
+    say: Callable[[Address], None],
+) -> None:
+    """Until the turn is over; the lease is given back where nobody has taken it."""
+    try:
+        async with serving(config, bound, turn.lease) as (daemon, address):
+            say(address)
+            await until(daemon, stop, turn.over)
+            if turn.lease.lost:
+                log().error("another daemon has taken over; this one is a stand-by from now on")
+    except UserError as error:
+        if not (turn.lease.lost or isinstance(error.__cause__, JournalError)):
+            raise
+        log().error("cannot lead; a stand-by from now on", why=error.format_message())
+    finally:
+        await asyncio.to_thread(turn.lease.close)
