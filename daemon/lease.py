@@ -17,8 +17,8 @@ from psycopg import errors, sql
 
 from daemon.clock import uptime
 from daemon.config_database import DatabaseUrl
+from daemon.libpq import SCHEMA, Connection, connect, said
 from daemon.migrations import check_version
-from daemon.postgres import SCHEMA, Connection, connect, said
 from daemon.store import JournalError
 
 LEASE = 6.0

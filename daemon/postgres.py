@@ -7,43 +7,22 @@ A commit is two round trips, whatever it holds: what is to be done is sent witho
 
 from __future__ import annotations
 
-import logging
 import secrets
+import select
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
-from psycopg import sql as text
 
 from daemon.config_database import DatabaseUrl
+from daemon.libpq import LOCK_PATIENCE, PATIENCE, Connection, connect, said
 from daemon.store import DeposedError, JournalError, RowError
-
-T = TypeVar("T")
-
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what is wrong is raised as well
-
-CONNECT_PATIENCE = 3
-"""Seconds until a server that does not answer is not there; libpq counts whole ones."""
-
-PATIENCE = 8.0
-"""Seconds that an answer may take: more than any step needs, and few enough to notice that a
-connection carries nothing any more, when nobody else says so."""
 
 LONG_PATIENCE = 3600.0
 """Seconds that a migration may take."""
-
-LOCK_PATIENCE = 4.0
-"""Seconds to wait for what another transaction holds, or half of what an answer may take."""
-
-IDLE_PATIENCE = 3.0
-"""Seconds after which the server ends a transaction of which nothing more is heard: its daemon is
-dead or stopped, and who takes over must not wait for it."""
-
-SCHEMA = "sia"
-"""Of our tables: others may have theirs in the same database."""
 
 FENCE = "SELECT 1 FROM lease WHERE epoch = %s FOR KEY SHARE"
 """Others wait with a greater epoch until the transaction ends; to renew the lease nobody waits."""
@@ -58,73 +37,6 @@ TYPES = {
 }  # fmt: skip
 
 
-class SilentError(psycopg.OperationalError):
-    """Nothing has come for too long."""
-
-
-class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits no longer than it should.
-
-    Neither TCP nor the server notices where somebody between takes what is sent and passes it on to
-    nobody: only a clock of one's own does.
-    """
-
-    patience = PATIENCE
-
-    def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
-        """As ever, but not for ever."""
-        try:
-            return super().wait(_limited(gen, time.monotonic() + self.patience), *args, **more)
-        except SilentError:
-            self.close()  # there is no telling what would be answered to what
-            raise
-
-
-def _limited(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
-    """What psycopg does while it waits, given up at a time; it looks each tenth of a second."""
-    try:
-        state = next(gen)
-        while True:
-            ready = yield state
-            if not ready and time.monotonic() > until:
-                raise SilentError("the server does not answer")
-            state = gen.send(ready)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> Connection:
-    """A connection in our schema, each statement by itself. Raises JournalError."""
-    with said(url):
-        db = Connection.connect(
-            url.reveal(), autocommit=True, connect_timeout=CONNECT_PATIENCE, application_name=name,
-            keepalives=1, keepalives_idle=2, keepalives_interval=1, keepalives_count=3,
-            tcp_user_timeout=int(patience * 1000), client_encoding="utf8",
-        )  # fmt: skip
-        db.patience = patience
-        try:
-            db.execute(_settings(patience))
-        except BaseException:
-            db.close()
-            raise
-    return db
-
-
-def _settings(patience: float) -> text.Composed:
-    """What the server is told at the beginning, in one go."""
-    return text.SQL(
-        "SET search_path = {}; SET statement_timeout = {}; SET lock_timeout = {};"
-        "SET idle_in_transaction_session_timeout = {};"
-        "SET default_transaction_isolation = 'read committed';"
-        "SELECT set_config('synchronous_commit', 'on', false)"
-        " WHERE current_setting('synchronous_commit') = 'off'"
-    ).format(
-        text.Identifier(SCHEMA),
-        *(int(1000 * each) for each in (patience, min(patience / 2, LOCK_PATIENCE), IDLE_PATIENCE)),
-    )
-
-
 class Postgres:
     """A database in the turn of one daemon; see `store.Store`."""
 
@@ -134,6 +46,7 @@ class Postgres:
         """In this epoch, which `lease.take` has given. Nothing is done before `open`."""
         self._url, self.where, self.epoch = url, str(url), epoch
         self._db: Connection | None = None
+        self._inside = False  # a transaction
         self._names: list[str] = []
 
     def open(self) -> None:
@@ -143,7 +56,7 @@ class Postgres:
         with said(self._url):
             self._end_others(db)
             self._names = [name]
-            if db.execute(FENCE, (self.epoch,)).fetchone() is None:
+            if not self._holds(db):
                 raise self._deposed()
 
     def _end_others(self, db: Connection) -> None:
@@ -176,10 +89,11 @@ class Postgres:
     def transaction(self, *, long: bool = False) -> Iterator[None]:
         """Nobody else's turn can begin before its end."""
         db = self._there()
-        with said(self._url):
-            try:
-                if long:
-                    self._wait_for(LONG_PATIENCE)
+        if long:
+            _wait_for(db, LONG_PATIENCE)
+        self._inside = True
+        try:
+            with said(self._url):
                 with db.pipeline():
                     db.execute("BEGIN")
                     mine = db.execute(FENCE, (self.epoch,))
@@ -189,22 +103,23 @@ class Postgres:
                     done = db.execute("COMMIT")
                 if done.statusmessage != "COMMIT":
                     raise JournalError("the server did not commit; see its log")
-            except BaseException:
-                self._roll_back(db)
-                raise
-            finally:
-                if long:
-                    self._wait_for(PATIENCE)
+        except BaseException as error:
+            self._roll_back(db)
+            if isinstance(error, RowError) and not self._holds(db):
+                raise self._deposed() from None  # the row is there because another one wrote it
+            raise
+        finally:
+            self._inside = False
+            if long:
+                _wait_for(db, PATIENCE)
 
-    def _wait_for(self, patience: float) -> None:
-        db = self._there()
-        db.patience = patience
-        with suppress(psycopg.Error):
-            db.execute(f"SET statement_timeout = {int(1000 * patience)}".encode())
+    def _holds(self, db: Connection) -> bool:
+        with said(self._url):
+            return db.execute(FENCE, (self.epoch,)).fetchone() is not None
 
     def _roll_back(self, db: Connection) -> None:
         try:
-            if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            if not (db.closed or _idle(db)):
                 db.execute("ROLLBACK")
         except psycopg.Error:
             db.close()  # the server rolls it back
@@ -225,50 +140,47 @@ class Postgres:
             return self._there().execute(_dialect(sql), values).fetchall()
 
     def _there(self) -> Connection:
-        if self._db is None or self._db.closed:
-            raise JournalError("there is no connection to the database")
+        """The connection; another one where the server has ended it between two transactions.
+
+        What was sent over the old one is over by then, and who sent it knows how it went, or looks.
+        """
+        db = self._db
+        if db is None or db.closed or (not self._inside and _hung_up(db)):
+            if self._inside:
+                raise JournalError("the connection broke in the midst of a transaction")
+            self.close()
+            self.open()
+        assert self._db is not None
         return self._db
 
     def _deposed(self) -> DeposedError:
         return DeposedError(f"another daemon has taken over (this one was number {self.epoch})")
 
 
+def _wait_for(db: Connection, patience: float) -> None:
+    db.patience = patience
+    with suppress(psycopg.Error):
+        db.execute(f"SET statement_timeout = {int(1000 * patience)}".encode())
+
+
+def _idle(db: Connection) -> bool:
+    return db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def _hung_up(db: Connection) -> bool:
+    """Whether the server has said something unasked, and that was goodbye."""
+    look = select.poll()
+    look.register(db.fileno(), select.POLLIN)
+    if not look.poll(0):
+        return False
+    try:
+        db.execute("SELECT 1")
+    except psycopg.Error:
+        return True
+    return False
+
+
 @lru_cache(maxsize=1000)
 def _dialect(sql: str) -> bytes:
     """Ours as psycopg's."""
     return sql.replace("?", "%s").encode()
-
-
-@contextmanager
-def said(url: DatabaseUrl) -> Iterator[None]:
-    """What psycopg says is wrong, as our errors, without secrets."""
-    try:
-        yield
-    except (psycopg.IntegrityError, psycopg.DataError) as error:
-        raise RowError(_line(error, url)) from None
-    except psycopg.Error as error:
-        raise JournalError(f"{_line(error, url)}; {_mend(error)}") from None
-
-
-def _line(error: psycopg.Error, url: DatabaseUrl) -> str:
-    line = " ".join(str(error).split()) or type(error).__name__
-    for secret in url.secrets():
-        line = line.replace(secret, "***")
-    return line
-
-
-def _mend(error: psycopg.Error) -> str:
-    for kind, mend in MENDS:
-        if isinstance(error, kind):
-            return mend
-    return "see that PostgreSQL runs, can be reached, and lets this user in"
-
-
-MENDS: Sequence[tuple[type[psycopg.Error], str]] = (
-    (psycopg.errors.DiskFull, "make room on the server's disk"),
-    (psycopg.errors.InsufficientPrivilege, "GRANT CREATE ON DATABASE … TO the daemon's user"),
-    (psycopg.errors.ReadOnlySqlTransaction, "name the server that takes writes"),
-    (psycopg.errors.InvalidPassword, "give the password in the URL or in PGPASSFILE"),
-    (psycopg.errors.UndefinedTable, "restore the tables from a backup, or name another database"),
-)
-"""What to do about it, where the error tells more than that something is wrong."""

@@ -414,6 +414,9 @@ class Service:
 
     def _serve(self, reason: str) -> None:
         """Take commands from now on, or none for a reason."""
+        if not self._stopping and reason != "stopped":
+            why, _, mend = reason.rpartition("; ")
+            self.parts.say("database", why or mend, mend if why else "")
         serving = not reason
         since = self._status.since if serving is self._status.serving else self.clock.now()
         self._status = self._status._replace(serving=serving, reason=reason, since=since)
