@@ -39,6 +39,7 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
         bound.close()
         raise
     try:
+        await daemon.hooks.open(newest)
         runner = await listen(make_app(daemon, config, token, metrics), bound)
         address = Address(config.listen.host, bound.getsockname()[1])
         log().info(
@@ -47,7 +48,9 @@ async def serving(config: Config) -> AsyncIterator[tuple[Daemon, Address]]:
             after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
         _warn(address)
-        async with _meanwhile(_tell(daemon.service, newest), *_learning(daemon)):
+        async with _meanwhile(
+            _tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)
+        ):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()
