@@ -13,6 +13,7 @@ from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
 from daemon.config_database import DatabaseUrl
 from daemon.foresight import Foresight, Predictors
+from daemon.hooks.hooks import Hooks
 from daemon.jobs import PoolMode
 from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
@@ -37,6 +38,8 @@ class Daemon(NamedTuple):
     journal: Journal
     clock: Clock
     setup: Setup
+    hooks: Hooks
+    """Whom it tells: `open` and `run` them while the service runs."""
     foresight: Foresight | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
@@ -69,13 +72,14 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
             fence=lease,
             snapshot_every=config.snapshot_every,
         )
+        hooks = Hooks(config.webhooks, service)
     except BaseException:
         journal.close()
         raise
     retraining = None
     if foresight is not None and config.retrain is not None:
         retraining = Retraining(models, foresight, clock, setup, config.retrain)
-    return Daemon(service, journal, clock, setup, foresight, retraining)
+    return Daemon(service, journal, clock, setup, hooks, foresight, retraining)
 
 
 def _journal(config: Config, lease: Lease | None) -> Journal:

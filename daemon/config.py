@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from cells.spec import Spec
 from daemon.config_database import DatabaseUrl
+from daemon.config_hooks import WebhookConfig
 from daemon.jobs import PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -148,6 +149,7 @@ class Config(Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeConfig, ...] = ()
     """Where there are no cells; one node with the GPUs of all pools if none is named."""
     cells: Spec | None = None
+    webhooks: tuple[WebhookConfig, ...] = ()
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

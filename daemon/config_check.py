@@ -12,6 +12,7 @@ from cells.spec import Spec
 from daemon import config_database
 from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
+from daemon.config_hooks import webhook_problems
 from replay.cells_file import NAME, cells_for, checked_places
 from replay.errors import UserError
 from replay.foresight import LEARNED, PEAKS, Choice, parse
@@ -36,7 +37,7 @@ LEAST_TICK = 0.01
 def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _policy, _forecast, _times, _pools, _nodes,
+        _database, _policy, _forecast, _times, _pools, _nodes, _webhooks,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
@@ -176,6 +177,11 @@ def _nodes(config: Config) -> Iterator[str]:
             f"backend.gpus: this machine has {counted(found, 'GPU')}, and the pools own {owned:,}; "
             "give the pools smaller quotas, or declare backend.gpus"
         )
+
+
+def _webhooks(config: Config) -> Iterator[str]:
+    yield from _twice("webhook", [hook.name for hook in config.webhooks])
+    yield from webhook_problems(config.webhooks, frozenset(pool.name for pool in config.pools))
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from daemon.config import (
     state_folder,
 )
 from daemon.config_database import database_of
+from daemon.config_hooks import read_webhooks
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -124,7 +125,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Config:
     """What the file says, with defaults for what is wrong, which goes to the problems."""
-    refuse_unknown(values, ("daemon", "backend", "pool", "node"), (), problems)
+    refuse_unknown(values, ("daemon", "backend", "pool", "node", "webhook"), (), problems)
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
@@ -151,6 +152,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         pools=pools,
         nodes=nodes,
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
+        webhooks=read_webhooks(values, base, problems),
     )
 
 

@@ -46,13 +46,19 @@ class Live:
 
     async def follow(self, after: int) -> AsyncIterator[Notice]:
         """All after one, without end until the service stops."""
-        while not self._closed:
-            page = await self._page(after)
+        while page := await self.page(after):
             for notice in page:
                 yield notice
                 after = notice.seq
-            if not page and not self._closed:
+
+    async def page(self, after: int) -> Sequence[Notice]:
+        """Some of those that come next, at once if there are any; none once the service stops."""
+        while not self._closed:
+            if page := await self._page(after):
+                return page
+            if not self._closed:
                 await self._more.wait()
+        return ()
 
     async def _page(self, after: int) -> Sequence[Notice]:
         """Some of those that come next; none if there are none yet."""

@@ -24,6 +24,7 @@ from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
+from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
 from daemon.notes import Notes
@@ -49,6 +50,7 @@ class Service:
         fence: Whether this daemon is the one that acts.
         parts: How its parts are.
         notes: What they keep.
+        letters: What could not be delivered to webhooks.
     """
 
     engine: Engine
@@ -70,7 +72,7 @@ class Service:
         self._watch = Careful(watch or Watch())
         self.fence = fence or Alone(journal.epoch)
         self.parts = Parts(clock.now)
-        self.notes = Notes(self._keeper)
+        self.notes, self.letters = Notes(self._keeper), Letters(self._keeper)
         self._hands = Hands(backend, self.fence, self.observe)
         self.backend = backend
         self._inbox = Inbox()
@@ -182,6 +184,10 @@ class Service:
     def notices(self, after: int) -> AsyncIterator[Notice]:
         """All notices after one, those to come too: none is left out, none comes twice."""
         return self._live.follow(after)
+
+    async def page(self, after: int) -> Sequence[Notice]:
+        """Some of the notices that come next after one; waits for the first, none at the end."""
+        return await self._live.page(after)
 
     async def _run(self) -> None:
         try:

@@ -52,6 +52,7 @@ async def serving(
             await _let_go(daemon)
         raise
     try:
+        await daemon.hooks.open(newest)
         runner = await listen(make_app(daemon, config, token, metrics), bound)
         address = Address(config.listen.host, bound.getsockname()[1])
         log().info(
@@ -60,8 +61,8 @@ async def serving(
             after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
         _warn(address)
-        work = [_tell(daemon.service, newest), *_learning(daemon), *_watching(daemon, lease)]
-        async with _meanwhile(*work):
+        work = [_tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)]
+        async with _meanwhile(*work, *_watching(daemon, lease)):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()

@@ -19,6 +19,7 @@ from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
 from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
+from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
@@ -41,7 +42,8 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     service = daemon.service
     metrics.watch(service)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service)
-    routes = (JobRoutes(service), LogRoutes(service), PoolRoutes(service), views, events)
+    hooks = HookRoutes(daemon.hooks, service)
+    routes = (JobRoutes(service), LogRoutes(service), PoolRoutes(service), hooks, views, events)
     operations = [operation for part in routes for operation in part.operations()]
     app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)
     _add(app, operations)

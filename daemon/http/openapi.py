@@ -16,12 +16,13 @@ from daemon.http.events import SSE
 from daemon.http.operations import JSON, Operation, Parameter
 from daemon.http.problems import PROBLEM_JSON
 from daemon.schemas import ProblemDetails, Why
+from daemon.schemas_hooks import Again
 from sia import __version__
 
 ALWAYS = (400, 401, 429, 500, 503)
 """Problems that every operation may answer with, but those that are open to all."""
 
-OPTIONAL = (Why,)
+OPTIONAL = (Why, Again)
 """Bodies that may be left out."""
 
 Document = dict[str, Any]

@@ -1,0 +1,61 @@
+"""All webhooks of a daemon: each by itself, so that a slow or dead receiver holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from daemon.config_hooks import WebhookConfig
+from daemon.hooks.hook import Hook, Means
+from daemon.hooks.ledger import Ledger
+from daemon.hooks.sign import read_secrets
+from daemon.journal import JournalError
+from daemon.service import Service
+from replay.errors import UserError
+
+
+class Hooks:
+    """Those that the configuration names."""
+
+    def __init__(self, configs: Sequence[WebhookConfig], service: Service) -> None:
+        """Nothing is sent before `run`. Raises UserError where a secret cannot be read."""
+        self._service, self._ledger = service, Ledger(service.notes)
+        means = Means(
+            service.page, lambda: service.told, self._ledger, service.letters, service.parts,
+            service.fence, service.clock.now,
+        )  # fmt: skip
+        self._hooks = {
+            config.name: Hook(config, read_secrets(config.secret_file), means) for config in configs
+        }
+        self._open = False
+
+    def __iter__(self) -> Iterator[Hook]:
+        """All, once they are open."""
+        return iter(self._hooks.values() if self._open else ())
+
+    def get(self, name: str) -> Hook | None:
+        """The one of that name, once it is open."""
+        return self._hooks.get(name) if self._open else None
+
+    async def open(self, newest: int) -> None:
+        """Go on where each was; new ones begin after the `newest` event. Raises UserError."""
+        try:
+            await self._ledger.open(self._hooks, newest)
+        except JournalError as error:
+            raise UserError(str(error)) from error
+        self._open = True
+
+    async def run(self) -> None:
+        """Deliver, until cancelled."""
+        tasks = [asyncio.create_task(hook.run()) for hook in self]
+        tasks.append(asyncio.create_task(self._ledger.run()))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self._ledger.save()

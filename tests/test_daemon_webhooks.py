@@ -1,0 +1,260 @@
+"""Webhooks: whoever is to hear of what happens hears of it, in order, whatever fails."""
+
+import asyncio
+from functools import wraps
+
+import pytest
+from aiohttp import web
+from daemons import until
+from receivers import certificate, happens, hook, receiver, signed, telling, told_all
+
+from daemon.hooks import hook as hook_module
+from daemon.hooks.hook import backoff
+from daemon.hooks.limits import FIRST_PAUSE, LONGEST_PAUSE
+
+
+def story(tell):
+    @wraps(tell)
+    def test(*args, **more):
+        asyncio.run(asyncio.wait_for(tell(*args, **more), 30))
+
+    return test
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Who fails is tried again at once."""
+    monkeypatch.setattr(hook_module, "backoff", lambda _: 0.01)
+
+
+def state(daemon, name="ops"):
+    return daemon.hooks.get(name).state
+
+
+def parts(daemon):
+    return {part.name: part.why for part in daemon.service.parts.all() if not part.ok}
+
+
+@story
+async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
+    async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
+        await happens(daemon.service, 250)
+        await told_all(daemon, ops)
+        assert ops.numbers == list(range(1, daemon.service.told + 1))
+        assert all(signed(got) for got in ops.got)
+        assert not any(signed(got, "another-secret-of-ours") for got in ops.got)
+        assert max(len(got.numbers) for got in ops.got) == 100
+        first = ops.got[0]
+        assert first.headers["X-Sia-Delivery"] == f"ops-1-{first.numbers[-1]}"
+        assert first.headers["Content-Type"] == "application/json"
+        assert first.events[-1]["kind"] == "submitted"
+        assert state(daemon) == "delivering"
+        assert daemon.hooks.get("ops").lag == 0
+
+
+@story
+async def test_only_the_kinds_and_pools_that_it_names(tmp_path):
+    async with (
+        receiver() as ops,
+        telling(tmp_path, hook(tmp_path, ops, events=["submitted"], pools=["speech"])) as daemon,
+    ):
+        await happens(daemon.service, 3, "vision", "v")
+        await happens(daemon.service, 2, "speech", "s")
+        await until(lambda: len(ops.numbers) == 2)
+        assert [event["job"] for got in ops.got for event in got.events] == ["s0", "s1"]
+        await until(lambda: daemon.hooks.get("ops").lag == 0)
+
+
+@story
+async def test_what_fails_is_sent_again_as_it_was_and_then_the_next(tmp_path, impatient):
+    answers = iter([500, 429, 503])
+    async with receiver(lambda _: next(answers, 200)) as ops:
+        async with telling(tmp_path, hook(tmp_path, ops, batch=2)) as daemon:
+            await happens(daemon.service, 4)
+            await told_all(daemon, ops)
+        tries, rest = ops.got[:4], ops.got[4:]
+        assert [got.status for got in tries] == [500, 429, 503, 200]
+        assert len({got.headers["X-Sia-Delivery"] for got in tries}) == 1
+        assert len({got.body for got in tries}) == 1
+        assert ops.numbers == [1, 2, 3, 4]
+        assert all(signed(got) for got in ops.got)
+        assert [got.numbers for got in rest] == [[3, 4]]
+
+
+@story
+async def test_a_receiver_that_is_away_for_long_is_told_all_when_it_is_back(tmp_path):
+    async with receiver() as ops:
+        port = ops.port
+    async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+        await happens(daemon.service, 1000)
+        await until(lambda: "webhook ops" in parts(daemon), 10.0)
+        assert "refused" in parts(daemon)["webhook ops"]
+        assert state(daemon) == "retrying"
+        async with receiver(port=port) as back:
+            await told_all(daemon, back, seconds=20.0)
+            assert back.numbers == list(range(1, daemon.service.told + 1))
+        await until(lambda: not parts(daemon))
+
+
+@story
+async def test_a_slow_receiver_holds_up_nobody(tmp_path, impatient):
+    async with receiver(lambda _: asyncio.sleep(60, 200)) as slow, receiver() as quick:
+        hooks = hook(tmp_path, slow, "slow", timeout=0.2), hook(tmp_path, quick, "quick")
+        async with telling(tmp_path, *hooks) as daemon:
+            for number in range(20):
+                await happens(daemon.service, 10, prefix=f"{number}-")
+            await told_all(daemon, quick)
+            await until(lambda: "webhook slow" in parts(daemon))
+            assert parts(daemon) == {"webhook slow": "no answer within 0.2 s"}
+            assert state(daemon, "slow") == "retrying"
+            assert daemon.hooks.get("slow").place.cursor == 0
+            assert quick.numbers == list(range(1, daemon.service.told + 1))
+
+
+@story
+async def test_a_delivery_that_is_refused_is_given_up_and_the_next_goes_on(tmp_path, impatient):
+    async with receiver(lambda numbers: 422 if 3 in numbers else 200) as ops:
+        async with telling(tmp_path, hook(tmp_path, ops, batch=1, refusals=4)) as daemon:
+            await happens(daemon.service, 5)
+            await told_all(daemon, ops)
+            assert [got.numbers for got in ops.got].count([3]) == 4
+            assert ops.numbers == [1, 2, 4, 5]
+            assert daemon.hooks.get("ops").dead == 1
+            (letter,) = await daemon.service.letters.dead("ops", 0, 10)
+            assert (letter.seq, letter.why) == (3, "it answers 422, 4 times")
+            await until(lambda: not parts(daemon))
+        ops.answer = 200
+        async with telling(tmp_path, hook(tmp_path, ops, batch=1)) as daemon:
+            await until(lambda: daemon.hooks.get("ops").dead == 1)
+            daemon.hooks.get("ops").again([letter.number])
+            await until(lambda: daemon.hooks.get("ops").dead == 0)
+            assert ops.got[-1].body.decode() == letter.body
+            assert await daemon.service.letters.dead("ops", 0, 10) == []
+
+
+@story
+async def test_what_fails_for_too_long_is_given_up(tmp_path, impatient):
+    async with (
+        receiver(503) as ops,
+        telling(tmp_path, hook(tmp_path, ops, give_up=0.1)) as daemon,
+    ):
+        await happens(daemon.service, 1)
+        await until(lambda: daemon.hooks.get("ops").dead >= 1)
+        (letter,) = await daemon.service.letters.dead("ops", 0, 10)
+        assert letter.why.startswith("it answers 503, ")
+
+
+@story
+async def test_a_receiver_that_wants_no_more_is_left_alone_until_somebody_says_so(tmp_path):
+    async with receiver(410) as ops:
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 1)
+            await until(lambda: state(daemon) == "gone")
+            await until(lambda: "it answers 410: it wants no more" in parts(daemon).values())
+        ops.answer = 200
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 1, prefix="later")
+            await until(lambda: parts(daemon))
+            assert state(daemon) == "gone", "also after a restart"
+            assert len(ops.got) == 1
+            daemon.hooks.get("ops").resume()
+            await told_all(daemon, ops)
+            assert ops.numbers == list(range(1, daemon.service.told + 1)), "nothing is lost"
+
+
+@story
+async def test_another_address_is_tried_where_the_old_one_wanted_no_more(tmp_path):
+    async with receiver(410) as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
+        await happens(daemon.service, 1)
+        await until(lambda: state(daemon) == "gone")
+    async with receiver() as other, telling(tmp_path, hook(tmp_path, other)) as daemon:
+        await told_all(daemon, other)
+        assert other.numbers == list(range(1, daemon.service.told + 1))
+
+
+@story
+async def test_a_new_hook_begins_with_what_happens_then(tmp_path):
+    async with receiver() as ops:
+        async with telling(tmp_path) as daemon:
+            await happens(daemon.service, 5)
+            before = daemon.service.told
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 1, prefix="new")
+            await told_all(daemon, ops)
+            assert ops.numbers == list(range(before + 1, daemon.service.told + 1))
+
+
+@story
+async def test_redirects_lead_nowhere(tmp_path, impatient):
+    async with receiver() as elsewhere:
+        moved = web.HTTPFound(elsewhere.url)
+        async with (
+            receiver(lambda _: web.Response(status=302, headers=moved.headers)) as ops,
+            telling(tmp_path, hook(tmp_path, ops, refusals=2)) as daemon,
+        ):
+            await happens(daemon.service, 1)
+            await until(lambda: daemon.hooks.get("ops").dead)
+            why = "it answers 302, and redirects are not followed"
+            assert daemon.hooks.get("ops").last.why == why
+        assert elsewhere.got == []
+
+
+@story
+async def test_a_receiver_says_how_long_to_wait(tmp_path, impatient):
+    wishes = iter(["1", None])
+
+    def answer(_):
+        wish = next(wishes, None)
+        return web.Response(status=503, headers={"Retry-After": wish}) if wish else 200
+
+    async with receiver(answer) as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
+        loop = asyncio.get_running_loop()
+        await happens(daemon.service, 1)
+        await until(lambda: ops.got)
+        began = loop.time()
+        await told_all(daemon, ops)
+        assert loop.time() - began > 0.9
+        assert daemon.hooks.get("ops").due == 0
+
+
+@story
+async def test_only_the_right_certificate_is_trusted(tmp_path, impatient):
+    mine, context = certificate(tmp_path, "127.0.0.1")
+    other, _ = certificate(tmp_path, "another.example")
+    async with receiver(tls=context) as ops:
+        hooks = (
+            hook(tmp_path, ops, "right", ca_file=mine),
+            hook(tmp_path, ops, "wrong", ca_file=other),
+            hook(tmp_path, ops, "system"),
+            hook(tmp_path, ops.url.replace("https", "http"), "plain"),
+        )
+        async with telling(tmp_path, *hooks) as daemon:
+            await happens(daemon.service, 1)
+            await told_all(daemon, ops)
+            await until(lambda: len(parts(daemon)) == 3)
+            assert {got.headers["X-Sia-Delivery"].split("-")[0] for got in ops.got} == {"right"}
+            for name in ("wrong", "system"):
+                assert "its certificate is refused" in parts(daemon)[f"webhook {name}"]
+
+
+@story
+async def test_a_certificate_for_another_name_is_not_trusted(tmp_path, impatient):
+    cert, context = certificate(tmp_path, "another.example")
+    async with (
+        receiver(tls=context) as ops,
+        telling(tmp_path, hook(tmp_path, ops, ca_file=cert)) as daemon,
+    ):
+        await happens(daemon.service, 1)
+        await until(lambda: parts(daemon))
+        assert "mismatch" in parts(daemon)["webhook ops"]
+        assert "not valid for" in parts(daemon)["webhook ops"]
+        assert ops.got == []
+
+
+def test_pauses_grow_and_are_never_alike():
+    for tries in range(1, 40):
+        most = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tries - 1))
+        pauses = [backoff(tries) for _ in range(200)]
+        assert 0 <= min(pauses) < 0.2 * most
+        assert 0.8 * most < max(pauses) <= most
+    assert 0 <= backoff(10**6) <= LONGEST_PAUSE
