@@ -26,6 +26,7 @@ from daemon.config import (
     SimulatedConfig,
     state_folder,
 )
+from daemon.config_mqtt import MqttConfig
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -123,7 +124,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Config:
     """What the file says, with defaults for what is wrong, which goes to the problems."""
-    refuse_unknown(values, ("daemon", "backend", "pool", "node"), (), problems)
+    refuse_unknown(values, ("daemon", "backend", "pool", "node", "mqtt"), (), problems)
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
@@ -150,6 +151,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         pools=pools,
         nodes=nodes,
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
+        mqtt=_mqtt(values["mqtt"], base, problems) if "mqtt" in values else None,
     )
 
 
@@ -162,6 +164,11 @@ def _backend(values: Any, problems: list[Problem]) -> BackendConfig:
     if isinstance(values, dict):
         values = {key: value for key, value in values.items() if key != "kind"}
     return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
+
+
+def _mqtt(values: Any, base: Path, problems: list[Problem]) -> MqttConfig | None:
+    found = read(values, MqttConfig, ("mqtt",), problems)
+    return None if found is None else found.under(base)
 
 
 def _tables(

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.answers import Accepted, Answer, Refused
+from daemon.answers import Answer, Refused
 from daemon.book import JobRecord
 from daemon.http.limits import MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
@@ -22,7 +22,6 @@ from daemon.schemas import (
     ArrayDetail,
     Batch,
     BatchAnswer,
-    BatchLine,
     History,
     JobDetail,
     JobPatch,
