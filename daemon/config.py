@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from cells.spec import Spec
 from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
+from daemon.config_mqtt import MqttConfig
 from daemon.jobs import PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -150,6 +151,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """Where there are no cells; one node with the GPUs of all pools if none is named."""
     cells: Spec | None = None
     webhooks: tuple[WebhookConfig, ...] = ()
+    mqtt: MqttConfig | None = None
+    """The broker, if the daemon is to be on one."""
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

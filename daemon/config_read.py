@@ -28,6 +28,7 @@ from daemon.config import (
 )
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
+from daemon.config_mqtt import MqttConfig
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -51,6 +52,9 @@ class ConfigError(UserError):
         """Name the file and all that is wrong."""
         self.path, self.problems = path, problems
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
+
+
+SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt")
 
 
 class _Daemon(Struct, frozen=True):
@@ -125,7 +129,7 @@ def _values(path: Path) -> dict[str, Any]:
 
 def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Config:
     """What the file says, with defaults for what is wrong, which goes to the problems."""
-    refuse_unknown(values, ("daemon", "backend", "pool", "node", "webhook"), (), problems)
+    refuse_unknown(values, SECTIONS, (), problems)
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
@@ -153,6 +157,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         nodes=nodes,
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
         webhooks=read_webhooks(values, base, problems),
+        mqtt=_mqtt(values["mqtt"], base, problems) if "mqtt" in values else None,
     )
 
 
@@ -165,6 +170,11 @@ def _backend(values: Any, problems: list[Problem]) -> BackendConfig:
     if isinstance(values, dict):
         values = {key: value for key, value in values.items() if key != "kind"}
     return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
+
+
+def _mqtt(values: Any, base: Path, problems: list[Problem]) -> MqttConfig | None:
+    found = read(values, MqttConfig, ("mqtt",), problems)
+    return None if found is None else found.under(base)
 
 
 def _tables(

@@ -61,8 +61,9 @@ async def serving(
             after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
         _warn(address)
-        work = [_tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)]
-        async with _meanwhile(*work, *_watching(daemon, lease)):
+        aside = [_tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)]
+        aside += [*_watching(daemon, lease), *_bus(daemon, config)]
+        async with _meanwhile(*aside):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()
@@ -109,6 +110,15 @@ def _learning(daemon: Daemon) -> list[Coroutine[None, None, None]]:
         return []
     service = daemon.service
     return [daemon.retraining.run(lambda: service.engine, service.past_jobs)]
+
+
+def _bus(daemon: Daemon, config: Config) -> list[Coroutine[None, None, None]]:
+    """What is said and heard over MQTT, if the daemon is to be there."""
+    if config.mqtt is None:
+        return []
+    from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
+
+    return [Gateway(daemon.service, config.mqtt).run()]
 
 
 async def _tell(service: Service, after: int) -> None:

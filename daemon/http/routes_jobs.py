@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,20 +9,19 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.answers import Accepted, Answer, Refused
+from daemon.answers import Answer, Refused
 from daemon.book import JobRecord
 from daemon.http.limits import MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded, refusal
 from daemon.http.views import array_detail, job_detail, job_view
 from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
-from daemon.jobs import JobPhase, JobSpec
+from daemon.jobs import JobPhase
 from daemon.schemas import (
     MAX_JOBS,
     ArrayDetail,
     Batch,
     BatchAnswer,
-    BatchLine,
     History,
     JobDetail,
     JobPatch,
@@ -33,6 +30,7 @@ from daemon.schemas import (
     Label,
     Submitted,
 )
+from daemon.submissions import array_name, line_of, nothing_to_run, specs_of, together
 
 if TYPE_CHECKING:
     from daemon.service import Service
@@ -124,10 +122,10 @@ class JobRoutes:
             return await self._submit_batch(decoded(body, self._batch, Batch), key)
         job = decoded(body, self._job, JobRequest)
         specs = specs_of(job, key)
-        found: Answer | None = self._nothing_to_run(specs[0])
+        found: Answer | None = nothing_to_run(specs[0], self._service.backend.can)
         if found is None:
             answers = await self._service.submit([Submit(spec, actor=ACTOR) for spec in specs])
-            found = _together(answers)
+            found = together(answers)
         if isinstance(found, Refused):
             raise refusal(found)
         name = array_name(specs[0])
@@ -143,24 +141,18 @@ class JobRoutes:
             why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
             raise ProblemError(413, "too many jobs", why, "send several batches")
         specs = [specs_of(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
-        wrong = [self._nothing_to_run(group[0]) for group in specs]
+        can = self._service.backend.can
+        wrong = [nothing_to_run(group[0], can) for group in specs]
         right = [group for group, why in zip(specs, wrong, strict=True) if why is None]
         asked = [Submit(spec, actor=ACTOR) for group in right for spec in group]
         said = iter(await self._service.submit(asked) if asked else ())
         lines = [
-            _line(group, why or _together([*islice(said, len(group))]))
+            line_of(group, why or together([*islice(said, len(group))]))
             for group, why in zip(specs, wrong, strict=True)
         ]
         statuses = [line.status for line in lines]
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
-
-    def _nothing_to_run(self, spec: JobSpec) -> Refused | None:
-        """Why a job without a command is not taken, where jobs are commands."""
-        if spec.command or "commands" not in self._service.backend.can:
-            return None
-        detail = "a job without a command, and this daemon runs commands"
-        return Refused(422, "cannot be", detail, "give a command, after -- of sia submit")
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of jobs. O(jobs) for a filter that few pass."""
@@ -276,48 +268,3 @@ def _key(request: web.Request) -> str:
             422, "invalid", f"Idempotency-Key is longer than {MAX_KEY}", "send a UUID"
         )
     return key
-
-
-def new_id(key: str) -> str:
-    """An id for a job that has none: always the same for one key."""
-    if key:
-        return "k" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    return "j" + secrets.token_hex(8)
-
-
-def specs_of(job: JobRequest, key: str) -> list[JobSpec]:
-    """A job as the daemon has it; several if it is an array."""
-    job_id = job.id or new_id(key)
-    if job.array is None:
-        return [_spec(job, job_id, None)]
-    return [_spec(job, f"{job_id}.{i}", (i, job.array)) for i in range(job.array)]
-
-
-def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpec:
-    return JobSpec(
-        job_id, job.pool, job.gpus, job.command, job.env, job.cwd, job.user, job.name, job.tags,
-        job.priority, job.hold, job.time_limit, job.warn, job.run_time, job.duration,
-        job.preemptible, job.requeue, array,
-    )  # fmt: skip
-
-
-def array_name(spec: JobSpec) -> str:
-    """The id that it was submitted under."""
-    return spec.id if spec.array is None else spec.id.rpartition(".")[0]
-
-
-def _together(answers: list[Answer]) -> Answer:
-    """One answer for an array: refused if one is, new if one is."""
-    if len(answers) == 1:
-        return answers[0]
-    refused = next((a for a in answers if isinstance(a, Refused)), None)
-    if refused is not None:
-        return refused
-    return Accepted(new=any(isinstance(a, Accepted) and a.new for a in answers))
-
-
-def _line(specs: list[JobSpec], found: Answer) -> BatchLine:
-    name = array_name(specs[0])
-    if isinstance(found, Refused):
-        return BatchLine(name, found.status, found.detail, found.mend)
-    return BatchLine(name, 201 if found.new else 200)

@@ -1,0 +1,139 @@
+"""The door: a message from anybody, as what is asked for, or as why not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from daemon.http.problems import ProblemError, decoded
+from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
+from daemon.jobs import JobSpec
+from daemon.mqtt import schemas
+from daemon.mqtt.limits import MAX_CORRELATION, MAX_PAYLOAD
+from daemon.mqtt.schemas import PoolCommand, PoolJob, PoolJobs
+from daemon.mqtt.topics import Door, Topics
+from daemon.schemas import MAX_JOBS
+from daemon.submissions import specs_of
+
+ACTOR = "mqtt:{}"
+"""Who asked, as the journal says: whoever the broker lets write to that pool's topics."""
+
+
+class Mail(NamedTuple):
+    """A message as it came."""
+
+    topic: str
+    payload: bytes
+    retained: bool = False
+    reply: str = ""
+    """Where an answer is wanted."""
+    correlation: bytes = b""
+    """What is to come back with it."""
+
+
+class Letter(NamedTuple):
+    """What a message asks for: jobs, or one command for a job.
+
+    Each job is a group, of several if it is an array.
+    """
+
+    pool: str
+    door: Door
+    groups: Sequence[Sequence[JobSpec]] = ()
+    command: Command | None = None
+
+    @property
+    def jobs(self) -> int:
+        """New jobs at most."""
+        return sum(map(len, self.groups))
+
+    @property
+    def job(self) -> str:
+        """Whom the command is for."""
+        return getattr(self.command, "job", "")
+
+    def submits(self, group: int) -> list[Command]:
+        """A group's jobs, to be asked for."""
+        actor = ACTOR.format(self.pool)
+        return [Submit(spec, actor=actor) for spec in self.groups[group]]
+
+
+_one = msgspec.json.Decoder(PoolJob)
+_many = msgspec.json.Decoder(PoolJobs)
+_command = msgspec.json.Decoder(PoolCommand)
+
+
+class _Any(Struct):
+    """For words on a command that is none: which keys it could have."""
+
+    do: str
+    job: str
+
+
+def read(mail: Mail, topics: Topics, pool: str, door: Door) -> Letter:
+    """What is asked for. Raises ProblemError for whatever is wrong."""
+    if mail.retained:
+        raise _wrong("a retained message", "publish without retain: it would come again and again")
+    if len(mail.payload) > MAX_PAYLOAD:
+        why = f"{len(mail.payload):,} bytes, more than {MAX_PAYLOAD:,}"
+        raise ProblemError(413, "too large", why, "send several messages, or a batch over HTTP")
+    if mail.reply and not topics.is_reply(mail.reply, pool):
+        below = topics.pool(pool, "reply/")
+        raise _wrong("the response topic is not ours to write", f"name one below {below}")
+    if len(mail.correlation) > MAX_CORRELATION:
+        raise _wrong(f"correlation data longer than {MAX_CORRELATION} bytes", "send a UUID")
+    if door == "submit":
+        return _submission(mail, pool)
+    return Letter(pool, door, command=_commanded(mail.payload, pool))
+
+
+def _wrong(detail: str, mend: str) -> ProblemError:
+    return ProblemError(422, "invalid", detail, mend)
+
+
+def _submission(mail: Mail, pool: str) -> Letter:
+    jobs = _jobs(mail.payload)
+    if sum(job.array or 1 for job in jobs) > MAX_JOBS:
+        why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
+        raise ProblemError(413, "too many jobs", why, "send several messages")
+    groups = []
+    for i, job in enumerate(jobs):
+        if job.pool not in (None, pool):
+            raise _wrong(f"a job of pool {job.pool!r} on the topic of {pool!r}", "leave pool out")
+        if job.id is None and not mail.correlation:
+            raise _wrong(
+                "a job without id, of which a second one would be made if the message came twice",
+                "give it an id, or the message correlation data",
+            )
+        key = f"mqtt {pool} {mail.correlation.hex()} {i}"
+        groups.append(specs_of(replace(job, pool=pool), key))
+    return Letter(pool, "submit", groups)
+
+
+def _jobs(payload: bytes) -> list[PoolJob]:
+    """One job, a list of them, or `{"jobs": [...]}`, as over HTTP and in files."""
+    begin = payload.lstrip()
+    if begin.startswith(b"["):
+        payload = b'{"jobs":' + payload + b"}"
+        return decoded(payload, _many, PoolJobs).jobs
+    if begin[1:].lstrip().startswith(b'"jobs"'):
+        return decoded(payload, _many, PoolJobs).jobs
+    return [decoded(payload, _one, PoolJob)]
+
+
+def _commanded(payload: bytes, pool: str) -> Command:
+    asked: PoolCommand = decoded(payload, _command, _Any)
+    actor = ACTOR.format(pool)
+    match asked:
+        case schemas.Cancel(job):
+            return Cancel(job, actor)
+        case schemas.Hold(job):
+            return Hold(job, actor)
+        case schemas.Release(job):
+            return Release(job, actor)
+        case schemas.SetPriority(job, priority):
+            return SetPriority(job, priority, actor)

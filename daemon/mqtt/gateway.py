@@ -1,0 +1,80 @@
+"""The gateway: one client of a broker, for all that pools' people say and hear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import paho.mqtt.client as mqtt
+
+from daemon.config_mqtt import MqttConfig
+from daemon.limits import PROBE_EVERY
+from daemon.logs import log
+from daemon.mqtt.events import Events
+from daemon.mqtt.inbound import Admission, Inbound
+from daemon.mqtt.link import Link, Presence
+from daemon.mqtt.replies import Replies
+from daemon.mqtt.states import States
+from daemon.mqtt.topics import Topics
+from daemon.service import Service
+
+PART = "mqtt"
+
+ONLINE, OFFLINE = b"online", b"offline"
+
+
+class Gateway:
+    """Takes and tells as long as it runs; the broker may come and go."""
+
+    def __init__(
+        self, service: Service, config: MqttConfig, admission: Admission = lambda *_: None
+    ) -> None:
+        """For a service that has started."""
+        self._say = partial(service.parts.say, PART)
+        topics = Topics(config.cluster)
+        self.link = Link(
+            config,
+            config.name,
+            [topics.every("submit"), topics.every("cmd")],
+            self._receive,
+            self._say,
+            presence=Presence(topics.state, ONLINE, OFFLINE),
+            may=service.fence.holds,
+        )
+        replies = Replies(
+            self.link, topics, service.clock.now, lambda pool: pool in service.book.pools
+        )
+        self._inbound = Inbound(service, self.link, topics, replies, admission)
+        self._work = (
+            self._inbound.run,
+            Events(service, self.link, topics, self._say).run,
+            States(service, self.link, topics).run,
+        )
+
+    def _receive(self, message: mqtt.MQTTMessage) -> None:
+        self._inbound.receive(message)
+
+    async def run(self) -> None:
+        """Until it is cancelled; says farewell then."""
+        linked = asyncio.create_task(self._again(self.link.run))
+        tasks = [asyncio.create_task(self._again(work)) for work in self._work]
+        try:
+            await asyncio.gather(linked, *tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self.link.stop()
+            await asyncio.gather(linked, *tasks, return_exceptions=True)
+
+    async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it to its end; a defect must not end it in silence, nor the others."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001  whatever it is, the others go on
+                log().exception("mqtt failed")
+                self._say(f"a defect of the daemon: {error!r}", "report it; it is tried again")
+                await asyncio.sleep(PROBE_EVERY)
+            else:
+                return

@@ -1,0 +1,157 @@
+"""What pools' people publish: gathered into one call of the service, answered, acknowledged.
+
+Nothing is acknowledged to the broker before it is durable and its answer has reached the broker.
+While the journal cannot be written it is tried again, and the broker keeps what comes meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+import paho.mqtt.client as mqtt
+
+from daemon.answers import Refused
+from daemon.http.problems import ProblemError
+from daemon.limits import MAX_BATCH
+from daemon.logs import log
+from daemon.mqtt.clerk import Clerk
+from daemon.mqtt.door import Letter, Mail, read
+from daemon.mqtt.limits import GROAN_EVERY, UNACKNOWLEDGED
+from daemon.mqtt.link import Link
+from daemon.mqtt.replies import Replies, reply_to
+from daemon.mqtt.schemas import Reply
+from daemon.mqtt.topics import Door, Topics
+from daemon.service import Service
+from daemon.submissions import line_of
+
+
+class Came(NamedTuple):
+    """A message on one of our topics, and in which session it came."""
+
+    mail: Mail
+    message: mqtt.MQTTMessage
+    session: int
+    pool: str
+    door: Door
+
+
+class TooMany(Protocol):
+    """Why a pool is to wait."""
+
+    status: int
+    detail: str
+    mend: str
+
+
+Admission = Callable[[str, int], TooMany | None]
+"""Whether so many jobs of a pool may be asked for now."""
+
+
+class Inbound:
+    """A queue that is bounded by what brokers may send, and one worker."""
+
+    def __init__(
+        self, service: Service, link: Link, topics: Topics, replies: Replies, admission: Admission
+    ) -> None:
+        """Nothing has come yet."""
+        self._service, self._link, self._topics = service, link, topics
+        self._replies, self._admission = replies, admission
+        self._clerk = Clerk(service)
+        self._queue: deque[Came] = deque()
+        self._news = asyncio.Event()
+        self._paused = False
+        self._groaned = -GROAN_EVERY
+
+    def receive(self, message: mqtt.MQTTMessage) -> None:
+        """Take a message. What is for nobody is acknowledged at once."""
+        found = None
+        try:
+            mail = _mail(message)
+            found = self._topics.read(mail.topic)
+        except UnicodeDecodeError:
+            pass  # a topic that is no text is none of ours
+        if found is None:
+            self._link.ack(message, self._link.session)
+            return
+        self._queue.append(Came(mail, message, self._link.session, *found))
+        self._news.set()
+        if len(self._queue) >= 2 * UNACKNOWLEDGED:
+            self._paused = True
+            self._link.pause(on=True)
+
+    async def run(self) -> None:
+        """Answer what comes, without end."""
+        while True:
+            await self._news.wait()
+            batch = self._gather()
+            answers = await self._clerk.answers([letter for _, letter in batch])
+            said = zip(batch, answers, strict=True)
+            if await self._replies.tell(
+                [(came.pool, came.mail, reply) for (came, _), reply in said]
+            ):
+                for came, _ in batch:
+                    self._link.ack(came.message, came.session)
+
+    def _gather(self) -> list[tuple[Came, Letter | Reply]]:
+        """What one step may have, in the order in which it came."""
+        batch: list[tuple[Came, Letter | Reply]] = []
+        jobs = 0
+        while self._queue and jobs < MAX_BATCH and len(batch) < UNACKNOWLEDGED:
+            came = self._queue.popleft()
+            if came.session != self._link.session:
+                continue  # the broker sends it again
+            if came.mail.retained and not came.mail.payload:
+                self._link.ack(came.message, came.session)
+                continue  # somebody clears what was retained
+            letter = self._open(came)
+            batch.append((came, letter))
+            jobs += letter.jobs if isinstance(letter, Letter) else 0
+        if not self._queue:
+            self._news.clear()
+        if self._paused and len(self._queue) < UNACKNOWLEDGED:
+            self._paused = False
+            self._link.pause(on=False)
+        return batch
+
+    def _open(self, came: Came) -> Letter | Reply:
+        """What is asked for, or why not."""
+        try:
+            if came.pool not in self._service.book.pools:
+                self._groan(came)
+                raise ProblemError(404, "no such pool", "there is no pool of that topic's name", "")
+            letter = read(came.mail, self._topics, came.pool, came.door)
+        except ProblemError as problem:
+            return reply_to(problem)
+        except Exception as error:  # noqa: BLE001  one message must not hold up all others
+            log().exception("message failed", topic=came.mail.topic[:200])
+            wrong = ProblemError(500, "defect", f"a defect of the daemon: {error!r}", "report it")
+            return reply_to(wrong)
+        if letter.jobs and (much := self._admission(came.pool, letter.jobs)) is not None:
+            lines = [
+                line_of(group, Refused(much.status, "too many", much.detail, much.mend))
+                for group in letter.groups
+            ]
+            return Reply(much.status, lines, much.detail, much.mend)
+        return letter
+
+    def _groan(self, came: Came) -> None:
+        """Where there is no pool, there is nobody to tell but the operator."""
+        if monotonic() - self._groaned > GROAN_EVERY:
+            self._groaned = monotonic()
+            log().warning("message for no pool", topic=came.mail.topic[:200])
+
+
+def _mail(message: mqtt.MQTTMessage) -> Mail:
+    """A message as the door takes it. Raises UnicodeDecodeError for a topic that is no text."""
+    said = message.properties
+    return Mail(
+        message.topic,
+        bytes(message.payload),
+        bool(message.retain),
+        getattr(said, "ResponseTopic", ""),
+        getattr(said, "CorrelationData", b""),
+    )

@@ -1,0 +1,255 @@
+"""A connection that comes back: exponential waits, full jitter, words for what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from secrets import SystemRandom
+from time import monotonic
+from typing import NamedTuple
+
+import aiomqtt
+import paho.mqtt.client as mqtt
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from daemon.config_mqtt import MqttConfig
+from daemon.limits import PROBE_EVERY
+from daemon.mqtt.limits import BACK_OFF, BACK_OFF_MOST, FAREWELL, STEADY
+from daemon.mqtt.wire import DENIED, Receive, Wire, WireError
+
+Say = Callable[[str, str], None]
+"""Takes why it is not well, and the mend; two empty ones where it is."""
+
+
+class Trouble(NamedTuple):
+    """Why there is no connection, and the mend."""
+
+    why: str
+    mend: str
+
+
+class Presence(NamedTuple):
+    """A retained topic that says whether we are there."""
+
+    topic: str
+    here: bytes
+    gone: bytes
+
+
+class Link:
+    """One client of a broker, that subscribes to the same whenever it is connected.
+
+    Attributes:
+        up: Set while connected and subscribed.
+        session: Grows by one with each connection.
+    """
+
+    def __init__(
+        self,
+        config: MqttConfig,
+        name: str,
+        filters: Sequence[str],
+        receive: Receive,
+        say: Say,
+        *,
+        presence: Presence | None = None,
+        may: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Be this client, as long as `may` says so."""
+        self._config, self._name, self._filters = config, name, filters
+        self._receive, self._say, self._may, self._presence = receive, say, may, presence
+        self._wire: Wire | None = None
+        self._stop = asyncio.Event()
+        self.up = asyncio.Event()
+        self.session = 0
+
+    async def run(self) -> None:
+        """Be connected as far as it can be, until `stop`."""
+        tries = 0
+        while not self._stop.is_set():
+            if not self._may():
+                await self._pause(PROBE_EVERY)
+                continue
+            began = monotonic()
+            trouble = await self._once()
+            if self._stop.is_set():
+                return
+            self._say(*trouble)
+            tries = 0 if monotonic() - began > STEADY else tries + 1
+            most = min(BACK_OFF_MOST, BACK_OFF * 2**tries)
+            await self._pause(SystemRandom().uniform(0, most))
+
+    def stop(self) -> None:
+        """Say farewell and end `run`."""
+        self._stop.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def _once(self) -> Trouble:
+        """One connection, from its beginning to its end."""
+        config = self._config
+        try:
+            will = None
+            if self._presence is not None:
+                will = aiomqtt.Will(self._presence.topic, self._presence.gone, 1, retain=True)
+            wire = Wire(config, self._name, will, self._receive)
+        except (OSError, ValueError) as error:
+            return _unread(config, error)
+        self.session += 1
+        self._wire = wire  # what comes at once, of a session that goes on, is of this one
+        try:
+            await _whole(wire.__aenter__())
+        except aiomqtt.MqttError as error:
+            self._wire = None
+            return _refused(config, error)
+        try:
+            return await self._serve(wire)
+        except (aiomqtt.MqttError, WireError) as error:
+            return Trouble(f"{config.where}: {error}", _ALIVE)
+        finally:
+            self.up.clear()
+            self._wire = None
+            wire.fail()
+            with suppress(aiomqtt.MqttError):
+                await wire.__aexit__(None, None, None)
+
+    async def _serve(self, wire: Wire) -> Trouble:
+        if self._filters and max(await _subscribed(wire, self._filters)) >= DENIED:
+            return Trouble(f"the broker lets us not read {', '.join(self._filters)}", _ACL)
+        if self._presence is not None:
+            reason = await wire.send(self._presence.topic, self._presence.here, retain=True)
+            if await reason >= DENIED:
+                return Trouble(f"the broker lets us not write {self._presence.topic}", _ACL)
+        self.up.set()
+        self._say("", "")
+        stop = asyncio.ensure_future(self._stop.wait())
+        end = asyncio.ensure_future(wire.ended())
+        try:
+            await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
+            if not end.done():
+                await self._farewell(wire)
+                return Trouble("stopped", "")
+            return _lost(self._config, self._name, end.result())
+        finally:
+            stop.cancel()
+            end.cancel()
+
+    async def _farewell(self, wire: Wire) -> None:
+        with suppress(TimeoutError, WireError):
+            async with asyncio.timeout(FAREWELL):
+                if self._presence is not None:
+                    sent = await wire.send(self._presence.topic, self._presence.gone, retain=True)
+                    await sent
+
+    async def send(
+        self, topic: str, payload: bytes, *, retain: bool = False, with_: Properties | None = None
+    ) -> asyncio.Future[int]:
+        """See `Wire.send`. Raises WireError while there is no connection."""
+        if self._wire is None:
+            raise WireError("not connected")
+        return await self._wire.send(topic, payload, retain=retain, with_=with_)
+
+    def pause(self, on: bool) -> None:  # noqa: FBT001
+        """Read nothing more for now, or read on."""
+        if self._wire is not None:
+            (self._wire.pause if on else self._wire.resume)()
+
+    def ack(self, message: mqtt.MQTTMessage, session: int) -> None:
+        """A message that came in that session needs not come again."""
+        if self._wire is not None and session == self.session:
+            self._wire.ack(message.mid, message.qos)
+
+
+_ALIVE = "look whether the broker lives and answers"
+_ACL = "allow it in the broker's ACL (docs/mqtt.md)"
+_LOGIN = "look at mqtt.user and mqtt.password_file, and at who may log in at the broker"
+
+REASONS = {
+    1: ("speaks no such version of MQTT", 'write version = "3.1.1" under [mqtt]'),
+    2: ("takes no such client id", "give another mqtt.client_id"),
+    4: ("refuses user or password", _LOGIN),
+    5: ("refuses user or password", _LOGIN),
+    0x84: ("speaks no such version of MQTT", 'write version = "3.1.1" under [mqtt]'),
+    0x85: ("takes no such client id", "give another mqtt.client_id"),
+    0x86: ("refuses user or password", _LOGIN),
+    0x87: ("does not let us in", _LOGIN),
+    0x8A: ("has banned us", _LOGIN),
+}
+"""What a broker answers to who comes, by reason code; below 6 by MQTT 3.1.1."""
+
+
+async def _subscribed(wire: Wire, filters: Sequence[str]) -> list[int]:
+    """What the broker says of each filter."""
+    if wire.five:
+        options = SubscribeOptions(qos=1, retainAsPublished=True)
+        said = await wire.subscribe([(each, options) for each in filters])
+    else:
+        said = await wire.subscribe([(each, 1) for each in filters])
+    return [_number(code) for code in said]
+
+
+def _number(code: object) -> int:
+    """A reason, of either version of MQTT."""
+    found = getattr(code, "value", code)
+    return found if isinstance(found, int) else 0
+
+
+async def _whole(connecting: object) -> None:
+    """Have a connection be made to the end: cut short, its socket would be nobody's."""
+    task = asyncio.ensure_future(connecting)  # type: ignore[call-overload]
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(aiomqtt.MqttError):
+            await (await task).__aexit__(None, None, None)
+        raise
+
+
+def _unread(config: MqttConfig, error: Exception) -> Trouble:
+    """A file of ours."""
+    name = getattr(error, "filename", None)
+    why = getattr(error, "strerror", None) or getattr(error, "reason", None) or "cannot be read"
+    if isinstance(error, UnicodeDecodeError):
+        name, why = config.password_file, "is no UTF-8"
+    what = f"{name}: {why}" if name else f"ca, cert and key make no context: {why}"
+    return Trouble(what, "see: sia serve --check")
+
+
+def _refused(config: MqttConfig, error: aiomqtt.MqttError) -> Trouble:
+    """Why nobody let us in."""
+    where = config.where
+    if isinstance(error, aiomqtt.MqttCodeError):
+        code = _number(error.rc)
+        what, mend = REASONS.get(code, (f"refuses ({error})", "look into the broker's log"))
+        return Trouble(f"{where}: {what}", mend)
+    cause = error.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        why = cause.verify_message
+        return Trouble(
+            f"{where}: its certificate does not match ({why})",
+            "name who vouches for it in mqtt.ca, and the broker as in its certificate in mqtt.host",
+        )
+    if isinstance(cause, ssl.SSLError):
+        mend = "look whether that port speaks TLS, and whether it wants another mqtt.cert"
+        return Trouble(f"{where}: no TLS ({cause.reason or cause})", mend)
+    if isinstance(cause, socket.gaierror):
+        return Trouble(f"{where}: no such host", "look at mqtt.host")
+    if isinstance(cause, ConnectionRefusedError):
+        return Trouble(f"{where}: nobody listens", "start the broker, or look at mqtt.port")
+    why = getattr(cause, "strerror", None) or str(error) or type(error).__name__
+    return Trouble(f"{where}: {why}", _ALIVE)
+
+
+def _lost(config: MqttConfig, name: str, error: BaseException | None) -> Trouble:
+    """Why a connection ended."""
+    code = getattr(getattr(error, "rc", None), "value", None)
+    if code == 0x8E:
+        mend = "give each cluster and daemon another mqtt.client_id"
+        return Trouble(f"{config.where}: another client came as {name!r}", mend)
+    return Trouble(f"{config.where}: the connection is gone ({error})", _ALIVE)

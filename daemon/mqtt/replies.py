@@ -1,0 +1,78 @@
+"""Answers: to the response topic of whoever gave one, and as events without a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from daemon.http.problems import ProblemError
+from daemon.mqtt.door import Mail
+from daemon.mqtt.link import Link
+from daemon.mqtt.schemas import Reply
+from daemon.mqtt.topics import Topics
+from daemon.mqtt.wire import WireError
+from daemon.schemas import Event
+
+_encode = msgspec.json.Encoder().encode
+
+
+def reply_to(problem: ProblemError) -> Reply:
+    """What is wrong with a message as such."""
+    said = problem.details
+    return Reply(said.status, [], said.detail, said.mend, said.errors)
+
+
+class Replies:
+    """Says what became of messages."""
+
+    def __init__(
+        self, link: Link, topics: Topics, now: Callable[[], float], known: Callable[[str], bool]
+    ) -> None:
+        """Only pools that are known have events."""
+        self._link, self._topics, self._now, self._known = link, topics, now, known
+
+    async def tell(self, answers: Sequence[tuple[str, Mail, Reply]]) -> bool:
+        """Whether all answers have reached the broker; if not, the messages come again."""
+        sent = []
+        try:
+            for pool, mail, reply in answers:
+                if mail.reply and self._topics.is_reply(mail.reply, pool):
+                    sent.append(
+                        await self._link.send(mail.reply, _encode(reply), with_=_back(mail))
+                    )
+                if self._known(pool):
+                    topic = self._topics.pool(pool, "event")
+                    events = self._events(pool, reply, answered=bool(mail.reply))
+                    sent += [await self._link.send(topic, _encode(event)) for event in events]
+            for each in sent:
+                await each
+        except WireError:
+            return False
+        return True
+
+    def _events(self, pool: str, reply: Reply, *, answered: bool) -> list[Event]:
+        """What others of the pool hear: refusals, and what nobody else would be told of."""
+        now = self._now()
+        if not reply.jobs:
+            data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
+            return [Event(0, now, "refused", pool=pool, data=data)]
+        events = []
+        for line in reply.jobs:
+            if line.status >= 400:
+                data = {"status": line.status, "why": line.detail, "mend": line.mend}
+                events.append(Event(0, now, "refused", line.id, pool, data=data))
+            elif line.status == 200 and not answered:
+                events.append(Event(0, now, "known", line.id, pool))
+        return events
+
+
+def _back(mail: Mail) -> Properties | None:
+    """The properties of an answer."""
+    if not mail.correlation:
+        return None
+    found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    found.CorrelationData = mail.correlation
+    return found
