@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -69,9 +70,12 @@ def leaves_nothing(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    """One PostgreSQL for all tests of a process: `postgres.database(name)` for each of them."""
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
+def postgres():
+    """One PostgreSQL for all tests of a process: `postgres.database(name)` for each of them.
+
+    In a folder of its own: those of pytest are closed to other users whenever another run begins.
+    """
+    with TemporaryDirectory(prefix="postgres-") as folder, postgres_server(Path(folder)) as server:
         yield server
 
 

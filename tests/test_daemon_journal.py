@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from daemons import setup, submit
+from stores import InFile, OnServer
 
 from daemon.clock import Anchor
 from daemon.inputs import Cancel, Ended, Started, Tick
@@ -21,6 +22,14 @@ from replay.errors import UserError
 CLUSTER = setup(a=3, b=2)
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+def kept(request, tmp_path):
+    """A database, of each kind."""
+    if request.param == "sqlite":
+        return InFile(tmp_path)
+    return OnServer(request.getfixturevalue("postgres"), "journal")
+
+
 def take(journal, engine, now, *inputs):
     """One step, durable."""
     step = engine.step(now, inputs)
@@ -30,9 +39,8 @@ def take(journal, engine, now, *inputs):
     return step
 
 
-def filled(path, steps, jobs=3):
+def filled(journal, steps, jobs=3):
     """A journal of so many steps, and the engine's dump after each."""
-    journal = Journal(path)
     engine = recover(journal, CLUSTER)
     dumps = [engine.dump()]
     for i in range(steps):
@@ -42,14 +50,14 @@ def filled(path, steps, jobs=3):
     return journal, dumps
 
 
-def test_what_is_written_is_read(tmp_path):
-    journal = Journal(tmp_path / "db")
+def test_what_is_written_is_read(kept):
+    journal = kept.journal()
     engine = recover(journal, CLUSTER)
     first = take(journal, engine, 1.0, submit("one"), submit("two", "b", 2))
     take(journal, engine, 2.5, Started("one", 1))
     last = take(journal, engine, 4.0, Ended("one", 1, 0), Cancel("two", "me"))
     journal.close()
-    again = Journal(tmp_path / "db")
+    again = kept.journal()
     assert again.last == 3
     assert again.anchor() == Anchor("boot", 4.0, 4.0)
     assert [(record.seq, record.now) for record in again.records(0)] == [(1, 1.0), (2, 2.5), (3, 4)]
@@ -65,9 +73,9 @@ def test_what_is_written_is_read(tmp_path):
     again.close()
 
 
-def test_no_job_ends_twice_in_silence(tmp_path):
+def test_no_job_ends_twice_in_silence(kept):
     """That is a defect, which no other disk would mend; nothing of that step stays."""
-    journal = Journal(tmp_path / "db")
+    journal = kept.journal()
     engine = recover(journal, CLUSTER)
     take(journal, engine, 1.0, submit("one"))
     over = take(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
@@ -180,7 +188,7 @@ def memory():
 
 def test_cut_anywhere_near_its_end_it_opens_to_a_prefix(memory):
     """At every byte of the last 16 KiB of what was written ahead."""
-    journal, dumps = filled(memory / "db", 4, jobs=1)
+    journal, dumps = filled(Journal(memory / "db"), 4, jobs=1)
     wal = Path(f"{journal.where}-wal").read_bytes()
     base = Path(journal.where).read_bytes()
     journal.close()
@@ -208,12 +216,6 @@ def last_of(path):
     return last
 
 
-def damaged(path, change):
-    with sqlite3.connect(path) as db:
-        db.execute(change)
-    db.close()
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -224,19 +226,19 @@ def damaged(path, change):
         ("DELETE FROM snapshots", "no snapshot can be read: there is none"),
     ],
 )
-def test_what_does_not_come_out_as_recorded_is_refused(tmp_path, change, says):
-    journal, _ = filled(tmp_path / "db", 4)
+def test_what_does_not_come_out_as_recorded_is_refused(kept, change, says):
+    journal, _ = filled(kept.journal(), 4)
     journal.close()
-    damaged(tmp_path / "db", change)
-    again = Journal(tmp_path / "db")
+    kept.change(change)
+    again = kept.journal()
     with pytest.raises(UserError, match=says):
         recover(again, CLUSTER)
     again.close()
 
 
 @pytest.mark.parametrize("defect", [TypeError, AttributeError, ZeroDivisionError])
-def test_a_step_that_breaks_the_engine_is_named(tmp_path, monkeypatch, defect):
-    journal, _ = filled(tmp_path / "db", 2)
+def test_a_step_that_breaks_the_engine_is_named(kept, monkeypatch, defect):
+    journal, _ = filled(kept.journal(), 2)
 
     def breaks(*_):
         raise defect("broken")
@@ -247,22 +249,22 @@ def test_a_step_that_breaks_the_engine_is_named(tmp_path, monkeypatch, defect):
     journal.close()
 
 
-def test_the_older_snapshot_stands_in_for_a_damaged_one(tmp_path):
-    journal, dumps = filled(tmp_path / "db", 6)
+def test_the_older_snapshot_stands_in_for_a_damaged_one(kept):
+    journal, dumps = filled(kept.journal(), 6)
     for seq in (2, 4):
         for part in parts_of(seq, dumps[seq]):
             journal.save(part)
     assert journal.snapshots() == [4, 2]  # and none before them is kept
     journal.close()
-    damaged(tmp_path / "db", "UPDATE parts SET body = x'7b7d' WHERE seq = 4")
-    again = Journal(tmp_path / "db")
+    kept.change("UPDATE parts SET body = x'7b7d' WHERE seq = 4")
+    again = kept.journal()
     assert recover(again, CLUSTER).dump() == dumps[6]
     again.close()
 
 
-def test_a_snapshot_counts_only_when_it_is_whole(tmp_path, monkeypatch):
+def test_a_snapshot_counts_only_when_it_is_whole(kept, monkeypatch):
     monkeypatch.setattr("daemon.rows.SNAPSHOT_PART", 300)
-    journal, dumps = filled(tmp_path / "db", 3)
+    journal, dumps = filled(kept.journal(), 3)
     parts = parts_of(3, dumps[3])
     assert len(parts) > 2
     for part in parts[:-1]:
@@ -277,10 +279,10 @@ def test_a_snapshot_counts_only_when_it_is_whole(tmp_path, monkeypatch):
     journal.close()
 
 
-def test_old_records_go_once_two_snapshots_cover_them(tmp_path, monkeypatch):
+def test_old_records_go_once_two_snapshots_cover_them(kept, monkeypatch):
     monkeypatch.setattr("daemon.journal.PRUNE_EVERY", 1)
     monkeypatch.setattr("daemon.journal.PRUNED_AT_ONCE", 2)
-    journal = Journal(tmp_path / "db", keep_records=5.0, keep_history=8.0)
+    journal = kept.journal(keep_records=5.0, keep_history=8.0)
     engine = recover(journal, CLUSTER)
     for i in range(10):
         take(journal, engine, float(i), submit(str(i), hold=True), Cancel(str(i)))
@@ -297,10 +299,10 @@ def test_old_records_go_once_two_snapshots_cover_them(tmp_path, monkeypatch):
     journal.close()
 
 
-def test_what_is_old_goes_faster_than_new_comes(tmp_path, monkeypatch):
+def test_what_is_old_goes_faster_than_new_comes(kept, monkeypatch):
     """Each step has many more notices than it is one."""
     monkeypatch.setattr("daemon.journal.PRUNED_AT_ONCE", 5)
-    journal = Journal(tmp_path / "db", keep_records=5.0, keep_history=8.0)
+    journal = kept.journal(keep_records=5.0, keep_history=8.0)
     engine = recover(journal, CLUSTER)
     for i in range(40):
         jobs = [f"{i}-{j}" for j in range(50)]
@@ -314,7 +316,7 @@ def test_what_is_old_goes_faster_than_new_comes(tmp_path, monkeypatch):
 
 
 def test_full_it_says_so_and_has_done_nothing(tmp_path):
-    journal, dumps = filled(tmp_path / "db", 3)
+    journal, dumps = filled(Journal(tmp_path / "db"), 3)
     engine = recover(journal, CLUSTER)
     pages = journal._one("PRAGMA page_count")[0]
     journal._store.db.execute(f"PRAGMA max_page_count={pages + 1}")
