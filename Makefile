@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay test servers takeover slurm check crash takeover fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup

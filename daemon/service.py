@@ -40,6 +40,10 @@ from replay.errors import UserError
 __all__ = ["Service", "Status", "UnavailableError"]
 
 
+UNSURE = "another daemon may have taken over; ask that one, or wait"
+"""Why commands are not taken where the fence does not hold."""
+
+
 class Service:
     """The daemon's heart. All of it lives on one event loop; the journal has a thread of its own.
 
@@ -99,11 +103,14 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether commands are taken."""
-        return self._status.serving
+        return self._status.serving and self.fence.holds()
 
     def status(self) -> Status:
         """How the service is. O(1)."""
-        return self._status._replace(waiting=len(self._inbox))
+        status = self._status._replace(waiting=len(self._inbox))
+        if status.serving and not self.fence.holds():
+            return status._replace(serving=False, reason=UNSURE)
+        return status
 
     async def start(self) -> None:
         """Go on where the journal ends, find the jobs that run, and serve.
@@ -159,8 +166,8 @@ class Service:
         """
         if not commands:
             return []
-        if not self._status.serving or self._stopping:
-            raise UnavailableError(503, self._status.reason or "stopping", PROBE_EVERY)
+        if not self.ready or self._stopping:
+            raise UnavailableError(503, self.status().reason or "stopping", PROBE_EVERY)
         return await self._inbox.ask(commands)
 
     async def past_job(self, job_id: str) -> JobRecord | None:
@@ -285,7 +292,7 @@ class Service:
                 if self.ready:
                     await self._turn(each)
                 else:
-                    self._put_off(each, self._status.reason)
+                    self._put_off(each, self.status().reason)
             return
         self._watch.broke(repr(error), batch.inputs)
         why = f"a defect of the daemon: {error!r}"

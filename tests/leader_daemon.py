@@ -27,7 +27,9 @@ class World:
             file.write(" ".join(map(str, words)) + "\n")
 
     def lines(self, path):
-        return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+        )
 
     def begun(self):
         """(job, attempt): when it was started first."""

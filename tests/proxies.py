@@ -1,0 +1,69 @@
+"""A TCP proxy that can stop passing bytes, and say nothing of it to either side."""
+
+import socket
+import threading
+from contextlib import contextmanager, suppress
+
+
+class Proxy:
+    """On a port of its own, to another one of this machine."""
+
+    def __init__(self, target):
+        self._target = target
+        self._open, self._ended = threading.Event(), False
+        self._open.set()
+        self._sockets = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port = self._door.getsockname()[1]
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def cut(self):
+        """From now on what is sent arrives nowhere; it is kept."""
+        self._open.clear()
+
+    def heal(self):
+        """Pass on what was kept, and what comes."""
+        self._open.set()
+
+    def close(self):
+        self._ended = True
+        self.heal()
+        for each in (self._door, *self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _work(self):
+        while not self._ended:
+            try:
+                near, _ = self._door.accept()
+            except OSError:
+                return
+            self._open.wait()
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
+            self._sockets += [near, far]
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source, sink):
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                self._open.wait()
+                sink.sendall(data)
+        self._open.wait()
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def proxy(target):
+    between = Proxy(target)
+    try:
+        yield between
+    finally:
+        between.close()
