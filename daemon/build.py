@@ -12,6 +12,7 @@ from daemon.backends.simulated import SimulatedBackend
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
 from daemon.config_database import DatabaseUrl
+from daemon.config_mqtt import MqttBackendConfig
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
 from daemon.jobs import PoolMode
@@ -110,6 +111,11 @@ def _backend(config: Config, clock: Clock) -> Backend:
         node = config.nodes[0].name if config.nodes else MACHINE
         gpus = config.nodes[0].gpus if config.nodes else own.gpus
         return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
+    if isinstance(config.backend, MqttBackendConfig):
+        from daemon.backends.mqtt import MqttBackend  # noqa: PLC0415  few need it
+
+        assert config.mqtt is not None, "it was checked"
+        return MqttBackend(config.mqtt, config.backend.gone_after)
     return SimulatedBackend(clock)
 
 

@@ -13,7 +13,7 @@ from daemon import config_database
 from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
 from daemon.config_hooks import webhook_problems
-from daemon.config_mqtt import mqtt_problems
+from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
 from replay.cells_file import NAME, cells_for, checked_places
 from replay.errors import UserError
 from replay.foresight import LEARNED, PEAKS, Choice, parse
@@ -42,6 +42,8 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += mqtt_problems(config.mqtt)
+    if config.mqtt is None and isinstance(config.backend, MqttBackendConfig):
+        found.append("mqtt: is missing, and backend mqtt lives on it; add [mqtt]")
     return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
 
 

@@ -28,7 +28,7 @@ from daemon.config import (
 )
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
-from daemon.config_mqtt import MqttConfig
+from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -39,9 +39,10 @@ MAX_CONFIG = 2**24
 Time = float | str
 """Seconds, or text like `5m`."""
 
-BACKENDS: dict[str, type[SimulatedConfig | LocalConfig]] = {
+BACKENDS: dict[str, type[BackendConfig]] = {
     "simulated": SimulatedConfig,
     "local": LocalConfig,
+    "mqtt": MqttBackendConfig,
 }
 
 

@@ -11,6 +11,7 @@ from doors import config_in
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from daemon.config import Address
 from daemon.config_mqtt import MqttConfig
 from daemon.serving import serving
 
@@ -66,8 +67,6 @@ async def peer(port, *filters, **more):
 
 def on_bus(folder, port, *, mqtt=None, **settings):
     """The configuration of a daemon on a free port, with its bus there."""
-    from daemon.config import Address
-
     bus = MqttConfig(**{"port": port, "keepalive": 5, **(mqtt or {})})
     return config_in(folder, **{"mqtt": bus, "listen": Address("127.0.0.1", 0), **settings})
 

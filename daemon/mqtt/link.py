@@ -58,8 +58,13 @@ class Link:
         *,
         presence: Presence | None = None,
         may: Callable[[], bool] = lambda: True,
+        as_published: bool = True,
     ) -> None:
-        """Be this client, as long as `may` says so."""
+        """Be this client, as long as `may` says so.
+
+        `as_published` (MQTT 5): whether a message that is news, and to be retained, says so too.
+        """
+        self._as_published = as_published
         self._config, self._name, self._filters = config, name, filters
         self._receive, self._say, self._may, self._presence = receive, say, may, presence
         self._wire: Wire | None = None
@@ -120,7 +125,7 @@ class Link:
                 await wire.__aexit__(None, None, None)
 
     async def _serve(self, wire: Wire) -> Trouble:
-        if self._filters and max(await _subscribed(wire, self._filters)) >= DENIED:
+        if self._filters and max(await self._subscribed(wire)) >= DENIED:
             return Trouble(f"the broker lets us not read {', '.join(self._filters)}", _ACL)
         if self._presence is not None:
             reason = await wire.send(self._presence.topic, self._presence.here, retain=True)
@@ -139,6 +144,15 @@ class Link:
         finally:
             stop.cancel()
             end.cancel()
+
+    async def _subscribed(self, wire: Wire) -> list[int]:
+        """What the broker says of each filter."""
+        if wire.five:
+            options = SubscribeOptions(qos=1, retainAsPublished=self._as_published)
+            said = await wire.subscribe([(each, options) for each in self._filters])
+        else:
+            said = await wire.subscribe([(each, 1) for each in self._filters])
+        return [_number(code) for code in said]
 
     async def _farewell(self, wire: Wire) -> None:
         with suppress(TimeoutError, WireError):
@@ -182,16 +196,6 @@ REASONS = {
     0x8A: ("has banned us", _LOGIN),
 }
 """What a broker answers to who comes, by reason code; below 6 by MQTT 3.1.1."""
-
-
-async def _subscribed(wire: Wire, filters: Sequence[str]) -> list[int]:
-    """What the broker says of each filter."""
-    if wire.five:
-        options = SubscribeOptions(qos=1, retainAsPublished=True)
-        said = await wire.subscribe([(each, options) for each in filters])
-    else:
-        said = await wire.subscribe([(each, 1) for each in filters])
-    return [_number(code) for code in said]
 
 
 def _number(code: object) -> int:

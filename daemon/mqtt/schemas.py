@@ -15,12 +15,13 @@ from daemon.schemas import MAX_JOBS, BatchLine, FieldProblem, Id, JobRequest, Pr
 JobId = Annotated[Id, Meta(description="Of a job, or of an array: all of its jobs are meant.")]
 
 
+TopicsPool = Annotated[Name | None, Meta(description="If given, the topic's.")]
+
+
 class PoolJob(JobRequest, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job to run in the pool of the topic. It has an id, or the message correlation data."""
 
-    pool: Annotated[
-        Name | None, Meta(description="If given, the topic's.")  # type: ignore[assignment]
-    ] = None
+    pool: TopicsPool = None  # type: ignore[assignment]
 
 
 class PoolJobs(Struct, forbid_unknown_fields=True):
@@ -115,7 +116,7 @@ class Run(Struct, array_like=True):
 class Sync(_Order, kw_only=True, tag_field="do", tag="sync", omit_defaults=True):
     """The daemon believes that these run: the manager reports each, whatever it said before.
 
-    After the last part (`more` is false) it reports as started what else it runs, then `synced`.
+    After the last part (`more` is false) it reports what `also` runs here, and then `synced`.
     """
 
     number: Annotated[int, Meta(description="Of this question; it comes back with `synced`.")]
@@ -169,6 +170,12 @@ class Failed(_JobReport, kw_only=True, tag_field="say", tag="failed", omit_defau
 class Unknown(_JobReport, kw_only=True, tag_field="say", tag="unknown", omit_defaults=True):
     """It was asked for by `sync`, and never started here."""
 
+    number: int
+
+
+class Also(_JobReport, kw_only=True, tag_field="say", tag="also", omit_defaults=True):
+    """It runs here, and `sync` did not name it."""
+
 
 class Synced(_Report, kw_only=True, tag_field="say", tag="synced", omit_defaults=True):
     """All of a `sync` is answered."""
@@ -176,7 +183,7 @@ class Synced(_Report, kw_only=True, tag_field="say", tag="synced", omit_defaults
     number: int
 
 
-Report = Started | Ended | Lost | Failed | Unknown | Synced
+Report = Started | Ended | Lost | Failed | Unknown | Also | Synced
 
 
 class ManagerState(Struct, omit_defaults=True):

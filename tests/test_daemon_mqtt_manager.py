@@ -1,0 +1,154 @@
+"""An external cluster manager on the bus: what is ordered runs once, whoever is away when."""
+
+import asyncio
+
+from buses import daemon_on, part, peer
+from daemons import until
+from managers import manager_on
+
+from daemon.config_mqtt import MqttBackendConfig
+from daemon.inputs import Cancel, Submit
+from daemon.jobs import JobPhase, JobSpec
+
+GONE = MqttBackendConfig(gone_after=1.5)
+
+
+def story(tell):
+    def test(tmp_path, broker):
+        asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 60))
+
+    test.__name__ = tell.__name__
+    return test
+
+
+def cluster(folder, port, **more):
+    return daemon_on(folder, port, **{"backend": GONE, **more})
+
+
+def job(job_id, duration=30.0, **more):
+    return Submit(JobSpec(job_id, "vision", 1, ("true",), duration=duration, **more), actor="test")
+
+
+def phase(service, job_id):
+    return service.book.job(job_id).phase
+
+
+@story
+async def test_jobs_run_at_the_manager_and_their_ends_come_back(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+    ):
+        await service.submit([job(f"j{i}") for i in range(30)])
+        await until(lambda: len(service.book.ended) == 30, 20)
+        assert {record.phase for record in service.book.ended.values()} == {JobPhase.FINISHED}
+        assert manager.memory.started == {(f"j{i}", 1) for i in range(30)}
+
+
+@story
+async def test_a_job_that_is_cancelled_ends_there(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+    ):
+        await service.submit([job("a", 1e6)])
+        await until(lambda: phase(service, "a") is JobPhase.RUNNING, 20)
+        await service.submit([Cancel("a")])
+        await until(lambda: phase(service, "a") is JobPhase.CANCELLED, 20)
+        assert not manager.running
+
+
+@story
+async def test_a_manager_that_is_gone_is_said_and_loses_nothing(folder, broker):
+    async with cluster(folder, broker.port) as service:
+        await until(lambda: not part(service, "backend").ok, 20)
+        assert "no heartbeat" in part(service, "backend").why
+        assert "sia/v1/main/manager/state" in part(service, "backend").mend
+        await service.submit([job("a"), job("b", 1e6)])
+        async with manager_on(folder, broker.port):
+            await until(lambda: part(service, "backend").ok, 20)
+            await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+            await until(lambda: phase(service, "b") is JobPhase.RUNNING, 20)
+        await until(lambda: not part(service, "backend").ok, 20)
+        assert phase(service, "b") is JobPhase.RUNNING  # nobody says that it is lost
+        async with manager_on(folder, broker.port):  # started anew: its jobs are no more
+            await until(lambda: phase(service, "b") is JobPhase.LOST, 20)
+
+
+@story
+async def test_a_daemon_that_was_away_hears_what_ended_meanwhile(folder, broker):
+    async with manager_on(folder, broker.port) as manager:
+        async with cluster(folder, broker.port) as service:
+            await service.submit([job("a", 500.0), job("b", 1e6)])
+            await until(lambda: phase(service, "b") is JobPhase.RUNNING, 20)
+        await until(lambda: ("a", 1) in manager.memory.over, 20)
+        async with cluster(folder, broker.port) as service:
+            await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+            assert phase(service, "b") is JobPhase.RUNNING
+            assert sorted(manager.memory.started) == [("a", 1), ("b", 1)]
+
+
+@story
+async def test_a_broker_that_comes_back_empty_is_told_all_again(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+    ):
+        await service.submit([job("before", 1e6)])
+        await until(lambda: phase(service, "before") is JobPhase.RUNNING, 20)
+        broker.stop(9)
+        await until(lambda: not part(service, "backend").ok, 20)
+        await service.submit([job("meanwhile"), Cancel("before")])
+        broker.start()
+        await until(lambda: phase(service, "meanwhile") is JobPhase.FINISHED, 20)
+        await until(lambda: phase(service, "before") is JobPhase.CANCELLED, 20)
+        await until(lambda: part(service, "backend").ok and part(service, "mqtt").ok, 20)
+        assert manager.memory.started == {("before", 1), ("meanwhile", 1)}
+
+
+@story
+async def test_orders_of_a_deposed_daemon_and_reports_of_an_old_manager_are_void(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+        peer(broker.port) as other,
+    ):
+        await service.submit([job("a", 1e6)])
+        await until(lambda: phase(service, "a") is JobPhase.RUNNING, 20)
+        epoch = service.fence.epoch
+        assert manager.memory.daemon == epoch
+        stop = {"do": "stop", "job": "a", "attempt": 1, "kind": "end"}
+        await other.say("sia/v1/main/manager/order", {**stop, "epoch": epoch - 1})
+        start = {"do": "start", "job": "x", "attempt": 1, "pool": "vision", "gpus": 1}
+        await other.say("sia/v1/main/manager/order", {**start, "duration": 1, "epoch": epoch - 1})
+        ended = {"say": "ended", "job": "a", "attempt": 1, "code": 0}
+        now = manager.memory.epoch
+        await other.say("sia/v1/main/manager/report", {**ended, "manager": now - 1})
+        await other.say("sia/v1/main/manager/report", {**ended, "manager": now, "attempt": 2})
+        for wrong in (b"", b"\0", b"[]", b"{", b"[" * 50_000, b'{"say":"ended"}', b"\xff"):
+            await other.say("sia/v1/main/manager/report", wrong)
+            await other.say("sia/v1/main/manager/state", wrong)
+        await service.submit([job("b", 1e6)])
+        await until(lambda: phase(service, "b") is JobPhase.RUNNING, 20)
+        assert phase(service, "a") is JobPhase.RUNNING
+        assert sorted(manager.running) == [("a", 1), ("b", 1)]
+
+
+@story
+async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+    ):
+        await until(lambda: is_well_now(service), 20)
+        service.fence.holds = lambda: False
+        await service.submit([job("a")])
+        await asyncio.sleep(1.5)
+        assert not manager.memory.started
+        service.fence.holds = lambda: True
+        await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+
+
+def is_well_now(service):
+    found = part(service, "backend")
+    return found is not None and found.ok
