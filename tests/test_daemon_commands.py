@@ -92,13 +92,13 @@ class Served:
     def __call__(self, *arguments):
         """The command's outcome."""
         command, *rest = arguments
-        names = [command, rest.pop(0)] if command in ("pool", "maintenance") else [command]
+        names = [command, rest.pop(0)] if command in ("pool", "maintenance", "webhook") else [command]
         return run(*names, "--config", self.config, *rest)
 
-    def said(self, *arguments):
+    def said(self, *arguments, code=0):
         """Its JSON."""
         done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
 
