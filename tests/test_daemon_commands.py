@@ -64,6 +64,10 @@ def free_port():
         return taken.getsockname()[1]
 
 
+GROUPS = ("pool", "maintenance", "webhook")
+"""Commands of which the second word is a command as well."""
+
+
 class Served:
     """`sia serve` in a process of its own, and the commands that ask it."""
 
@@ -92,7 +96,7 @@ class Served:
     def __call__(self, *arguments):
         """The command's outcome."""
         command, *rest = arguments
-        names = [command, rest.pop(0)] if command in ("pool", "maintenance", "webhook") else [command]
+        names = [command, rest.pop(0)] if command in GROUPS else [command]
         return run(*names, "--config", self.config, *rest)
 
     def said(self, *arguments, code=0):
