@@ -5,7 +5,8 @@ import hashlib
 import hmac
 import ssl
 import subprocess
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from threading import Thread
 from types import SimpleNamespace
 
 from aiohttp import web
@@ -75,6 +76,23 @@ async def receiver(answer=200, **more):
         yield made
     finally:
         await made.stop()
+
+
+@contextmanager
+def receiving(answer=200, **more):
+    """The same beside a test that does not wait for anything itself."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    made = Receiver(answer, **more)
+    try:
+        asyncio.run_coroutine_threadsafe(made.start(), loop).result(10)
+        yield made
+    finally:
+        asyncio.run_coroutine_threadsafe(made.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def signed(got, secret=SECRET):

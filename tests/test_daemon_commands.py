@@ -64,6 +64,10 @@ def free_port():
         return taken.getsockname()[1]
 
 
+GROUPS = ("pool", "maintenance", "webhook")
+"""Commands of which the second word is a command as well."""
+
+
 class Served:
     """`sia serve` in a process of its own, and the commands that ask it."""
 
@@ -92,13 +96,13 @@ class Served:
     def __call__(self, *arguments):
         """The command's outcome."""
         command, *rest = arguments
-        names = [command, rest.pop(0)] if command in ("pool", "maintenance") else [command]
+        names = [command, rest.pop(0)] if command in GROUPS else [command]
         return run(*names, "--config", self.config, *rest)
 
-    def said(self, *arguments):
+    def said(self, *arguments, code=0):
         """Its JSON."""
         done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
 

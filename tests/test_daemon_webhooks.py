@@ -11,6 +11,7 @@ from receivers import certificate, happens, hook, receiver, signed, telling, tol
 from daemon.hooks import hook as hook_module
 from daemon.hooks.hook import backoff
 from daemon.hooks.limits import FIRST_PAUSE, LONGEST_PAUSE
+from daemon.journal import Journal, JournalError
 
 
 def story(tell):
@@ -182,6 +183,89 @@ async def test_a_new_hook_begins_with_what_happens_then(tmp_path):
             await happens(daemon.service, 1, prefix="new")
             await told_all(daemon, ops)
             assert ops.numbers == list(range(before + 1, daemon.service.told + 1))
+
+
+@story
+async def test_a_daemon_that_ends_in_order_repeats_nothing(tmp_path):
+    async with receiver() as ops:
+        for life in range(3):
+            async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+                await happens(daemon.service, 5, prefix=str(life))
+                await told_all(daemon, ops)
+        assert ops.numbers == list(range(1, daemon.service.told + 1))
+
+
+@story
+async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkeypatch):
+    monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
+    monkeypatch.setattr("daemon.hooks.ledger.SAVE_EVERY", 0.02)
+    monkeypatch.setattr("daemon.live.NOTICES_LIVE", 1)  # all others are in the database alone
+
+    def away(*_):
+        raise JournalError("it is away")
+
+    async with (
+        receiver(lambda numbers: 400 if 3 in numbers else 200) as ops,
+        telling(tmp_path, hook(tmp_path, ops, batch=1, refusals=2)) as daemon,
+    ):
+        with monkeypatch.context() as broken:
+            broken.setattr(Journal, "notices", away)
+            await happens(daemon.service, 5)
+            await asyncio.sleep(0.1)
+            assert ops.got == []
+        with monkeypatch.context() as broken:
+            for name in ("mark", "bury"):
+                broken.setattr(Journal, name, away)
+            await until(lambda: [got.numbers for got in ops.got].count([3]) > 3)
+            assert ops.numbers == [1, 2], "it cannot be given up where nobody would know of it"
+        await told_all(daemon, ops)
+        assert ops.numbers == [1, 2, 4, 5]
+        assert [letter.seq for letter in await daemon.service.letters.dead("ops", 0, 9)] == [3]
+        await until(lambda: daemon.hooks.get("ops").place.cursor == 5)
+        saved = lambda: daemon.service._keeper.journal.marks("webhook:")  # noqa: E731
+        await until(lambda: saved() == {"webhook:ops": '{"cursor":5}'})
+
+
+@story
+async def test_who_may_not_act_tells_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
+    async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
+        monkeypatch.setattr(daemon.service.fence, "holds", lambda: False)
+        await happens(daemon.service, 1)
+        await asyncio.sleep(0.1)
+        assert ops.got == []
+        monkeypatch.undo()
+        await told_all(daemon, ops)
+
+
+@story
+async def test_where_too_many_letters_are_dead_it_waits_for_somebody(tmp_path, monkeypatch):
+    monkeypatch.setattr(hook_module, "MOST_DEAD", 2)
+    async with (
+        receiver(400) as ops,
+        telling(tmp_path, hook(tmp_path, ops, batch=1, refusals=1)) as daemon,
+    ):
+        await happens(daemon.service, 4)
+        await until(lambda: state(daemon) == "full")
+        await until(lambda: "wait for somebody" in parts(daemon).get("webhook ops", ""))
+        assert len(ops.got) == 2
+        ops.answer = 200
+        daemon.hooks.get("ops").again([1, 2])
+        await until(lambda: sorted(ops.numbers) == [1, 2, 3, 4])
+        assert ops.numbers.index(3) < ops.numbers.index(4)
+        await until(lambda: not parts(daemon))
+
+
+@story
+async def test_a_defect_of_one_hook_is_no_matter_of_the_others(tmp_path, monkeypatch):
+    async with receiver() as ops, receiver() as other:
+        hooks = hook(tmp_path, ops, "ops"), hook(tmp_path, other, "other")
+        async with telling(tmp_path, *hooks) as daemon:
+            monkeypatch.setattr(daemon.hooks.get("ops")._cutter, "next", lambda *_: 1 / 0)
+            await happens(daemon.service, 1)
+            await told_all(daemon, other)
+            await happens(daemon.service, 1, prefix="more")
+            await told_all(daemon, other)
 
 
 @story

@@ -52,12 +52,9 @@ class Counts:
     """What has come of requests since the start."""
 
     delivered = 0
-    """Deliveries."""
-    events = 0
+    """Deliveries, dead letters that were sent once more too."""
     failed = 0
     """Requests."""
-    buried = 0
-    """Deliveries."""
 
 
 class Hook:
@@ -162,7 +159,6 @@ class Hook:
             await asyncio.sleep(PROBE_EVERY)
         outcome = await self._send(delivery)
         if outcome.verdict is Verdict.DELIVERED:
-            self.counts.delivered += 1
             self._put(Place(delivery.until))
             self._say()
             return
@@ -187,7 +183,9 @@ class Hook:
         async with self._sending:
             outcome = await self._post.send(delivery.body, delivery.id)
         self.last, self.asked = outcome, time.time()
-        if outcome.verdict is not Verdict.DELIVERED:
+        if outcome.verdict is Verdict.DELIVERED:
+            self.counts.delivered += 1
+        else:
             self.counts.failed += 1
         return outcome
 
@@ -201,13 +199,13 @@ class Hook:
     async def _bury(self, delivery: Delivery, place: Place) -> None:
         """Give it up, durably, and go on with the next; again where the database cannot."""
         assert self.last is not None, "it was sent"
-        why = f"{self.last.why}, {place.tries} times"
+        times = f", {place.tries} times" if place.tries > 1 else ""
+        why = f"{self.last.why}{times}"
         name, following = self.config.name, Place(delivery.until)
         letter = DeadLetter(0, name, delivery.first, time.time(), why, delivery.body.decode())
         await self._means.letters.bury(letter, {key(name): text(following)})
         self._put(following)
         self.dead += 1
-        self.counts.buried += 1
         self._say(buried=True)
 
     async def _pause(self, seconds: float) -> None:

@@ -14,6 +14,7 @@ from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
+from daemon.http.hook_metrics import HookMetrics
 from daemon.http.limits import MAX_BODY
 from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
@@ -23,6 +24,7 @@ from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
+from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_views import ViewRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
@@ -41,9 +43,11 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     """All of `/v1`, for those who have the token."""
     service = daemon.service
     metrics.watch(service)
+    metrics.registry.register(HookMetrics(daemon.hooks))
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service)
-    hooks = HookRoutes(daemon.hooks, service)
-    routes = (JobRoutes(service), LogRoutes(service), PoolRoutes(service), hooks, views, events)
+    jobs, pools, logs = JobRoutes(service), PoolRoutes(service), LogRoutes(service)
+    hooks, status = HookRoutes(daemon.hooks, service), StatusRoutes(service)
+    routes = (jobs, logs, pools, hooks, views, events, status)
     operations = [operation for part in routes for operation in part.operations()]
     app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)
     _add(app, operations)

@@ -189,7 +189,10 @@ class _Gauges(Collector):
                 gpus.add_metric([name, use], count)
             held = len(service.book.pools[name].waiting) + len(widths.get(name, ()))
             jobs.add_metric([name], len(pool.pending) + len(pool.aside) + held)
-        yield from (gpus, jobs)
+        parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
+        for part in service.parts.all():
+            parts.add_metric([part.name], float(part.ok))
+        yield from (gpus, jobs, parts)
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
         lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0

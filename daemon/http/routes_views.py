@@ -16,6 +16,7 @@ from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, answer, body_of
 from daemon.http.problems import decoded
 from daemon.http.prometheus import Metrics
+from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
 from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
@@ -31,6 +32,7 @@ from daemon.schemas import (
     PlanWindow,
     PoolForecast,
 )
+from daemon.schemas_status import Ready
 from sia.state import GroupState, PoolState
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,14 +50,14 @@ class ViewRoutes:
 
     def operations(self) -> list[Operation]:
         """All of them."""
-        health = {200: Health, 503: Health}
         return [
             Operation("GET", "/v1/loans", self.loans, "Open loans.", {200: Loans}),
             Operation("GET", "/v1/forecasts", self.forecasts, "New load foreseen, and what is "
                       "held back for it.", {200: Forecasts}),
             Operation("GET", "/v1/plan", self.plan, "What would start next.", {200: Plan}),
             Operation("GET", "/healthz", self.health, "Whether it lives.", {200: Health}),
-            Operation("GET", "/readyz", self.ready, "Whether it takes submissions.", health),
+            Operation("GET", "/readyz", self.ready, "Whether it takes submissions, and which parts "
+                      "are not well.", {200: Ready, 503: Ready}),
             Operation("GET", "/metrics", self.metrics, "For Prometheus.", {200: "text/plain"}),
             Operation("GET", "/v1/openapi.json", self.openapi, "This document.", {200: dict}),
             Operation("GET", "/v1/log-level", self.log_level, "How much is logged.",
@@ -121,11 +123,12 @@ class ViewRoutes:
         return answer(Health("ok", self._service.clock.now()))
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Whether submissions are taken."""
-        now = self._service.clock.now()
-        if self._service.ready:
-            return answer(Health("ok", now))
-        return answer(Health("unavailable", now, self._service.status().reason), 503)
+        """Whether submissions are taken; parts that are not well keep nobody from submitting."""
+        service, now = self._service, self._service.clock.now()
+        unwell = [part for part in parts_of(service) if not part.ok]
+        if service.ready:
+            return answer(Ready("ok", now, parts=unwell))
+        return answer(Ready("unavailable", now, service.status().reason, unwell), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """O(pools). It goes on where nobody knows what is durable: somebody is to be called."""

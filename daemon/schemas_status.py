@@ -1,0 +1,41 @@
+"""What goes over HTTP of how the daemon is. Times are the daemon's, in seconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+
+class Part(Struct, omit_defaults=True):
+    """A part of the daemon beside its heart; `why` and `mend` where it is not well."""
+
+    name: str
+    ok: bool
+    since: Annotated[float, Meta(description="When it became so.")]
+    why: str = ""
+    mend: str = ""
+
+
+class Ready(Struct, omit_defaults=True):
+    """Whether submissions are taken, `why` if not; and which parts are not well."""
+
+    status: Literal["ok", "unavailable"]
+    time: Annotated[float, Meta(description="What time it is for the daemon.")]
+    why: str = ""
+    parts: list[Part] = []
+
+
+class Status(Struct):
+    """How the daemon is."""
+
+    time: float
+    version: str
+    serving: Annotated[bool, Meta(description="Whether commands are taken.")]
+    why: Annotated[str, Meta(description="Why not; empty if they are.")]
+    since: Annotated[float, Meta(description="When that became so.")]
+    last_commit: Annotated[float | None, Meta(description="When a step last became durable.")]
+    waiting: Annotated[int, Meta(description="Inputs that are not durable yet.")]
+    jobs: Annotated[int, Meta(description="That are not over.")]
+    lending: bool
+    parts: list[Part]
