@@ -64,6 +64,10 @@ def free_port():
         return taken.getsockname()[1]
 
 
+GROUPS = ("pool", "maintenance", "token", "audit")
+"""Commands that have commands."""
+
+
 class Served:
     """`sia serve` in a process of its own, and the commands that ask it."""
 
@@ -92,7 +96,7 @@ class Served:
     def __call__(self, *arguments):
         """The command's outcome."""
         command, *rest = arguments
-        names = [command, rest.pop(0)] if command in ("pool", "maintenance") else [command]
+        names = [command, rest.pop(0)] if command in GROUPS else [command]
         return run(*names, "--config", self.config, *rest)
 
     def said(self, *arguments):

@@ -14,6 +14,7 @@ from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
+from daemon.http.guard import Guard
 from daemon.http.limits import MAX_BODY
 from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
@@ -23,6 +24,7 @@ from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
+from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
@@ -41,11 +43,21 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     """All of `/v1`, for those who have the token."""
     service = daemon.service
     metrics.watch(service)
-    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service)
+    gate = Gate(service, token, config.cluster)
+    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     hooks = HookRoutes(daemon.hooks, service)
-    routes = (JobRoutes(service), LogRoutes(service), PoolRoutes(service), hooks, views, events)
+    routes = (
+        JobRoutes(service, daemon.admission),
+        LogRoutes(service),
+        PoolRoutes(service),
+        TokenRoutes(service, config.cluster),
+        hooks,
+        views,
+        events,
+    )
     operations = [operation for part in routes for operation in part.operations()]
-    app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)
+    door = _door(Guard(service, gate, operations), metrics)
+    app = web.Application(middlewares=[door], client_max_size=MAX_BODY)
     _add(app, operations)
     views.document = msgspec.json.encode(document(operations))
     app.on_shutdown.append(events.close)
@@ -57,14 +69,14 @@ def _add(app: web.Application, operations: Sequence[Operation]) -> None:
         app.router.add_route(operation.method, operation.path, operation.handler)
 
 
-def _door(gate: Gate, metrics: Metrics) -> Middleware:
+def _door(guard: Guard, metrics: Metrics) -> Middleware:
     """Who may come in, and what they are told if anything goes wrong."""
 
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
         response: web.StreamResponse
         try:
-            gate.admit(request)
+            await guard.check(request)
             response = await handler(request)
         except ProblemError as problem:
             response = problem.response()
@@ -77,6 +89,7 @@ def _door(gate: Gate, metrics: Metrics) -> Middleware:
         except Exception:  # noqa: BLE001  a request that fails must not take others with it
             log().exception("request failed", method=request.method, path=request.path)
             response = _FAILED.response()
+        await guard.remember(request, response.status)
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
         if response.status >= 400:
