@@ -2,8 +2,8 @@
 
 The daemon (`sia serve`, simulated backend), the receiver and the clients are three processes. Late
 is from the answer of a submission, which is durable then, to the arrival of its event. What
-receivers cost is the submissions a second of 32 clients with none, one that is well, one where nobody listens
-and one that takes requests and never answers, in turn.
+receivers cost is the submissions a second of 32 clients with none, one that is well, one where
+nobody listens and one that takes requests and never answers, in turn.
 
     python benchmarks/webhooks.py [--seconds 15] [--rounds 3]
 """

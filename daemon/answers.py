@@ -26,6 +26,8 @@ class Refused(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     title: str
     detail: str
     mend: str
+    retry_after: float = 0.0
+    """Seconds after which it may be another answer, where time alone helps."""
 
 
 Answer = Accepted | Refused

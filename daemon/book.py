@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from daemon.access import Role
 from daemon.jobs import JobPhase, JobSpec, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.setup import Setup
@@ -53,6 +54,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     signal: int | None = None
     why: str = ""
     """How it ended."""
+    by: str = ""
+    """Who submitted it."""
 
 
 class Override(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +116,23 @@ class Window(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     begun: bool = False
 
 
+class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A token, of which nobody here knows more than the digest. Times are seconds."""
+
+    name: str
+    role: Role
+    digest: str
+    created: float
+    pools: tuple[str, ...] = ()
+    expires: float | None = None
+    by: str = ""
+    """Who issued it."""
+
+    def over(self, now: float) -> bool:
+        """Whether it counts no more."""
+        return self.expires is not None and self.expires <= now
+
+
 class Book(Struct, forbid_unknown_fields=True):
     """All of it. `jobs` are alive, in order of submission; `ended` are the newest others."""
 
@@ -131,6 +151,8 @@ class Book(Struct, forbid_unknown_fields=True):
     """So many have been given."""
     model: str = ""
     """The forecasts' model, by its digest."""
+    tokens: dict[str, TokenRecord] = {}
+    """By their digests: whoever comes in is found at once."""
 
     def job(self, job_id: str) -> JobRecord | None:
         """A job that is alive or has ended lately. O(1)."""
@@ -144,6 +166,15 @@ class Book(Struct, forbid_unknown_fields=True):
         size = self.arrays.get(job_id, (0, 0))[0]
         found = (self.job(f"{job_id}.{i}") for i in range(size))
         return [record for record in found if record is not None and record.spec.array is not None]
+
+    def pool_of(self, job_id: str) -> str | None:
+        """The pool of a job, or of an array, that is here. O(1), and O(size) for an array."""
+        known = self.job(job_id)
+        if known is not None:
+            return known.spec.pool
+        size = self.arrays.get(job_id, (0, 0))[0]
+        found = (self.job(f"{job_id}.{i}") for i in range(size))
+        return next((record.spec.pool for record in found if record is not None), None)
 
     def add(self, record: JobRecord) -> None:
         """Take a new job in. O(1)."""
@@ -173,6 +204,10 @@ class Book(Struct, forbid_unknown_fields=True):
             size, here = self.arrays.pop(name)
             if here > 1:
                 self.arrays[name] = size, here - 1
+
+    def token(self, name: str) -> TokenRecord | None:
+        """The token of that name. O(tokens)."""
+        return next((token for token in self.tokens.values() if token.name == name), None)
 
     def loans(self) -> Iterable[JobRecord]:
         """Jobs on GPUs that are lent to them. O(jobs)."""

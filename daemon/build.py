@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from daemon.admission import Admission
 from daemon.backends import Backend
 from daemon.backends.local import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
@@ -41,6 +42,8 @@ class Daemon(NamedTuple):
     setup: Setup
     hooks: Hooks
     """Whom it tells: `open` and `run` them while the service runs."""
+    admission: Admission
+    """To be asked before jobs are submitted."""
     foresight: Foresight | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
@@ -80,7 +83,14 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     retraining = None
     if foresight is not None and config.retrain is not None:
         retraining = Retraining(models, foresight, clock, setup, config.retrain)
-    return Daemon(service, journal, clock, setup, hooks, foresight, retraining)
+    admission = _admission(config, service)
+    return Daemon(service, journal, clock, setup, hooks, admission, foresight, retraining)
+
+
+def _admission(config: Config, service: Service) -> Admission:
+    usual = config.limits.pool
+    pools = {pool.name: pool.limit(usual) for pool in config.pools}
+    return Admission(config.limits, pools, lambda: service.book, service.jobs_past)
 
 
 def _journal(config: Config, lease: Lease | None) -> Journal:

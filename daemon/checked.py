@@ -19,6 +19,7 @@ MAX_SHOWN = 40
 
 PATTERNS = {
     "'^[A-Za-z0-9_]": "letters, digits, dots, dashes and underscores, first no dot and no dash",
+    "'^[A-Za-z0-9][": "letters, digits, dots and dashes, 63 at most, first a letter or a digit",
     "'^[^=": "characters other than = and NUL, one at least",
     r"'^[^\\u0000]": "text without NUL",
     "'": "text without control characters",

@@ -17,7 +17,7 @@ import msgspec
 from click import ClickException
 
 from daemon.config_read import find_config, peek
-from daemon.token import read_token
+from daemon.token import checked_token, read_token
 from replay.errors import UserError
 
 T = TypeVar("T")
@@ -75,7 +75,15 @@ def find(config: Path | None) -> Where:
     url = os.environ.get("SIA_URL", listen.url).rstrip("/")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
-    return Where(url, read_token(Path(os.environ.get("SIA_TOKEN_FILE", said.token_file))))
+    return Where(url, _token(said.token_file))
+
+
+def _token(usual: Path) -> str:
+    """By SIA_TOKEN, else by SIA_TOKEN_FILE, else the machine's own. Raises UserError."""
+    token = os.environ.get("SIA_TOKEN", "").strip()
+    if token:
+        return checked_token(token, "SIA_TOKEN", "set it to a token, or not at all")
+    return read_token(Path(os.environ.get("SIA_TOKEN_FILE", usual)))
 
 
 class Client:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from cells.spec import Spec
+from daemon.config_access import Count, Limit, LimitsConfig, Rate, TlsConfig
 from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
@@ -36,6 +37,13 @@ Gpus = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 
 
+CLUSTER = "default"
+"""What a cluster is called that nobody named."""
+
+Cluster = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")]
+"""It stands in tokens and in the names of topics."""
+
+
 class PoolConfig(Struct, frozen=True):
     """A pool as it is before anybody changes it: GPUs that somebody owns."""
 
@@ -50,6 +58,17 @@ class PoolConfig(Struct, frozen=True):
     weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """Pools are visited by what they use / (quota · weight)."""
     state: PoolMode = PoolMode.OPEN
+    rate: Rate | None = None
+    """Jobs a second that are taken for it; like the two below, [limits] if nothing is said."""
+    burst: Count | None = None
+    """Jobs at once before that counts."""
+    max_waiting: Count | None = None
+    """Jobs that wait for it at a time."""
+
+    def limit(self, usual: Limit) -> Limit:
+        """How many jobs are taken for it; what it does not say is as usual."""
+        burst = self.burst if self.rate or self.burst else usual.burst
+        return Limit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
 
     @property
     def pool(self) -> Pool:
@@ -130,6 +149,8 @@ class Config(Struct, frozen=True, kw_only=True):
     database: Path | DatabaseUrl
     token_file: Path
     listen: Address = LOOPBACK
+    cluster: str = CLUSTER
+    """The name by which others know it, and its tokens."""
     policy: str = "sia"
     forecast: str = "peaks+survival"
     """What the policy foresees by, as after the @ of a replay's label; "none" for nothing."""
@@ -153,6 +174,8 @@ class Config(Struct, frozen=True, kw_only=True):
     webhooks: tuple[WebhookConfig, ...] = ()
     mqtt: MqttConfig | None = None
     """The broker, if the daemon is to be on one."""
+    tls: TlsConfig = TlsConfig()
+    limits: LimitsConfig = LimitsConfig()
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

@@ -14,11 +14,13 @@ from msgspec import Meta, Struct
 from cells.spec import Spec
 from daemon.checked import Problem, T, read, refuse_unknown
 from daemon.config import (
+    CLUSTER,
     DEFAULT_POOLS,
     FIRST_NAME,
     LOOPBACK,
     Address,
     BackendConfig,
+    Cluster,
     Config,
     LocalConfig,
     NodeConfig,
@@ -26,6 +28,7 @@ from daemon.config import (
     SimulatedConfig,
     state_folder,
 )
+from daemon.config_access import LimitsConfig, TlsConfig
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
@@ -55,7 +58,7 @@ class ConfigError(UserError):
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
 
 
-SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt")
+SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt", "tls", "limits")
 
 
 class _Daemon(Struct, frozen=True):
@@ -63,6 +66,7 @@ class _Daemon(Struct, frozen=True):
     database: str = "sia.db"
     token_file: str = "token"  # noqa: S105  a file's name
     listen: str = "{}:{}".format(*LOOPBACK)
+    cluster: Cluster = CLUSTER
     policy: str = "sia"
     forecast: str = "peaks+survival"
     retrain: Time | None = None
@@ -106,7 +110,7 @@ def peek(path: Path | None) -> Config:
     """
     if path is None:
         return Config.embedded()
-    values = {key: value for key, value in _values(path).items() if key == "daemon"}
+    values = {key: value for key, value in _values(path).items() if key in ("daemon", "tls")}
     if isinstance(values.get("daemon"), dict):
         values["daemon"].pop("cells", None)
     return _config(path, values, [])
@@ -139,11 +143,14 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         backend = msgspec.structs.replace(backend, folder=str(state / backend.folder))
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
+    tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
+    limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
     return Config(
         database=database_of(said.database, state),
         token_file=state / said.token_file,
         models=state / "models",
         listen=_address(said.listen, problems),
+        cluster=said.cluster,
         policy=said.policy,
         forecast=said.forecast,
         retrain=None if said.retrain is None else _seconds("retrain", said.retrain, problems),
@@ -156,6 +163,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         backend=backend,
         pools=pools,
         nodes=nodes,
+        tls=tls.beside(base),
+        limits=limits or LimitsConfig(),
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
         webhooks=read_webhooks(values, base, problems),
         mqtt=_mqtt(values["mqtt"], base, problems) if "mqtt" in values else None,

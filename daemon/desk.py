@@ -89,7 +89,7 @@ class Desk:
             self.seats.free(record.nodes)
         self.book.seatless.pop(job_id, None)
         for donor, gpus in record.loans:
-            self.tell("loan_closed", job=job_id, pool=donor, gpus=gpus)
+            self.tell("loan_closed", job=job_id, pool=donor, gpus=gpus, to=record.spec.pool)
         record.loans = ()
 
 

@@ -23,6 +23,7 @@ from daemon.engine_jobs import Jobs
 from daemon.engine_nodes import BEGIN, CONFIG, OVER, Nodes
 from daemon.engine_pools import OVERRIDE, Pools
 from daemon.engine_runs import LIMIT, WARN, Runs
+from daemon.engine_tokens import Tokens
 from daemon.inputs import (
     Cancel,
     CancelMaintenance,
@@ -33,12 +34,14 @@ from daemon.inputs import (
     Foreseen,
     Hold,
     Input,
+    IssueToken,
     Lending,
     Lost,
     Maintain,
     ModelChanged,
     Release,
     Resume,
+    RevokeToken,
     SetPool,
     SetPriority,
     Started,
@@ -46,6 +49,7 @@ from daemon.inputs import (
     Stray,
     Submit,
     Tick,
+    Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, PoolMode
 from daemon.pieces import pieces_of
@@ -108,6 +112,7 @@ class Engine:
         self._runs = Runs(desk, self._jobs)
         self._pools = Pools(desk, self._jobs)
         self._nodes = Nodes(desk)
+        tokens = Tokens(desk)
         self._of_timer: dict[str, Runs | Pools | Nodes] = {
             WARN: self._runs,
             LIMIT: self._runs,
@@ -136,6 +141,9 @@ class Engine:
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
             Configured: self._configure,
+            IssueToken: tokens.issue,
+            RevokeToken: tokens.revoke,
+            Witness: _pass,
             Tick: _pass,
         }
         self._resume()
@@ -255,7 +263,7 @@ class Engine:
         return Accepted()
 
 
-def _pass(_: Tick) -> Answer:
+def _pass(_: Tick | Witness) -> Answer:
     return Accepted()
 
 

@@ -35,8 +35,9 @@ class Jobs:
         if wrong is not None:
             return wrong
         record = JobRecord(
-            spec, self._desk.now, _believed(asked.run_time, spec), priority=spec.priority
-        )
+            spec, self._desk.now, _believed(asked.run_time, spec), priority=spec.priority,
+            by=asked.actor,
+        )  # fmt: skip
         book.add(record)
         self._desk.tell("submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor)
         if spec.hold:

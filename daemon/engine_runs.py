@@ -42,7 +42,8 @@ class Runs:
                 self._move(decision)  # type: ignore[arg-type]
             elif kind is Refused:
                 job_id = job_of(decision.job_id)  # type: ignore[union-attr]
-                self._desk.tell("refused", job=job_id, why=decision.why)  # type: ignore[union-attr]
+                pool = self._book.jobs[job_id].spec.pool
+                self._desk.tell("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
 
     def _start(self, start: StartJob) -> None:
         desk, job_id = self._desk, job_of(start.job_id)
@@ -71,8 +72,9 @@ class Runs:
         loans[move.donor] = loans.get(move.donor, 0) + move.gpus
         record.loans = tuple(loans.items())
         self._desk.tell(
-            "loan_moved", job=job_id, pool=move.donor, gpus=move.gpus, previous=move.previous
-        )
+            "loan_moved", job=job_id, pool=move.donor, gpus=move.gpus, previous=move.previous,
+            to=record.spec.pool,
+        )  # fmt: skip
 
     def seat(self) -> None:
         """Have those start whose GPUs are free, in the order in which that was decided.

@@ -28,12 +28,13 @@ class Asked:
     """Commands that one client waits for.
 
     Attributes:
+        origin: The address that they come from, if any.
         known: Answers, by place, of commands that need no step.
     """
 
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[Command], origin: str = "") -> None:
         """To be answered together."""
-        self.commands = commands
+        self.commands, self.origin = commands, origin
         self.known: Mapping[int, Answer] = {}
         self.answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
 
@@ -124,11 +125,11 @@ class Inbox:
         """What was taken is to be taken again, before all else."""
         self._seen.extendleft(reversed(list(seen)))
 
-    def ask(self, commands: Sequence[Command]) -> asyncio.Future[list[Answer]]:
+    def ask(self, commands: Sequence[Command], origin: str = "") -> asyncio.Future[list[Answer]]:
         """Take commands. Raises UnavailableError where too many wait already."""
         if self._commands + len(commands) > MAX_INBOX:
             raise UnavailableError(429, f"{self._commands} commands wait", 1.0)
-        asked = Asked(commands)
+        asked = Asked(commands, origin)
         self._asked.append(asked)
         self._commands += len(commands)
         self.news.set()

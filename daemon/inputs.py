@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from daemon.access import Role
 from daemon.jobs import JobSpec, PoolMode
 from daemon.setup import Setup
 from sia.model import Estimate, Load
@@ -114,6 +115,40 @@ class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     actor: str = ""
 
 
+class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Whoever has a token with this digest (SHA-256, in hex) comes in under this name from now on.
+
+    `expires` is a time, in seconds since the epoch; None is never.
+    """
+
+    name: str
+    role: Role
+    digest: str
+    pools: tuple[str, ...] = ()
+    expires: float | None = None
+    actor: str = ""
+
+
+class RevokeToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Nobody comes in by the token of that name any more."""
+
+    name: str
+    actor: str = ""
+
+
+class Witness(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Something that changes nothing here, and is to stand in the audit all the same.
+
+    `status` is what it was answered with, as HTTP has it.
+    """
+
+    what: str
+    target: str
+    status: int
+    note: str = ""
+    actor: str = ""
+
+
 Command = (
     Submit
     | Cancel
@@ -126,6 +161,9 @@ Command = (
     | Maintain
     | CancelMaintenance
     | Lending
+    | IssueToken
+    | RevokeToken
+    | Witness
 )
 
 

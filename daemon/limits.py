@@ -79,3 +79,9 @@ READ_AT_ONCE = 1000
 
 ASKED_AT_ONCE = 500
 """Ids looked up in one query: SQLite takes 999 values at least."""
+
+MAX_TOKENS = 1000
+"""Tokens at a time: one for each person and part of a large site; few enough to look through."""
+
+TOKEN_REMEMBERED = 30 * 86400.0
+"""Seconds for which a token that has expired is still listed: whoever wonders finds out why."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from daemon.access import Role
 from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
 from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
@@ -20,6 +21,9 @@ MAX_ARRAY = 10_000
 
 MAX_JOBS = 10_000
 """Jobs of one batch: they are one to two seconds of the daemon's work."""
+
+MAX_POOLS = 1000
+"""Of one token: more than any cluster is split into."""
 
 MAX_TEXT = 4096
 """Characters of one argument, variable or folder: Linux knows no longer path."""
@@ -113,6 +117,7 @@ class BatchLine(Struct, omit_defaults=True):
     status: Annotated[int, Meta(description="As if it had been submitted alone: 201, 200, 409 …")]
     detail: str = ""
     mend: str = ""
+    retry_after: Annotated[float, Meta(description="With 429: seconds until it may be.")] = 0.0
 
 
 class BatchAnswer(Struct):
@@ -406,6 +411,50 @@ class Events(Struct):
 
     events: list[Event]
     next: int
+
+
+class TokenRequest(Struct, forbid_unknown_fields=True):
+    """A token that is to be issued."""
+
+    name: Annotated[Id, Meta(description="Of whoever has it, in log and audit.")]
+    role: Role
+    pools: Annotated[
+        list[Name],
+        Meta(
+            max_length=MAX_POOLS,
+            description="That it is for. A submitter and an admin need some, an operator has all, "
+            "and a viewer without any sees all.",
+        ),
+    ] = []
+    lasts: Annotated[Limit | None, Meta(description="Seconds; null: until it is revoked.")] = None
+
+
+class TokenMade(Struct):
+    """A token. Nobody can find it out later."""
+
+    name: str
+    role: Role
+    pools: list[str]
+    token: str
+    expires: float | None
+
+
+class TokenView(Struct):
+    """A token, but for what is secret."""
+
+    name: str
+    role: Role
+    pools: list[str]
+    created: float
+    by: str
+    expires: float | None
+    expired: bool
+
+
+class Tokens(Struct):
+    """All tokens."""
+
+    tokens: list[TokenView]
 
 
 class Health(Struct, omit_defaults=True):

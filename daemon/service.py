@@ -158,8 +158,8 @@ class Service:
         """Take what a backend saw."""
         self._inbox.observe(seen)
 
-    async def submit(self, commands: Sequence[Command]) -> list[Answer]:
-        """Have these done, in order; returns once that is durable.
+    async def submit(self, commands: Sequence[Command], origin: str = "") -> list[Answer]:
+        """Have these done, in order; returns once that is durable. `origin` is whence they come.
 
         Raises UnavailableError while the journal cannot be written, and when too many wait; nothing
         is done then, but for what it says is in doubt (`IN_DOUBT`).
@@ -168,7 +168,7 @@ class Service:
             return []
         if not self.ready or self._stopping:
             raise UnavailableError(503, self.status().reason or "stopping", PROBE_EVERY)
-        return await self._inbox.ask(commands)
+        return await self._inbox.ask(commands, origin)
 
     async def past_job(self, job_id: str) -> JobRecord | None:
         """A job that ended too long ago for the book."""
@@ -179,6 +179,10 @@ class Service:
     ) -> list[tuple[int, JobRecord]]:
         """Jobs that have ended, newest first: see `Journal.history`."""
         return await self._keeper.history(before, limit, pool)
+
+    async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Those of these jobs that have ended, however long ago."""
+        return await self._keeper.jobs(job_ids)
 
     async def settled(self) -> None:
         """Wait until all that `book` and `engine` say is durable; at once if it is.

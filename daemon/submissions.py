@@ -62,5 +62,5 @@ def line_of(specs: Sequence[JobSpec], found: Answer) -> BatchLine:
     """What became of one job of a batch, or of one array."""
     name = array_name(specs[0])
     if isinstance(found, Refused):
-        return BatchLine(name, found.status, found.detail, found.mend)
+        return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
     return BatchLine(name, 201 if found.new else 200)

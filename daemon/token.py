@@ -1,8 +1,10 @@
-"""The daemon's token, in a file that only its owner can read."""
+"""Tokens: the machine's own, in a file that only its owner can read, and those that are issued."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import secrets
 from pathlib import Path
 
@@ -49,6 +51,27 @@ def read_token(path: Path) -> str:
         raise UserError(f"{path}: {why}; start the daemon first, or set SIA_TOKEN_FILE") from None
     if mode & 0o077:
         raise UserError(f"{path}: others can read the token; chmod 600 {path}")
-    if len(token) < LEAST_TOKEN or not token.isprintable() or " " in token:
-        raise UserError(f"{path}: holds no token; remove it and start the daemon again")
+    return checked_token(token, str(path), "remove it and start the daemon again")
+
+
+def checked_token(token: str, where: str, mend: str) -> str:
+    """A text that can be a token. Raises UserError, which does not say it."""
+    if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise UserError(f"{where}: holds no token; {mend}")
     return token
+
+
+def new_token(cluster: str) -> str:
+    """A token that nobody has: it says for which cluster it is, and the rest is secret."""
+    return f"sia_{cluster}_{secrets.token_urlsafe(TOKEN_BYTES)}"
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token: nobody finds the token by it."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def cluster_of(token: str) -> str | None:
+    """The cluster that an issued token is for; None for any other text."""
+    found = re.fullmatch(r"sia_([A-Za-z0-9.-]{1,64})_[A-Za-z0-9_-]{16,}", token)
+    return None if found is None else found[1]

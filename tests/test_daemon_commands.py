@@ -64,7 +64,7 @@ def free_port():
         return taken.getsockname()[1]
 
 
-GROUPS = ("pool", "maintenance", "webhook")
+GROUPS = ("pool", "maintenance", "webhook", "token", "audit")
 """Commands of which the second word is a command as well."""
 
 

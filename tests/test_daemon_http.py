@@ -11,9 +11,10 @@ from aiohttp.test_utils import TestClient
 from clusters import spec
 from structlog.testing import capture_logs
 
+from daemon.access import MACHINE
+from daemon.buckets import Bucket
 from daemon.config import Address, LocalConfig, NodeConfig
-from daemon.http import auth, events, routes_jobs
-from daemon.http.auth import Bucket
+from daemon.http import events, routes_jobs
 from daemon.journal import JournalError
 from daemon.service import UnavailableError
 from daemon.serving import serving
@@ -323,10 +324,9 @@ async def test_guessers_wait(folder):
         await stranger.session.close()
 
 
-def test_a_bucket_fills_again(monkeypatch):
+def test_a_bucket_fills_again():
     now = [0.0]
-    monkeypatch.setattr(auth.time, "monotonic", lambda: now[0])
-    bucket = Bucket(2.0, 3.0)
+    bucket = Bucket(2.0, 3.0, lambda: now[0])
     assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
     now[0] = 0.5
     assert [bucket.take(), bucket.take()] == [0, 0.5]
@@ -669,7 +669,7 @@ def test_what_cannot_be_taken_now_is_never_a_success(tmp_path, status, title):
     async def tell():
         async with door(tmp_path) as client:
 
-            async def refuse(commands):
+            async def refuse(commands, origin):
                 raise UnavailableError(status, "the disk is full", 3.0)
 
             client.service.submit = refuse
@@ -695,7 +695,7 @@ async def test_a_reader_that_does_not_read_is_let_go(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "SLOW_READER", 0.01)
         with pytest.raises(TimeoutError):
-            await events._feed(Stuck(), nothing(), 0)
+            await events._feed(Stuck(), nothing(), 0, MACHINE, lambda: True)
 
 
 @story

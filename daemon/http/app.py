@@ -14,6 +14,7 @@ from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
+from daemon.http.guard import Guard
 from daemon.http.hook_metrics import HookMetrics
 from daemon.http.limits import MAX_BODY
 from daemon.http.openapi import document
@@ -25,6 +26,7 @@ from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_status import StatusRoutes
+from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
@@ -44,12 +46,21 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     service = daemon.service
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
-    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service)
-    jobs, pools, logs = JobRoutes(service), PoolRoutes(service), LogRoutes(service)
-    hooks, status = HookRoutes(daemon.hooks, service), StatusRoutes(service)
-    routes = (jobs, logs, pools, hooks, views, events, status)
+    gate = Gate(service, token, config.cluster)
+    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
+    routes = (
+        JobRoutes(service, daemon.admission),
+        LogRoutes(service),
+        PoolRoutes(service),
+        TokenRoutes(service, config.cluster),
+        HookRoutes(daemon.hooks, service),
+        StatusRoutes(service),
+        views,
+        events,
+    )
     operations = [operation for part in routes for operation in part.operations()]
-    app = web.Application(middlewares=[_door(Gate(token), metrics)], client_max_size=MAX_BODY)
+    door = _door(Guard(service, gate, operations), metrics)
+    app = web.Application(middlewares=[door], client_max_size=MAX_BODY)
     _add(app, operations)
     views.document = msgspec.json.encode(document(operations))
     app.on_shutdown.append(events.close)
@@ -61,14 +72,14 @@ def _add(app: web.Application, operations: Sequence[Operation]) -> None:
         app.router.add_route(operation.method, operation.path, operation.handler)
 
 
-def _door(gate: Gate, metrics: Metrics) -> Middleware:
+def _door(guard: Guard, metrics: Metrics) -> Middleware:
     """Who may come in, and what they are told if anything goes wrong."""
 
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
         response: web.StreamResponse
         try:
-            gate.admit(request)
+            await guard.check(request)
             response = await handler(request)
         except ProblemError as problem:
             response = problem.response()
@@ -81,6 +92,7 @@ def _door(gate: Gate, metrics: Metrics) -> Middleware:
         except Exception:  # noqa: BLE001  a request that fails must not take others with it
             log().exception("request failed", method=request.method, path=request.path)
             response = _FAILED.response()
+        await guard.remember(request, response.status)
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
         if response.status >= 400:

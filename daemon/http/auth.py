@@ -1,65 +1,92 @@
-"""Who may come in: whoever has the token, and so often."""
+"""Who comes in: whoever has a token, and so often."""
 
 from __future__ import annotations
 
 import hmac
-import time
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from daemon.http.limits import BURST, RATE, WRONG_BURST, WRONG_RATE
+from daemon.access import MACHINE, Who
+from daemon.book import TokenRecord
+from daemon.buckets import Bucket, Buckets
+from daemon.http.limits import (
+    ADDRESSES,
+    BURST,
+    RATE,
+    WRONG_AT_ONCE,
+    WRONG_BURST,
+    WRONG_EACH,
+    WRONG_RATE,
+)
 from daemon.http.problems import ProblemError
+from daemon.limits import MAX_TOKENS
+from daemon.token import cluster_of, digest_of
 
-OPEN = frozenset(("/healthz", "/readyz"))
-"""What is said to everybody: they tell nothing but that the daemon lives."""
+if TYPE_CHECKING:
+    from daemon.service import Service
 
-
-class Bucket:
-    """So many a second, and so many at once."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        """Begin full."""
-        self._rate, self._burst, self._left = rate, burst, burst
-        self._last = time.monotonic()
-
-    def take(self) -> float:
-        """0 where one more may be, otherwise the seconds until it may. O(1)."""
-        now = time.monotonic()
-        self._left = min(self._burst, self._left + (now - self._last) * self._rate)
-        self._last = now
-        if self._left < 1.0:
-            return (1.0 - self._left) / self._rate
-        self._left -= 1.0
-        return 0.0
+SEND = "send Authorization: Bearer and a token of this daemon; see: sia token create"
 
 
 class Gate:
-    """Lets those in who have the token, as often as they may."""
+    """Knows tokens by their digests, and lets those who have one in as often as they may."""
 
-    def __init__(self, token: str) -> None:
-        """Know the token."""
-        self._expected = f"Bearer {token}".encode()
-        self._right = Bucket(RATE, BURST)
+    def __init__(self, service: Service, token: str, cluster: str) -> None:
+        """Know the machine's token; the book has the others."""
+        self._service, self._cluster = service, cluster
+        self._machine = digest_of(token)
+        self._right = Buckets(RATE, BURST, MAX_TOKENS + 1)
         self._wrong = Bucket(WRONG_RATE, WRONG_BURST)
+        self._wrong_of = Buckets(WRONG_EACH, WRONG_AT_ONCE, ADDRESSES)
 
-    def admit(self, request: web.Request) -> None:
-        """Raises ProblemError for those who may not."""
-        said = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if hmac.compare_digest(said, self._expected):
-            if wait := self._right.take():
+    def admit(self, request: web.Request) -> Who:
+        """Whoever asks. Raises ProblemError for those who may not come in."""
+        said = request.headers.get("Authorization", "")
+        kind, _, token = said.partition(" ")
+        digest = digest_of(token)
+        who = self._known(digest) if kind.lower() == "bearer" and token else None
+        if who is not None:
+            if wait := self._right.take(who.name):
                 raise _too_often(wait)
-            return
-        if request.path in OPEN:
-            return
-        if wait := self._wrong.take():
+            return who
+        if wait := self._wrong_of.take(request.remote or "") or self._wrong.take():
             raise _too_often(wait)
         raise ProblemError(
-            401,
-            "no valid token",
-            "the token is missing" if not said else "the token is not the daemon's",
-            "send Authorization: Bearer and the token of the daemon's token_file",
+            401, "no valid token", self._why(token, digest), SEND,
             headers={"WWW-Authenticate": "Bearer"},
-        )
+        )  # fmt: skip
+
+    def _known(self, digest: str) -> Who | None:
+        """Whose token has this digest. What is looked up tells nothing of what is secret."""
+        if hmac.compare_digest(digest, self._machine):
+            return MACHINE
+        record = self._service.book.tokens.get(digest)
+        if record is None or record.over(self._service.clock.now()):
+            return None
+        return who_of(record)
+
+    def still(self, request: web.Request, who: Who) -> bool:
+        """Whether a token that came in some time ago would do so now, as the same."""
+        token = request.headers.get("Authorization", "").partition(" ")[2]
+        return self._known(digest_of(token)) == who
+
+    def _why(self, token: str, digest: str) -> str:
+        """Why it is none, as far as its bearer may know."""
+        if not token:
+            return "the token is missing"
+        record = self._service.book.tokens.get(digest)
+        if record is not None:
+            return f"the token {record.name} has expired"
+        other = cluster_of(token)
+        if other is not None and other != self._cluster:
+            return f"the token is for cluster {other!r}, and this is {self._cluster!r}"
+        return "the token is not the daemon's, or was revoked"
+
+
+def who_of(record: TokenRecord) -> Who:
+    """Whoever has that token."""
+    return Who(record.name, record.role, frozenset(record.pools))
 
 
 def _too_often(wait: float) -> ProblemError:

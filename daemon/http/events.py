@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 from aiohttp import web
 from msgspec import Meta
+from msgspec.structs import replace
 
+from daemon.access import Role, Rule, Who
 from daemon.answers import Notice
+from daemon.http.auth import Gate
+from daemon.http.guard import who_asks
 from daemon.http.limits import HEARTBEAT, MAX_PAGE, MAX_READERS, MAX_SEQ, PAGE, SLOW_READER
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError
@@ -36,9 +41,9 @@ _encode = msgspec.json.Encoder().encode
 class EventRoutes:
     """Pages and streams."""
 
-    def __init__(self, service: Service) -> None:
-        """Serve this."""
-        self._service = service
+    def __init__(self, service: Service, gate: Gate) -> None:
+        """Serve this, to those whom the gate lets in as long as they read."""
+        self._service, self._gate = service, gate
         self._readers: set[asyncio.Task[object]] = set()
         self._closed = False
 
@@ -46,7 +51,7 @@ class EventRoutes:
         """The one."""
         return [
             Operation(
-                "GET", "/v1/events", self.events,
+                "GET", "/v1/events", Rule.VIEW, self.events,
                 "Events after one: a page, or, with Accept: text/event-stream, all to come.",
                 {200: Events}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
             )
@@ -58,22 +63,25 @@ class EventRoutes:
         resumed = _resumed(request)
         after = resumed if asked["after"] is None else asked["after"]
         if SSE not in request.headers.get("Accept", ""):
-            return answer(await self._page(after or 0, asked["limit"]))
+            who = who_asks(request)
+            return answer(await self._page(who, after or 0, asked["limit"]))
         return await self._stream(request, self._service.told if after is None else after)
 
     def _follow(self, after: int) -> AsyncGenerator[Notice]:
         return cast("AsyncGenerator[Notice]", self._service.notices(after))
 
-    async def _page(self, after: int, limit: int) -> Events:
+    async def _page(self, who: Who, after: int, limit: int) -> Events:
         events: list[Event] = []
         wanted = min(self._service.told, after + limit)
         if wanted > after:
             async with aclosing(self._follow(after)) as notices:
                 async for notice in notices:
-                    events.append(_event(notice))
-                    if notice.seq >= wanted:
+                    after = notice.seq
+                    if (shown := seen_by(who, notice)) is not None:
+                        events.append(_event(shown))
+                    if after >= wanted:
                         break
-        return Events(events, events[-1].seq if events else after)
+        return Events(events, after)
 
     async def _stream(self, request: web.Request, after: int) -> web.StreamResponse:
         if len(self._readers) >= MAX_READERS:
@@ -89,7 +97,9 @@ class EventRoutes:
         try:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
-                await _feed(response, notices, after)
+                who = who_asks(request)
+                still = partial(self._gate.still, request, who)
+                await _feed(response, notices, after, who, still)
         except asyncio.CancelledError:
             if not self._closed:
                 raise
@@ -109,15 +119,22 @@ class EventRoutes:
             reader.cancel()
 
 
-async def _feed(response: web.StreamResponse, notices: AsyncIterator[Notice], after: int) -> None:
-    """Send what happens until nothing more will. Raises TimeoutError for a reader that is slow.
+async def _feed(
+    response: web.StreamResponse,
+    notices: AsyncIterator[Notice],
+    after: int,
+    who: Who,
+    still: Callable[[], bool],
+) -> None:
+    """Send somebody what happens until nothing more will, or it may not come in any more.
 
     The number that comes first has a reader resume there who was cut off before the first event.
+    Raises TimeoutError for a reader that is slow.
     """
     following: asyncio.Task[Notice | None] | None = None
     try:
         await _send(response, b": after a cut, resume with Last-Event-ID\nid: %d\n\n" % after)
-        while True:
+        while still():
             following = following or asyncio.ensure_future(_next(notices))
             done, _ = await asyncio.wait((following,), timeout=HEARTBEAT)
             if not done:
@@ -126,11 +143,29 @@ async def _feed(response: web.StreamResponse, notices: AsyncIterator[Notice], af
             notice, following = following.result(), None
             if notice is None:
                 return
-            await _send(response, line(notice))
+            shown = seen_by(who, notice)
+            if shown is not None and still():
+                await _send(response, line(shown))
     finally:
         if following is not None:
             following.cancel()
             await asyncio.wait((following,))
+
+
+def seen_by(who: Who, notice: Notice) -> Notice | None:
+    """As much of a notice as somebody may know; None where that is nothing.
+
+    Loans are told of the pool that lends, which knows not whose job it is.
+    """
+    if who.role is Role.OPERATOR:
+        return notice
+    if notice.kind.startswith("token_"):
+        return None
+    if who.sees_all or not notice.job or who.sees(notice.data.get("to") or ""):
+        return notice
+    if not notice.kind.startswith("loan_"):
+        return notice if who.sees(notice.pool) else None
+    return replace(notice, job="") if who.sees(notice.pool) else None
 
 
 async def _next(notices: AsyncIterator[Notice]) -> Notice | None:

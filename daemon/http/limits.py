@@ -52,3 +52,18 @@ LOG_PIECE = 2**18
 
 MAX_KEY = 200
 """Characters of an Idempotency-Key: a UUID has 36."""
+
+ADDRESSES = 10_000
+"""Addresses of which wrong tokens are counted: some hundred KB."""
+
+WRONG_EACH = 1.0
+"""Requests a second with a wrong token from one address: who guesses leaves room for others."""
+
+WRONG_AT_ONCE = 80.0
+"""The same at once."""
+
+DENIALS = 1.0
+"""Changes a second, of one token, that are denied and stand in the audit: others are counted."""
+
+DENIALS_AT_ONCE = 100.0
+"""The same at once."""

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-from daemon.http.auth import OPEN
+from daemon.access import Rule
 from daemon.http.events import SSE
 from daemon.http.operations import JSON, Operation, Parameter
 from daemon.http.problems import PROBLEM_JSON
@@ -19,7 +19,7 @@ from daemon.schemas import ProblemDetails, Why
 from daemon.schemas_hooks import Again
 from sia import __version__
 
-ALWAYS = (400, 401, 429, 500, 503)
+ALWAYS = (400, 401, 403, 429, 500, 503)
 """Problems that every operation may answer with, but those that are open to all."""
 
 OPTIONAL = (Why, Again)
@@ -50,10 +50,17 @@ def document(operations: Iterable[Operation]) -> Document:
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": TOKEN},
         },
     }
 
+
+TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of a viewer, a submitter, an admin or an operator: each may do what "
+    "has its rule (x-sia-rule: view, submit, admin, operate), or one before that.",
+}
 
 REF = "#/components/schemas/{name}"
 
@@ -70,6 +77,7 @@ def _operation(operation: Operation) -> Document:
     said: Document = {
         "operationId": "_".join(words),
         "summary": operation.about,
+        "x-sia-rule": operation.rule.value,
         "responses": dict(_responses(operation)),
     }
     if operation.parameters:
@@ -77,7 +85,7 @@ def _operation(operation: Operation) -> Document:
     if operation.body is not None:
         content = {JSON: {"schema": _schema(operation.body)}}
         said["requestBody"] = {"content": content, "required": operation.body not in OPTIONAL}
-    if operation.path in OPEN:
+    if operation.rule is Rule.OPEN:
         said["security"] = []
     return said
 
@@ -92,7 +100,7 @@ def _responses(operation: Operation) -> Iterator[tuple[str, Document]]:
             if operation.stream:
                 said["content"][SSE] = {"schema": {"type": "string"}}
         yield str(status), said
-    always = () if operation.path in OPEN else ALWAYS
+    always = () if operation.rule is Rule.OPEN else ALWAYS
     slow = () if operation.body is None else (408,)
     for status in sorted({*always, *slow, *operation.refusals}):
         if status not in operation.answers:

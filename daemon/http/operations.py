@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
+from daemon.access import Rule
 from daemon.checked import explained
 from daemon.http.limits import BODY_WITHIN
 from daemon.http.problems import ProblemError
@@ -29,11 +30,18 @@ class Parameter(NamedTuple):
     default: Any = None
 
 
+Of = Literal["", "job", "pool", "body"]
+"""What an operation is done to, and so whose pool has to allow it: nothing of a pool; the job or
+the pool that its path names; what its body names, at which its handler looks."""
+
+
 class Operation(NamedTuple):
     """One method of one path."""
 
     method: str
     path: str
+    rule: Rule
+    """Who may do it."""
     handler: Handler
     about: str
     answers: Mapping[int, Any]
@@ -44,6 +52,7 @@ class Operation(NamedTuple):
     """Statuses of problems, besides those that all have."""
     stream: bool = False
     """Whether it may answer with server-sent events as well."""
+    of: Of = ""
 
 
 async def body_of(request: web.Request) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, TypeVar
 
 import msgspec
@@ -52,7 +53,17 @@ class ProblemError(Exception):
 
 def refusal(refused: Refused) -> ProblemError:
     """What the engine refuses, as an answer."""
-    return ProblemError(refused.status, refused.title, refused.detail, refused.mend)
+    headers = {}
+    if refused.retry_after:
+        headers["Retry-After"] = str(ceil(refused.retry_after))
+    return ProblemError(
+        refused.status, refused.title, refused.detail, refused.mend, headers=headers
+    )
+
+
+def no_job(job_id: str) -> ProblemError:
+    """There is no such job."""
+    return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
 
 
 def decoded(body: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.access import Rule
 from daemon.hooks.delivery import opened
 from daemon.hooks.hook import Hook
 from daemon.hooks.limits import DEAD_PAGE, MOST_DEAD
@@ -53,15 +54,20 @@ class HookRoutes:
         """All of them."""
         one = "/v1/webhooks/{name}"
         return [
-            Operation("GET", "/v1/webhooks", self.webhooks, "Webhooks, and how they are.",
+            Operation("GET", "/v1/webhooks", Rule.OPERATE, self.webhooks,
+                      "Webhooks, and how they are.",
                       {200: Webhooks}),
-            Operation("GET", f"{one}/dead", self.dead, "Deliveries that were given up.",
+            Operation("GET", f"{one}/dead", Rule.OPERATE, self.dead,
+                      "Deliveries that were given up.",
                       {200: DeadLetters}, None, (NAME, *PAGE), (404, 422)),
-            Operation("DELETE", f"{one}/dead", self.drop, "Forget one of them, or all.",
+            Operation("DELETE", f"{one}/dead", Rule.OPERATE, self.drop,
+                      "Forget one of them, or all.",
                       {200: Dropped}, None, (NAME, *NUMBER), (404, 422)),
-            Operation("POST", f"{one}/retry", self.retry, "Try again at once, and send what was "
+            Operation("POST", f"{one}/retry", Rule.OPERATE, self.retry,
+                      "Try again at once, and send what was "
                       "given up once more.", {202: Sending}, Again, (NAME,), (404, 413, 422)),
-            Operation("POST", f"{one}/test", self.test, "Send an event that nothing stands for.",
+            Operation("POST", f"{one}/test", Rule.OPERATE, self.test,
+                      "Send an event that nothing stands for.",
                       {200: Tested}, None, (NAME,), (404,)),
         ]  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,16 +11,19 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.access import Rule, Who, allows
+from daemon.admission import Admission
 from daemon.answers import Answer, Refused
 from daemon.book import JobRecord
+from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
-from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
-from daemon.http.problems import ProblemError, decoded, refusal
+from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
+from daemon.http.problems import ProblemError, decoded, no_job, refusal
+from daemon.http.submissions import Submissions
 from daemon.http.views import array_detail, job_detail, job_view
-from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
+from daemon.inputs import Cancel, Command, Hold, Release, SetPriority
 from daemon.jobs import JobPhase
 from daemon.schemas import (
-    MAX_JOBS,
     ArrayDetail,
     Batch,
     BatchAnswer,
@@ -30,13 +35,9 @@ from daemon.schemas import (
     Label,
     Submitted,
 )
-from daemon.submissions import array_name, line_of, nothing_to_run, specs_of, together
 
 if TYPE_CHECKING:
     from daemon.service import Service
-
-ACTOR = "token"
-"""Who asked, as the journal says: there is one token."""
 
 JOB = Parameter("id", str, "Of the job, or of an array.", "path")
 KEY = Parameter(
@@ -67,11 +68,10 @@ PAST = (
 class JobRoutes:
     """Handlers that turn requests into commands, and the book into answers."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, admission: Admission) -> None:
         """Serve this."""
         self._service = service
-        self._job = msgspec.json.Decoder(JobRequest)
-        self._batch = msgspec.json.Decoder(Batch)
+        self._submissions = Submissions(service, admission)
         self._patch = msgspec.json.Decoder(JobPatch)
 
     def operations(self) -> list[Operation]:
@@ -80,92 +80,60 @@ class JobRoutes:
         one = "/v1/jobs/{id}"
         return [
             Operation(
-                "POST", "/v1/jobs", self.submit, "Submit a job, or several as a batch.",
+                "POST", "/v1/jobs", Rule.SUBMIT, self._submissions.submit,
+                "Submit a job, or several as a batch.",
                 {201: Submitted, 200: Submitted | BatchAnswer}, JobRequest | Batch, (KEY,),
-                (409, 413, 422),
+                (409, 413, 422), of="body",
             ),
             Operation(
-                "GET", "/v1/jobs", self.list, "List jobs, the latest first.", {200: Jobs},
+                "GET", "/v1/jobs", Rule.VIEW, self.list,
+                "List jobs, the latest first.", {200: Jobs},
                 parameters=FILTERS, refusals=(422,),
             ),
             Operation(
-                "GET", "/v1/history", self.history, "Jobs that have ended, as far as is kept.",
+                "GET", "/v1/history", Rule.VIEW, self.history,
+                "Jobs that have ended, as far as is kept.",
                 {200: History}, parameters=PAST, refusals=(422,),
             ),
             Operation(
-                "GET", one, self.show, "One job and why it waits, or an array.", waits,
-                parameters=(JOB,), refusals=(404,),
+                "GET", one, Rule.VIEW, self.show, "One job and why it waits, or an array.", waits,
+                parameters=(JOB,), refusals=(404,), of="job",
             ),
             Operation(
-                "DELETE", one, self.cancel, "Cancel a job, or all of an array.",
-                {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409),
+                "DELETE", one, Rule.SUBMIT, self.cancel, "Cancel a job, or all of an array.",
+                {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409), of="job",
             ),
             Operation(
-                "PATCH", one, self.change, "Change the priority of a waiting job.", waits,
-                JobPatch, (JOB,), (404, 409, 413, 422),
+                "PATCH", one, Rule.ADMIN, self.change,
+                "Change the priority of a waiting job.", waits,
+                JobPatch, (JOB,), (404, 409, 413, 422), of="job",
             ),
             Operation(
-                "POST", f"{one}/hold", self.hold, "Have a waiting job wait for a release.", waits,
-                None, (JOB,), (404, 409),
+                "POST", f"{one}/hold", Rule.SUBMIT, self.hold,
+                "Have a waiting job wait for a release.", waits,
+                None, (JOB,), (404, 409), of="job",
             ),
             Operation(
-                "POST", f"{one}/release", self.release, "Let a held job start again.", waits,
-                None, (JOB,), (404, 409),
+                "POST", f"{one}/release", Rule.SUBMIT, self.release,
+                "Let a held job start again.", waits,
+                None, (JOB,), (404, 409), of="job",
             ),
         ]  # fmt: skip
-
-    async def submit(self, request: web.Request) -> web.Response:
-        """One job or a batch, which begins with the key `jobs`."""
-        body = await body_of(request)
-        key = _key(request)
-        if body.lstrip()[1:].lstrip().startswith(b'"jobs"'):
-            return await self._submit_batch(decoded(body, self._batch, Batch), key)
-        job = decoded(body, self._job, JobRequest)
-        specs = specs_of(job, key)
-        found: Answer | None = nothing_to_run(specs[0], self._service.backend.can)
-        if found is None:
-            answers = await self._service.submit([Submit(spec, actor=ACTOR) for spec in specs])
-            found = together(answers)
-        if isinstance(found, Refused):
-            raise refusal(found)
-        name = array_name(specs[0])
-        return web.Response(
-            body=b'{"id":"%b"}' % name.encode(),  # an id needs no escapes
-            status=201 if found.new else 200,
-            content_type=JSON,
-            headers={"Location": f"/v1/jobs/{name}"} if found.new else None,
-        )
-
-    async def _submit_batch(self, batch: Batch, key: str) -> web.Response:
-        if sum(job.array or 1 for job in batch.jobs) > MAX_JOBS:
-            why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
-            raise ProblemError(413, "too many jobs", why, "send several batches")
-        specs = [specs_of(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
-        can = self._service.backend.can
-        wrong = [nothing_to_run(group[0], can) for group in specs]
-        right = [group for group, why in zip(specs, wrong, strict=True) if why is None]
-        asked = [Submit(spec, actor=ACTOR) for group in right for spec in group]
-        said = iter(await self._service.submit(asked) if asked else ())
-        lines = [
-            line_of(group, why or together([*islice(said, len(group))]))
-            for group, why in zip(specs, wrong, strict=True)
-        ]
-        statuses = [line.status for line in lines]
-        new, known = statuses.count(201), statuses.count(200)
-        return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of jobs. O(jobs) for a filter that few pass."""
         asked = query_of(request, FILTERS)
         await self._service.settled()
-        records = self._records(asked["cursor"])
+        who = who_asks(request)
+        records = self._records(asked["cursor"], who)
         tag, _, value = (asked["tag"] or "").partition("=")
         limit = asked["limit"]
         found: list[JobRecord] = []
         for record in records:
             spec = record.spec
             if (
-                (asked["pool"] is None or spec.pool == asked["pool"])
+                who.sees(spec.pool)
+                and (asked["pool"] is None or spec.pool == asked["pool"])
                 and (asked["user"] is None or spec.user == asked["user"])
                 and (asked["phase"] is None or record.phase is asked["phase"])
                 and (not tag or (tag in spec.tags and value in ("", spec.tags[tag])))
@@ -176,9 +144,11 @@ class JobRoutes:
         following = found[limit - 1].spec.id if len(found) > limit else None
         return answer(Jobs([job_view(record) for record in found[:limit]], following))
 
-    def _records(self, cursor: str | None) -> Any:
+    def _records(self, cursor: str | None, who: Who) -> Any:
         """Jobs alive, the latest first, then those that have ended, the latest first."""
         book = self._service.book
+        if cursor is not None and not who.sees(book.pool_of(cursor) or ""):
+            cursor = ""  # which says nothing of whether there is such a job
         if cursor is None or cursor in book.jobs:
             alive = reversed(book.jobs.values())
             if cursor is not None:
@@ -196,15 +166,27 @@ class JobRoutes:
         """A page of the journal's history. O(limit)."""
         asked = query_of(request, PAST)
         limit = asked["limit"]
-        found = await self._service.past_jobs(asked["before"], limit, asked["pool"])
+        found = await self._past(who_asks(request), asked["before"], limit, asked["pool"])
         following = found[-1][0] if len(found) == limit else None
         return answer(History([job_view(record) for _, record in found], following))
 
+    async def _past(
+        self, who: Who, before: int, limit: int, pool: str
+    ) -> Sequence[tuple[int, JobRecord]]:
+        """Jobs that have ended, of pools that somebody sees, the latest first."""
+        past = self._service.past_jobs
+        if who.sees_all:
+            return await past(before, limit, pool)
+        pools = sorted(who.pools if not pool else who.pools & {pool})
+        found = [await past(before, limit, name) for name in pools]
+        return [*islice(merge(*found, key=lambda each: -each[0]), limit)]
+
     async def show(self, request: web.Request) -> web.Response:
         """One job, or an array."""
-        return await self._shown(request.match_info["id"])
+        return await self._shown(request)
 
-    async def _shown(self, job_id: str) -> web.Response:
+    async def _shown(self, request: web.Request) -> web.Response:
+        job_id = request.match_info["id"]
         await self._service.settled()
         book = self._service.book
         if job_id in book.arrays:
@@ -212,45 +194,43 @@ class JobRoutes:
         record = book.job(job_id) or await self._service.past_job(job_id)
         if record is None:
             raise no_job(job_id)
-        return answer(job_detail(self._service, record))
+        detail = job_detail(self._service, record)
+        if not allows(who_asks(request), Rule.SUBMIT, record.spec.pool):
+            detail.env = {}  # there are secrets in it
+        return answer(detail)
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel it; what runs ends soon."""
         job_id = request.match_info["id"]
-        new = await self._do(Cancel(job_id, ACTOR))
+        new = await self._do(request, Cancel(job_id, who_asks(request).name))
         return answer(Submitted(job_id), 202 if new else 200)
 
     async def change(self, request: web.Request) -> web.Response:
         """Change its priority."""
         patch = decoded(await body_of(request), self._patch, JobPatch)
         job_id = request.match_info["id"]
-        await self._do(SetPriority(job_id, patch.priority, ACTOR))
-        return await self._shown(job_id)
+        await self._do(request, SetPriority(job_id, patch.priority, who_asks(request).name))
+        return await self._shown(request)
 
     async def hold(self, request: web.Request) -> web.Response:
         """Hold it."""
         job_id = request.match_info["id"]
-        await self._do(Hold(job_id, ACTOR))
-        return await self._shown(job_id)
+        await self._do(request, Hold(job_id, who_asks(request).name))
+        return await self._shown(request)
 
     async def release(self, request: web.Request) -> web.Response:
         """Release it."""
         job_id = request.match_info["id"]
-        await self._do(Release(job_id, ACTOR))
-        return await self._shown(job_id)
+        await self._do(request, Release(job_id, who_asks(request).name))
+        return await self._shown(request)
 
-    async def _do(self, command: Command) -> bool:
+    async def _do(self, request: web.Request, command: Command) -> bool:
         """Whether it did something that had not been done. Raises ProblemError if refused."""
         found: Answer
-        (found,) = await self._service.submit([command])
+        (found,) = await self._service.submit([command], request.remote or "")
         if isinstance(found, Refused):
             raise refusal(found)
         return found.new
-
-
-def no_job(job_id: str) -> ProblemError:
-    """There is no such job."""
-    return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
 
 
 def _after(records: Any, cursor: str) -> Any:
@@ -259,12 +239,3 @@ def _after(records: Any, cursor: str) -> Any:
         if record.spec.id == cursor:
             break
     return records
-
-
-def _key(request: web.Request) -> str:
-    key: str = request.headers.get("Idempotency-Key", "")
-    if len(key) > MAX_KEY:
-        raise ProblemError(
-            422, "invalid", f"Idempotency-Key is longer than {MAX_KEY}", "send a UUID"
-        )
-    return key

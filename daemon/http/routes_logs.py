@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.access import Rule
 from daemon.backends import Backend
 from daemon.book import JobRecord
 from daemon.http.limits import LOG_PIECE, MAX_SEQ
 from daemon.http.operations import Operation, Parameter, query_of
-from daemon.http.problems import ProblemError
-from daemon.http.routes_jobs import JOB, no_job
+from daemon.http.problems import ProblemError, no_job
+from daemon.http.routes_jobs import JOB
 from daemon.jobs import ON_GPUS
 from replay.text import counted
 
@@ -52,8 +53,8 @@ class LogRoutes:
         )
         return [
             Operation(
-                "GET", "/v1/jobs/{id}/log", self.log, about, {200: "text/plain"},
-                parameters=(JOB, *QUERY), refusals=(404, 422),
+                "GET", "/v1/jobs/{id}/log", Rule.SUBMIT, self.log, about, {200: "text/plain"},
+                parameters=(JOB, *QUERY), refusals=(404, 422), of="job",
             )
         ]  # fmt: skip
 

@@ -11,10 +11,11 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, UnsetType
 
+from daemon.access import Rule
 from daemon.answers import Accepted, Answer, Refused
+from daemon.http.guard import demand, who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
-from daemon.http.routes_jobs import ACTOR
 from daemon.http.views import node_views, pool_view, unplaced
 from daemon.inputs import (
     CancelMaintenance,
@@ -67,42 +68,47 @@ class PoolRoutes:
         pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
         changes = (404, 409, 413, 422)
         return [
-            Operation("GET", "/v1/pools", self.pools, "All pools.", {200: Pools}),
+            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "All pools.", {200: Pools}),
             Operation(
-                "GET", pool, self.pool, "One pool.", {200: PoolView}, None, (NAME,), (404,)
+                "GET", pool, Rule.VIEW, self.pool,
+                "One pool.", {200: PoolView}, None, (NAME,), (404,)
             ),
             Operation(
-                "PATCH", pool, self.set_pool, "Change a pool, for good or until a time.",
-                {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes,
+                "PATCH", pool, Rule.ADMIN, self.set_pool,
+                "Change a pool, for good or until a time.",
+                {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes, of="pool",
             ),
-            Operation("GET", "/v1/nodes", self.nodes, "All nodes.", {200: Nodes}),
+            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "All nodes.", {200: Nodes}),
             Operation(
-                "POST", f"{node}/drain", self.drain, "Place nothing more on a node.",
+                "POST", f"{node}/drain", Rule.OPERATE, self.drain, "Place nothing more on a node.",
                 {200: NodeView}, Why, (NAME,), changes,
             ),
             Operation(
-                "POST", f"{node}/resume", self.resume, "Place jobs on a node again.",
+                "POST", f"{node}/resume", Rule.OPERATE, self.resume, "Place jobs on a node again.",
                 {200: NodeView}, None, (NAME,), (404, 409),
             ),
             Operation(
-                "GET", "/v1/maintenance", self.windows, "Maintenance to come or under way.",
+                "GET", "/v1/maintenance", Rule.VIEW, self.windows,
+                "Maintenance to come or under way.",
                 {200: Maintenance},
             ),
             Operation(
-                "POST", "/v1/maintenance", self.maintain, "Have a node be out for some time.",
+                "POST", "/v1/maintenance", Rule.OPERATE, self.maintain,
+                "Have a node be out for some time.",
                 {201: MaintenanceView, 200: MaintenanceView}, MaintenanceRequest,
                 refusals=changes,
             ),
             Operation(
-                "DELETE", window, self.unmaintain, "Call maintenance off, or end it.",
+                "DELETE", window, Rule.OPERATE, self.unmaintain, "Call maintenance off, or end it.",
                 {204: None}, None, (NAME,), (404, 409),
             ),
             Operation(
-                "GET", "/v1/lending", self.lending, "Whether new loans are made.",
+                "GET", "/v1/lending", Rule.VIEW, self.lending, "Whether new loans are made.",
                 {200: LendingState},
             ),
             Operation(
-                "PUT", "/v1/lending", self.set_lending, "Stop all new loans at once, or go on.",
+                "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
+                "Stop all new loans at once, or go on.",
                 {200: LendingState}, LendingState, refusals=(413, 422),
             ),
         ]  # fmt: skip
@@ -135,22 +141,26 @@ class PoolRoutes:
         """Change it, if it is still the version that is meant."""
         patch = decoded(await body_of(request), self._pool, PoolPatch)
         name = request.match_info["name"]
+        if any(value is not None for value in (patch.quota, patch.cells, patch.weight)):
+            demand(request, Rule.OPERATE)  # they take from others, or go before them
         await self._do(
+            request,
             SetPool(
                 name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
-                _limit(patch.borrow_limit), patch.weight, _version(request), patch.until, ACTOR,
-            )
+                _limit(patch.borrow_limit), patch.weight, _version(request), patch.until,
+                who_asks(request).name,
+            ),
         )  # fmt: skip
         return await self._shown(name)
 
     async def nodes(self, request: web.Request) -> web.Response:
         """All of them."""
         await self._service.settled()
-        return answer(Nodes(node_views(self._service.book)))
+        return answer(Nodes(node_views(self._service.book, who_asks(request))))
 
-    async def _node(self, name: str) -> web.Response:
+    async def _node(self, request: web.Request, name: str) -> web.Response:
         await self._service.settled()
-        nodes = node_views(self._service.book)
+        nodes = node_views(self._service.book, who_asks(request))
         return answer(next(node for node in nodes if node.name == name))
 
     async def drain(self, request: web.Request) -> web.Response:
@@ -158,14 +168,14 @@ class PoolRoutes:
         body = await body_of(request)
         why = decoded(body, self._why, Why).why if body else ""
         name = request.match_info["name"]
-        await self._do(Drain(name, why, ACTOR))
-        return await self._node(name)
+        await self._do(request, Drain(name, why, who_asks(request).name))
+        return await self._node(request, name)
 
     async def resume(self, request: web.Request) -> web.Response:
         """Take it in."""
         name = request.match_info["name"]
-        await self._do(Resume(name, ACTOR))
-        return await self._node(name)
+        await self._do(request, Resume(name, who_asks(request).name))
+        return await self._node(request, name)
 
     async def windows(self, request: web.Request) -> web.Response:
         """All of them, the next first."""
@@ -178,13 +188,16 @@ class PoolRoutes:
         """Plan it."""
         asked = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
         name = asked.id or "m" + secrets.token_hex(4)
-        done = await self._do(Maintain(name, asked.node, asked.start, asked.end, asked.why, ACTOR))
+        by = who_asks(request).name
+        command = Maintain(name, asked.node, asked.start, asked.end, asked.why, by)
+        done = await self._do(request, command)
         view = MaintenanceView(name, asked.node, asked.start, asked.end, asked.why, begun=False)
         return answer(view, 201 if done.new else 200)
 
     async def unmaintain(self, request: web.Request) -> web.Response:
         """Call it off."""
-        await self._do(CancelMaintenance(request.match_info["name"], ACTOR))
+        by = who_asks(request).name
+        await self._do(request, CancelMaintenance(request.match_info["name"], by))
         return web.Response(status=204)
 
     async def lending(self, request: web.Request) -> web.Response:
@@ -195,13 +208,13 @@ class PoolRoutes:
     async def set_lending(self, request: web.Request) -> web.Response:
         """The operator's switch."""
         asked = decoded(await body_of(request), self._lending, LendingState)
-        await self._do(Lending(asked.on, ACTOR))
+        await self._do(request, Lending(asked.on, who_asks(request).name))
         return await self.lending(request)
 
-    async def _do(self, command: Command) -> Accepted:
+    async def _do(self, request: web.Request, command: Command) -> Accepted:
         """Raises ProblemError if it is refused."""
         found: Answer
-        (found,) = await self._service.submit([command])
+        (found,) = await self._service.submit([command], request.remote or "")
         if isinstance(found, Refused):
             raise refusal(found)
         return found

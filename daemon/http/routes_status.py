@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from daemon.access import Rule
 from daemon.http.operations import Operation, answer
 from daemon.parts import PartState
 from daemon.schemas_status import Part, Status
@@ -25,8 +26,10 @@ class StatusRoutes:
     def operations(self) -> list[Operation]:
         """The one."""
         return [
-            Operation("GET", "/v1/status", self.status, "How the daemon and its parts are.",
-                      {200: Status}),
+            Operation(
+                "GET", "/v1/status", Rule.VIEW, self.status,
+                "How the daemon and its parts are.", {200: Status},
+            ),
         ]  # fmt: skip
 
     async def status(self, request: web.Request) -> web.Response:

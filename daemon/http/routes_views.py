@@ -9,9 +9,11 @@ from itertools import islice
 import msgspec
 from aiohttp import web
 
+from daemon.access import Rule, Who
 from daemon.book import job_of
 from daemon.build import Daemon
 from daemon.config import Config
+from daemon.http.guard import who_asks
 from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, answer, body_of
 from daemon.http.problems import decoded
@@ -51,25 +53,31 @@ class ViewRoutes:
     def operations(self) -> list[Operation]:
         """All of them."""
         return [
-            Operation("GET", "/v1/loans", self.loans, "Open loans.", {200: Loans}),
-            Operation("GET", "/v1/forecasts", self.forecasts, "New load foreseen, and what is "
+            Operation("GET", "/v1/loans", Rule.VIEW, self.loans, "Open loans.", {200: Loans}),
+            Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
+            "New load foreseen, and what is "
                       "held back for it.", {200: Forecasts}),
-            Operation("GET", "/v1/plan", self.plan, "What would start next.", {200: Plan}),
-            Operation("GET", "/healthz", self.health, "Whether it lives.", {200: Health}),
-            Operation("GET", "/readyz", self.ready, "Whether it takes submissions, and which parts "
-                      "are not well.", {200: Ready, 503: Ready}),
-            Operation("GET", "/metrics", self.metrics, "For Prometheus.", {200: "text/plain"}),
-            Operation("GET", "/v1/openapi.json", self.openapi, "This document.", {200: dict}),
-            Operation("GET", "/v1/log-level", self.log_level, "How much is logged.",
+            Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
+                      {200: Plan}),
+            Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
+                      {200: Health}),
+            Operation("GET", "/readyz", Rule.OPEN, self.ready,
+                      "Whether it takes submissions, and which parts are not well.",
+                      {200: Ready, 503: Ready}),
+            Operation("GET", "/metrics", Rule.VIEW, self.metrics, "For Prometheus.",
+                      {200: "text/plain"}),
+            Operation("GET", "/v1/openapi.json", Rule.VIEW, self.openapi, "This document.",
+                      {200: dict}),
+            Operation("GET", "/v1/log-level", Rule.VIEW, self.log_level, "How much is logged.",
                       {200: LogLevel}),
-            Operation("PUT", "/v1/log-level", self.set_log_level, "Log more or less.",
+            Operation("PUT", "/v1/log-level", Rule.OPERATE, self.set_log_level, "Log more or less.",
                       {200: LogLevel}, LogLevel, refusals=(413, 422)),
         ]  # fmt: skip
 
     async def loans(self, request: web.Request) -> web.Response:
         """O(jobs alive)."""
         await self._service.settled()
-        return answer(loans_view(self._service.book.loans()))
+        return answer(loans_view(self._service.book.loans(), who_asks(request)))
 
     async def forecasts(self, request: web.Request) -> web.Response:
         """O(pools · windows)."""
@@ -97,10 +105,11 @@ class ViewRoutes:
         service = self._service
         await service.settled()
         state = service.engine.core.state
-        groups = [self._group(group) for group in state.groups]
+        who = who_asks(request)
+        groups = [self._group(group, who) for group in state.groups]
         return answer(Plan(service.clock.now(), service.book.lending, groups))
 
-    def _group(self, group: GroupState) -> PlanGroup:
+    def _group(self, group: GroupState, who: Who) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
         for i, window in enumerate(options.windows):
@@ -108,15 +117,20 @@ class ViewRoutes:
             windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))
-        return PlanGroup(group.name, group.idle, windows, [*map(self._next, waiting)])
+        return PlanGroup(
+            group.name, group.idle, windows, [self._next(pool, who) for pool in waiting]
+        )
 
-    def _next(self, pool: PoolState) -> PlanPool:
+    def _next(self, pool: PoolState, who: Who) -> PlanPool:
         jobs = self._service.book.jobs
         waiting = pool.waiting()
+        count = len(waiting)
+        if not who.sees(pool.name):
+            waiting = []
         records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, NEXT_SHOWN))
         views = [job_view(record) for record in records if record is not None]
         ratio = pool.ratio if pool.quota else None
-        return PlanPool(pool.name, ratio, len(waiting), views)
+        return PlanPool(pool.name, ratio, count, views)
 
     async def health(self, request: web.Request) -> web.Response:
         """It lives: it answers."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.access import Who
 from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
 from daemon.http.limits import NODE_JOBS
 from daemon.http.waits import position_of, why
@@ -109,14 +110,14 @@ def own_loans(pool: PoolState) -> int:
     return sum(job.loans[pool] for job in pool.lent_to.values() if job.pool is pool)
 
 
-def node_views(book: Book) -> list[NodeView]:
-    """All nodes and who is on them. O(nodes + jobs alive)."""
+def node_views(book: Book, who: Who) -> list[NodeView]:
+    """All nodes and who is on them, as far as somebody may know. O(nodes + jobs alive)."""
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {name: [] for name in book.nodes}
     for record in book.jobs.values():
         for node, gpus in record.nodes:
             used[node] += len(gpus)
-            if len(jobs.setdefault(node, [])) < NODE_JOBS:
+            if len(jobs.setdefault(node, [])) < NODE_JOBS and who.sees(record.spec.pool):
                 jobs[node].append(record.spec.id)
     return [_node_view(node, used[node.name], jobs[node.name]) for node in book.nodes.values()]
 
@@ -125,8 +126,12 @@ def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
     return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
 
 
-def loans_view(records: Iterable[JobRecord]) -> Loans:
-    """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan."""
+def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:
+    """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan.
+
+    Of loans between pools of which somebody sees neither there are the sums alone, and a job of
+    another pool has no name.
+    """
     lent: Counter[str] = Counter()
     borrowed: Counter[str] = Counter()
     loans = []
@@ -135,7 +140,9 @@ def loans_view(records: Iterable[JobRecord]) -> Loans:
         for donor, gpus in record.loans:
             if donor != pool:
                 since = record.started or record.decided or record.submitted
-                loans.append(Loan(record.spec.id, pool, donor, gpus, since))
+                if who.sees(pool) or who.sees(donor):
+                    name = record.spec.id if who.sees(pool) else ""
+                    loans.append(Loan(name, pool, donor, gpus, since))
                 lent[donor] += gpus
                 borrowed[pool] += gpus
     return Loans(loans, dict(lent), dict(borrowed))

@@ -1,0 +1,125 @@
+"""Whether whoever asks may do what is asked for: the rule of each operation, before its handler.
+
+What has no rule cannot be asked for. Who may not know of a job hears of it what everybody hears of
+one that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from daemon.access import Rule, Who, allows
+from daemon.answers import Refused
+from daemon.buckets import Buckets
+from daemon.http.auth import Gate
+from daemon.http.limits import DENIALS, DENIALS_AT_ONCE
+from daemon.http.operations import Operation
+from daemon.http.problems import ProblemError, no_job
+from daemon.inbox import UnavailableError
+from daemon.inputs import Witness
+from daemon.limits import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+WHO = web.RequestKey("who", Who)
+"""Whoever sends a request."""
+
+DENIED = web.RequestKey("denied", str)
+"""What of it is to be remembered as denied."""
+
+FORBIDDEN = "not allowed"
+
+
+def who_asks(request: web.Request) -> Who:
+    """Whoever sends it, as the guard has found. Not for what is open to all."""
+    return request[WHO]
+
+
+def forbids(who: Who, rule: Rule, pool: str | None = None) -> Refused | None:
+    """Why somebody may not do what has this rule, to a pool or its jobs; None if allowed."""
+    if allows(who, rule, pool):
+        return None
+    pools = f" of {', '.join(sorted(who.pools))}" if who.pools else ""
+    where = "" if pool is None else f" in pool {pool!r}"
+    detail = f"token {who.name} is a {who.role.value}'s{pools}: it may not {rule.value}{where}"
+    return Refused(403, FORBIDDEN, detail, "ask an operator for a token that may")
+
+
+def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
+    """Go on only where whoever asks may do that. Raises ProblemError, and has it remembered."""
+    refused = forbids(who_asks(request), rule, pool)
+    if refused is not None:
+        request[DENIED] = request.path
+        raise ProblemError(refused.status, refused.title, refused.detail, refused.mend)
+
+
+class Guard:
+    """Stands before all handlers."""
+
+    def __init__(self, service: Service, gate: Gate, operations: Iterable[Operation]) -> None:
+        """Know the rule of each operation."""
+        self._service, self._gate = service, gate
+        self._operations = {(each.method, each.path): each for each in operations}
+        self._denials = Buckets(DENIALS, DENIALS_AT_ONCE, MAX_TOKENS + 1)
+        self._unsaid: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def check(self, request: web.Request) -> None:
+        """Find out who asks, and whether they may. Raises ProblemError if not."""
+        operation = self._operation(request)
+        if operation is not None and operation.rule is Rule.OPEN:
+            return
+        who = request[WHO] = self._gate.admit(request)
+        if operation is None:
+            return  # there is nothing that could be done
+        demand(request, operation.rule)
+        if operation.of == "pool" and operation.rule is not Rule.VIEW:
+            demand(request, operation.rule, request.match_info["name"])
+        if operation.of == "job" and not who.sees_all:
+            await self._check_job(request, who)
+
+    def _operation(self, request: web.Request) -> Operation | None:
+        resource = request.match_info.route.resource
+        if resource is None:
+            return None
+        return self._operations.get((request.method, resource.canonical))
+
+    async def _check_job(self, request: web.Request, who: Who) -> None:
+        job_id = request.match_info["id"]
+        pool = self._service.book.pool_of(job_id)
+        if pool is None:
+            past = await self._service.past_job(job_id)
+            pool = None if past is None else past.spec.pool
+        if pool is None or not who.sees(pool):
+            if pool is not None:
+                request[DENIED] = request.path
+            raise no_job(job_id)
+
+    async def remember(self, request: web.Request, status: int) -> None:
+        """Have a change that was denied stand in the audit; not every one of a flood."""
+        if DENIED not in request or request.method == "GET":
+            return
+        who = who_asks(request)
+        if self._denials.take(who.name):
+            self._unsaid[who.name] += 1
+            return
+        unsaid = self._unsaid.pop(who.name, 0)
+        note = f"and {unsaid} more before" if unsaid else ""
+        witness = Witness(request.method, str(request[DENIED])[:500], status, note, who.name)
+        task = asyncio.create_task(self._write(witness, request.remote or ""))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if status == 403:  # how long it takes must not tell a job that is hidden from none
+            await task
+
+    async def _write(self, witness: Witness, origin: str) -> None:
+        try:
+            await self._service.submit([witness], origin)
+        except UnavailableError:
+            self._unsaid[witness.actor] += 1

@@ -1,0 +1,85 @@
+"""`sia token`: who may come in."""
+
+from __future__ import annotations
+
+import click
+
+from daemon.access import Role, wrong_scope
+from daemon.asking import asks, moment, say
+from daemon.client import Client, at
+from replay.tables import show_table
+from replay.text import Seconds
+
+
+@click.group()
+def token() -> None:
+    """Issue, list and revoke tokens; for operators."""
+
+
+@token.command("create")
+@click.argument("name")
+@click.option(
+    "--role", type=click.Choice([role.value for role in Role]), required=True,
+    help="What it is for: to read; to submit jobs; to run pools; for everything.",
+)  # fmt: skip
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Of which pool; repeatable.")
+@click.option("--expires", type=Seconds(), help="After how long, like 30d.  [default: never]")
+@asks
+def create(
+    client: Client,
+    name: str,
+    role: str,
+    pools: tuple[str, ...],
+    expires: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Issue a token and print it: nobody can find it out later."""
+    wrong = wrong_scope(Role(role), pools)
+    if wrong is not None:
+        raise click.UsageError(f"{wrong[0]}; {wrong[1]}, with --pool")
+    body = {"name": name, "role": role, "pools": list(pools), "lasts": expires}
+    said = client.ask("POST", "/v1/tokens", body)
+    if as_json:
+        say(said)
+        return
+    click.echo(said["token"])
+    until = f" until {moment(said['expires'])}" if said["expires"] else ""
+    scope = f" of {', '.join(said['pools'])}" if said["pools"] else ""
+    click.echo(f"{name}: {role}{scope}{until}; it is shown this once", err=True)
+
+
+@token.command("list")
+@asks
+def list_tokens(client: Client, as_json: bool) -> None:
+    """List tokens: whose, for what, until when."""
+    said = client.get("/v1/tokens")
+    if as_json:
+        say(said)
+        return
+    rows = [
+        [
+            each["name"], each["role"], ", ".join(each["pools"]) or "all", moment(each["created"]),
+            each["by"], _until(each["expires"], expired=each["expired"]),
+        ]
+        for each in said["tokens"]
+    ]  # fmt: skip
+    show_table("Tokens", ["token", "role", "pools", "issued", "by", "expires"], rows)
+
+
+def _until(expires: float | None, *, expired: bool) -> str:
+    if expires is None:
+        return "never"
+    return f"{moment(expires)}{' (has)' if expired else ''}"
+
+
+@token.command("revoke")
+@click.argument("name")
+@asks
+def revoke(client: Client, name: str, as_json: bool) -> None:
+    """Let nobody in by a token any more."""
+    client.ask("DELETE", f"/v1/tokens/{at(name)}")
+    if as_json:
+        say({"name": name})
+        return
+    click.echo(f"{name} is revoked")
