@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.backends import Backend
 from daemon.backends.local import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.slurm import SlurmBackend
+from daemon.backends.slurm_found import door_of, find
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
 from daemon.config_database import DatabaseUrl
+from daemon.config_slurm import SlurmConfig
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
 from daemon.jobs import PoolMode
@@ -55,8 +59,8 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
-        backend = _backend(config, clock)
-        setup = setup_of(config, backend.gpus)
+        backend = _backend(config, clock, journal)
+        setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
         if predictors.any:
@@ -104,17 +108,23 @@ def _clock(config: Config, journal: Journal) -> Clock:
     return Clock(anchor)
 
 
-def _backend(config: Config, clock: Clock) -> Backend:
+def _backend(config: Config, clock: Clock, journal: Journal) -> Backend:
     if isinstance(config.backend, LocalConfig):
         own = config.backend
         node = config.nodes[0].name if config.nodes else MACHINE
         gpus = config.nodes[0].gpus if config.nodes else own.gpus
         return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
+    if isinstance(config.backend, SlurmConfig):
+        found = find(config.backend, [pool.name for pool in config.pools], journal)
+        return SlurmBackend(config.backend, door_of(config.backend), found)
     return SimulatedBackend(clock)
 
 
-def setup_of(config: Config, found: Nodes | None) -> Setup:
-    """What the engine is built of; `found` are the GPUs that the backend knows of.
+def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
+    """What the engine is built of.
+
+    `found` are the GPUs that the backend knows of, `areas` the nodes of each pool, where a start
+    has all of its own from one pool's.
 
     Raises UserError where the pools own more than there are.
     """
@@ -135,4 +145,4 @@ def setup_of(config: Config, found: Nodes | None) -> Setup:
     for pool in config.pools:
         if pool.state is not PoolMode.OPEN:
             modes[pool.name] = pool.state
-    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes)
+    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas))

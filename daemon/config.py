@@ -13,6 +13,7 @@ from cells.spec import Spec
 from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
 from daemon.config_mqtt import MqttConfig
+from daemon.config_slurm import SlurmConfig
 from daemon.jobs import PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -83,7 +84,7 @@ class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
     """Seconds from SIGTERM to SIGKILL."""
 
 
-BackendConfig = SimulatedConfig | LocalConfig
+BackendConfig = SimulatedConfig | LocalConfig | SlurmConfig
 
 
 class Address(NamedTuple):

@@ -29,6 +29,7 @@ from daemon.config import (
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
 from daemon.config_mqtt import MqttConfig
+from daemon.config_slurm import SlurmConfig, placed
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -39,9 +40,10 @@ MAX_CONFIG = 2**24
 Time = float | str
 """Seconds, or text like `5m`."""
 
-BACKENDS: dict[str, type[SimulatedConfig | LocalConfig]] = {
+BACKENDS: dict[str, type[BackendConfig]] = {
     "simulated": SimulatedConfig,
     "local": LocalConfig,
+    "slurm": SlurmConfig,
 }
 
 
@@ -136,6 +138,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
     backend = _backend(values.get("backend", {}), problems)
     if isinstance(backend, LocalConfig):
         backend = msgspec.structs.replace(backend, folder=str(state / backend.folder))
+    if isinstance(backend, SlurmConfig):
+        backend = placed(backend, base)
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     return Config(
