@@ -59,7 +59,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
-        backend = _backend(config, clock, journal)
+        backend = _slurm(config, journal) or _backend(config, clock)
         setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
@@ -108,16 +108,21 @@ def _clock(config: Config, journal: Journal) -> Clock:
     return Clock(anchor)
 
 
-def _backend(config: Config, clock: Clock, journal: Journal) -> Backend:
+def _backend(config: Config, clock: Clock) -> Backend:
     if isinstance(config.backend, LocalConfig):
         own = config.backend
         node = config.nodes[0].name if config.nodes else MACHINE
         gpus = config.nodes[0].gpus if config.nodes else own.gpus
         return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
-    if isinstance(config.backend, SlurmConfig):
-        found = find(config.backend, [pool.name for pool in config.pools], journal)
-        return SlurmBackend(config.backend, door_of(config.backend), found)
     return SimulatedBackend(clock)
+
+
+def _slurm(config: Config, journal: Journal) -> Backend | None:
+    """Slurm, which is asked now what it has; None where it is another backend."""
+    if not isinstance(config.backend, SlurmConfig):
+        return None
+    found = find(config.backend, [pool.name for pool in config.pools], journal)
+    return SlurmBackend(config.backend, door_of(config.backend), found)
 
 
 def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 from contextlib import contextmanager, suppress
@@ -156,7 +157,7 @@ class SlurmCluster:
         jwt.write_bytes(secrets.token_bytes(32))
         jwt.chmod(0o600)
         for i in range(GPUS):
-            (self.root / "dev" / f"gpu{i}").touch()
+            os.mknod(self.root / "dev" / f"gpu{i}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         nodes = f"n[1-{len(NODES)}]"
         lines = [
             f"PartitionName={name} Nodes={','.join(on)} MaxTime=7-0 DefaultTime=60 State=UP"
@@ -191,7 +192,7 @@ class SlurmCluster:
             f"--key-file={folder}/key", f"--pid-file={folder}/pid", f"--seed-file={folder}/seed",
             f"--log-file={folder}/log", "--num-threads=2",
         )  # fmt: skip
-        self.wait(lambda: (folder / "socket").exists(), "munged")
+        self.wait((folder / "socket").exists, "munged")
         self.start_ctld("-c")
         for node in NODES:
             self._spawn(

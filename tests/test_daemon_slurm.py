@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from slurm_daemons import DOORS, phase_is, serving, submit, until
 
+from daemon.inputs import Cancel
+
 
 @pytest.mark.parametrize("way", DOORS)
 def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path, way):
@@ -43,8 +45,6 @@ def test_how_it_ends_is_said(slurm, tmp_path, way):
             slurm.run("scancel", ref)
             assert "Slurm" in (await phase_is(service, "gone", "cancelled")).why
             await phase_is(service, "unwanted", "running")
-            from daemon.inputs import Cancel
-
             await service.submit([Cancel("unwanted")])
             await phase_is(service, "unwanted", "cancelled")
             await until(lambda: not slurm.squeue())
