@@ -40,6 +40,8 @@ class StartEffect(Struct, frozen=True, tag=True):
     attempt: int
     spec: JobSpec
     nodes: Nodes
+    area: str = ""
+    """The pool in whose area these are, where there are areas."""
 
 
 class StopEffect(Struct, frozen=True, gc=False, tag=True):

@@ -56,6 +56,15 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """How it ended."""
     by: str = ""
     """Who submitted it."""
+    area: str = ""
+    """The pool in whose area its nodes are, where there are areas."""
+    limit: float | None = None
+    """How long it may run, where that is not what was said at its submission."""
+
+    @property
+    def time_limit(self) -> float | None:
+        """How long it may run before it is ended (seconds)."""
+        return self.spec.time_limit if self.limit is None else self.limit
 
 
 class Override(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +111,7 @@ class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     name: str
     gpus: tuple[int, ...] = ()
     reasons: dict[str, str] = {}
-    """Who takes it out, and why: `operator`, `config`, or a maintenance window."""
+    """Who takes it out, and why: `operator`, `config`, `backend`, or a maintenance window."""
 
 
 class Window(Struct, frozen=True, gc=False, forbid_unknown_fields=True):

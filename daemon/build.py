@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,10 +11,13 @@ from daemon.admission import Admission
 from daemon.backends import Backend
 from daemon.backends.local import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.slurm import SlurmBackend
+from daemon.backends.slurm_found import door_of, find
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
 from daemon.config_database import DatabaseUrl
 from daemon.config_mqtt import MqttBackendConfig
+from daemon.config_slurm import SlurmConfig
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
 from daemon.jobs import PoolMode
@@ -59,8 +63,8 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
-        backend = _backend(config, clock)
-        setup = setup_of(config, backend.gpus)
+        backend = _slurm(config, journal) or _backend(config, clock)
+        setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
         if predictors.any:
@@ -129,8 +133,19 @@ def _backend(config: Config, clock: Clock) -> Backend:
     return SimulatedBackend(clock)
 
 
-def setup_of(config: Config, found: Nodes | None) -> Setup:
-    """What the engine is built of; `found` are the GPUs that the backend knows of.
+def _slurm(config: Config, journal: Journal) -> Backend | None:
+    """Slurm, which is asked now what it has; None where it is another backend."""
+    if not isinstance(config.backend, SlurmConfig):
+        return None
+    found = find(config.backend, [pool.name for pool in config.pools], journal)
+    return SlurmBackend(config.backend, door_of(config.backend), found)
+
+
+def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
+    """What the engine is built of.
+
+    `found` are the GPUs that the backend knows of, `areas` the nodes of each pool, where a start
+    has all of its own from one pool's.
 
     Raises UserError where the pools own more than there are.
     """
@@ -151,4 +166,4 @@ def setup_of(config: Config, found: Nodes | None) -> Setup:
     for pool in config.pools:
         if pool.state is not PoolMode.OPEN:
             modes[pool.name] = pool.state
-    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes)
+    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas))

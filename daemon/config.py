@@ -14,6 +14,7 @@ from daemon.config_access import Count, Limit, LimitsConfig, Rate, TlsConfig
 from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
+from daemon.config_slurm import SlurmConfig
 from daemon.jobs import PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -102,7 +103,7 @@ class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
     """Seconds from SIGTERM to SIGKILL."""
 
 
-BackendConfig = SimulatedConfig | LocalConfig | MqttBackendConfig
+BackendConfig = SimulatedConfig | LocalConfig | MqttBackendConfig | SlurmConfig
 
 
 class Address(NamedTuple):

@@ -14,6 +14,7 @@ from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
 from daemon.config_hooks import webhook_problems
 from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
+from daemon.config_slurm import SlurmConfig, slurm_problems
 from replay.cells_file import NAME, cells_for, checked_places
 from replay.errors import UserError
 from replay.foresight import LEARNED, PEAKS, Choice, parse
@@ -167,6 +168,8 @@ def _nodes(config: Config) -> Iterator[str]:
             f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
             "give the pools smaller quotas or add a node"
         )
+    if isinstance(config.backend, SlurmConfig):
+        yield from _slurm(config, config.backend)
     if not isinstance(config.backend, LocalConfig):
         return
     if len(config.nodes) > 1:
@@ -186,6 +189,14 @@ def _nodes(config: Config) -> Iterator[str]:
 def _webhooks(config: Config) -> Iterator[str]:
     yield from _twice("webhook", [hook.name for hook in config.webhooks])
     yield from webhook_problems(config.webhooks, frozenset(pool.name for pool in config.pools))
+
+
+def _slurm(config: Config, backend: SlurmConfig) -> Iterator[str]:
+    yield from slurm_problems(backend, [pool.name for pool in config.pools])
+    if config.nodes:
+        yield "node: backend slurm has the nodes of its partitions; leave [[node]] out"
+    if config.cells is not None:
+        yield "daemon.cells: backend slurm has no cells yet; leave them out"
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from daemon.config_access import LimitsConfig, TlsConfig
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
+from daemon.config_slurm import SlurmConfig, placed
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -46,6 +47,7 @@ BACKENDS: dict[str, type[BackendConfig]] = {
     "simulated": SimulatedConfig,
     "local": LocalConfig,
     "mqtt": MqttBackendConfig,
+    "slurm": SlurmConfig,
 }
 
 
@@ -141,6 +143,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
     backend = _backend(values.get("backend", {}), problems)
     if isinstance(backend, LocalConfig):
         backend = msgspec.structs.replace(backend, folder=str(state / backend.folder))
+    if isinstance(backend, SlurmConfig):
+        backend = placed(backend, base)
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()

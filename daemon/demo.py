@@ -123,7 +123,7 @@ def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
     past.sort(key=lambda record: record.ended or 0.0)
     assert isinstance(config.database, Path), "the demo has a file of its own"
     with closing(Journal(config.database)) as journal:
-        recover(journal, setup_of(config, None))
+        recover(journal, setup_of(config, None, {}))
         journal.commit(Entry(1, anchor, [Tick()], (), over=past))
 
 

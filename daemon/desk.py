@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daemon.answers import Effect, Notice, Refused
+from daemon.areas import Areas
 from daemon.book import Book, JobRecord
 from daemon.jobs import JobSpec
-from daemon.seats import Seats
 from daemon.timers import Timers
 from sia.core import Core
 from sia.decisions import Decision
@@ -30,7 +30,7 @@ class Desk:
             none of them is taken.
     """
 
-    def __init__(self, book: Book, core: Core, seats: Seats | None) -> None:
+    def __init__(self, book: Book, core: Core, seats: Areas | None) -> None:
         """Begin with a clean desk."""
         self.book = book
         self.core = core

@@ -35,7 +35,9 @@ class Hands:
         """Compare what should run with what does, and do what was left undone; then begin."""
         there = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
         expected = [
-            Expected(StartEffect(job.spec.id, job.attempt, job.spec, job.nodes), job.started)
+            Expected(
+                StartEffect(job.spec.id, job.attempt, job.spec, job.nodes, job.area), job.started
+            )
             for job in there
         ]
         unseen = await self._backend.reconcile(expected)

@@ -16,6 +16,7 @@ from cells.cells import Cells
 from cells.spec import Spec, shapes
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
+from daemon.areas import Areas
 from daemon.book import Book, JobRecord, NodeRecord, pool_record
 from daemon.check import check_book
 from daemon.desk import Desk
@@ -36,10 +37,14 @@ from daemon.inputs import (
     Input,
     IssueToken,
     Lending,
+    Limited,
     Lost,
     Maintain,
     ModelChanged,
+    NodeDown,
+    NodeUp,
     Release,
+    Requeued,
     Resume,
     RevokeToken,
     SetPool,
@@ -53,7 +58,6 @@ from daemon.inputs import (
 )
 from daemon.jobs import ON_GPUS, JobPhase, PoolMode
 from daemon.pieces import pieces_of
-from daemon.seats import Seats
 from daemon.setup import Node, Setup
 from sia.core import Core
 from sia.decisions import Decision
@@ -107,7 +111,7 @@ class Engine:
         nodes: list[Node] = []
         if book.setup.cells is None:
             nodes += (Node(node.name, node.gpus) for node in book.nodes.values())
-        desk = self._desk = Desk(book, core, Seats(nodes) if nodes else None)
+        desk = self._desk = Desk(book, core, Areas(nodes, book.setup.areas) if nodes else None)
         self._jobs = Jobs(desk)
         self._runs = Runs(desk, self._jobs)
         self._pools = Pools(desk, self._jobs)
@@ -138,6 +142,10 @@ class Engine:
             StartFailed: self._runs.start_failed,
             Lost: self._runs.lost,
             Stray: self._runs.stray,
+            Requeued: self._runs.requeued,
+            Limited: self._runs.limited,
+            NodeDown: self._nodes.down,
+            NodeUp: self._nodes.up,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
             Configured: self._configure,

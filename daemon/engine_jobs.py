@@ -62,6 +62,12 @@ class Jobs:
                 f"{spec.gpus} GPUs never fit in pool {pool.name}, which has {pool.quota}",
                 f"ask for 1 to {pool.quota} GPUs, or have the pool's quota raised",
             )
+        if not self._placeable(spec):
+            return _unfit(
+                f"{spec.gpus} GPUs are in no one part of the cluster that pool {pool.name} may use"
+                + ("" if spec.nodes is None else f", on {spec.nodes} nodes alike"),
+                "ask for fewer, or for more jobs instead of a wide one",
+            )
         if not self._could(spec):
             return _unfit(
                 f"{spec.gpus} GPUs fit in no cells of pool {pool.name}",
@@ -72,6 +78,15 @@ class Jobs:
     def _could(self, spec: JobSpec) -> bool:
         places = self._desk.core.state.places
         return places is None or places.could(spec.pool, spec.gpus)
+
+    def _placeable(self, spec: JobSpec) -> bool:
+        """Whether it fits on all nodes of one area, were nobody else there. O(pools)."""
+        areas, book = self._desk.seats, self._book
+        if areas is None or not (book.setup.areas or spec.nodes):
+            return True
+        own = book.pools[spec.pool]
+        alike = (p.name for p in book.pools.values() if (p.share, p.group) == (True, own.group))
+        return any(areas.holds(spec, name) for name in (own.name, *(alike if own.share else ())))
 
     def _wrong_array(self, spec: JobSpec) -> Refused | None:
         book = self._book

@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.answers import Accepted, Answer, Refused
 from daemon.book import NodeRecord, Window
 from daemon.desk import Desk, refused
-from daemon.inputs import CancelMaintenance, Drain, Maintain, Resume
+from daemon.inputs import CancelMaintenance, Drain, Maintain, NodeDown, NodeUp, Resume
 from daemon.limits import MAX_MAINTENANCE
 from daemon.timers import Timer
 from sia.events import NodeBack, NodeOut
@@ -13,7 +13,7 @@ from sia.events import NodeBack, NodeOut
 OVER, BEGIN = "maintenance 1 ends", "maintenance 2 begins"
 """Kinds of timers: of two windows end to end the first is over before the second begins."""
 
-OPERATOR, CONFIG = "operator", "config"
+OPERATOR, CONFIG, BACKEND = "operator", "config", "backend"
 """Who takes nodes out, besides maintenance."""
 
 
@@ -46,7 +46,7 @@ class Nodes:
             return self._unknown(asked.node)
         if not node.reasons:
             return Accepted(new=False)
-        busy = [name for name in node.reasons if name not in (OPERATOR, CONFIG)]
+        busy = [name for name in node.reasons if name not in (OPERATOR, CONFIG, BACKEND)]
         if busy:
             return refused(
                 409,
@@ -54,7 +54,34 @@ class Nodes:
                 f"node {node.name} is out for {', '.join(busy)}",
                 "cancel the maintenance, or wait until it is over",
             )
+        if OPERATOR not in node.reasons and BACKEND in node.reasons:
+            return refused(
+                409,
+                "node is down",
+                f"node {node.name} is out by its own cluster: {node.reasons[BACKEND]}",
+                "have it take jobs there; it then does here too",
+            )
         self._bring_back(node, OPERATOR if OPERATOR in node.reasons else CONFIG)
+        return Accepted()
+
+    def down(self, seen: NodeDown) -> Answer:
+        """A node is out for the backend. O(its cells)."""
+        node = self._book.nodes.get(seen.node)
+        if node is None:
+            return self._unknown(seen.node)
+        if node.reasons.get(BACKEND) == seen.why:
+            return Accepted(new=False)
+        self._take_out(node, BACKEND, seen.why)
+        return Accepted()
+
+    def up(self, seen: NodeUp) -> Answer:
+        """A node is not out for the backend any more. O(its cells)."""
+        node = self._book.nodes.get(seen.node)
+        if node is None:
+            return self._unknown(seen.node)
+        if BACKEND not in node.reasons:
+            return Accepted(new=False)
+        self._bring_back(node, BACKEND)
         return Accepted()
 
     def maintain(self, asked: Maintain) -> Answer:

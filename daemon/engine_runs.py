@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from daemon.answers import Accepted, Answer, StartEffect, StopEffect
 from daemon.book import JobRecord, job_of
 from daemon.desk import Desk, refused, unknown_job
 from daemon.engine_jobs import Jobs
-from daemon.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
+from daemon.inputs import Ended, Limited, Lost, Requeued, Started, StartFailed, Stray
 from daemon.jobs import ON_GPUS, JobPhase
 from daemon.limits import MAX_STARTS
 from daemon.timers import Timer
@@ -52,7 +52,7 @@ class Runs:
         record.attempt += 1
         record.placed, record.started, record.warned, record.stop = False, None, False, ""
         record.stream, record.reason = start.stream, start.reason
-        record.nodes, record.loans = start.nodes, start.loans
+        record.nodes, record.loans, record.area = start.nodes, start.loans, ""
         pool = record.spec.pool
         desk.tell(
             "started", job=job_id, pool=pool, attempt=record.attempt, stream=start.stream.value,
@@ -87,35 +87,56 @@ class Runs:
         seats = self._desk.seats
         if seats is not None and not seats.spare:
             return
+        kept: set[str] = set()
         for job_id in list(self._book.seatless):
             record = self._book.jobs[job_id]
-            if not self._find(record):
-                if self._waits_no_longer(record):
+            if not self._find(record, kept):
+                if self._waits_no_longer(record, kept):
                     return
                 continue
             del self._book.seatless[job_id]
             record.placed = True
             self._desk.effects.append(
-                StartEffect(job_id, record.attempt, record.spec, record.nodes)
+                StartEffect(job_id, record.attempt, record.spec, record.nodes, record.area)
             )
 
-    def _waits_no_longer(self, record: JobRecord) -> bool:
-        """Whether all GPUs that come free are for this job."""
+    def _waits_no_longer(self, record: JobRecord, kept: set[str]) -> bool:
+        """Whether nobody else is to be placed; `kept` becomes the areas that are this job's."""
+        seats = self._desk.seats
         late = self._desk.now - (record.decided or 0.0) >= PASSED_OVER
-        return late and self._desk.seats is not None and record.spec.gpus <= self._desk.seats.there
+        if not late or seats is None:
+            return False
+        return seats.keep(record.spec, self._areas(record), kept)
 
-    def _find(self, record: JobRecord) -> bool:
+    def _find(self, record: JobRecord, kept: set[str]) -> bool:
         seats = self._desk.seats
         if seats is None:
             return True
-        nodes = seats.find(record.spec.gpus)
-        if nodes is None:
+        found = seats.find(record.spec, self._areas(record), kept)
+        if found is None:
             return False
-        record.nodes = nodes
-        seats.take(nodes)
+        record.area, record.nodes = found
+        seats.take(record.nodes)
         return True
 
-    def _mine(self, seen: Observation) -> JobRecord | Answer:
+    def _areas(self, record: JobRecord) -> Iterator[str]:
+        """Pools in whose area a job may be, the best first: lenders, its own, others it lends with.
+
+        A dedicated job has no lenders. Others' nodes do for it where guests are on its own.
+        """
+        book = self._book
+        own = book.pools[record.spec.pool]
+        for donor, _ in sorted(record.loans, key=lambda loan: -loan[1]):
+            yield donor
+        yield own.name
+        if own.share:
+            for pool in book.pools.values():
+                if pool.share and pool.group == own.group:
+                    yield pool.name
+
+    def _mine(
+        self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued
+    ) -> JobRecord | Answer:
         """The job that this is said of, if it holds GPUs in this attempt."""
         record = self._book.jobs.get(seen.job)
         if record is None:
@@ -149,7 +170,7 @@ class Runs:
 
     def set_timers(self, record: JobRecord) -> None:
         """Look at a job again when it is to be warned or ended. O(log n)."""
-        limit, start = record.spec.time_limit, record.started
+        limit, start = record.time_limit, record.started
         if limit is None or start is None or record.phase is not JobPhase.RUNNING:
             return
         job_id, attempt = record.spec.id, record.attempt
@@ -190,6 +211,8 @@ class Runs:
             phase, why = JobPhase.CANCELLED, record.stop
         elif record.stop:
             phase, why = JobPhase.FAILED, record.stop
+        elif seen.cancelled:
+            phase, why = JobPhase.CANCELLED, seen.why
         else:
             phase = JobPhase.FINISHED if seen.code == 0 else JobPhase.FAILED
             why = seen.why
@@ -214,12 +237,43 @@ class Runs:
             phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
             self._jobs.finish(record, phase, record.stop)
         elif record.spec.requeue and record.attempt < MAX_STARTS:
-            self._desk.tell("requeued", job=seen.job, pool=record.spec.pool, why=seen.why)
-            record.placed, record.decided, record.started = False, None, None
-            record.stream, record.reason, record.nodes = None, "", ()
+            self._queue_again(record, seen.why)
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)
+        return Accepted()
+
+    def _queue_again(self, record: JobRecord, why: str) -> None:
+        self._desk.tell("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
+        record.placed, record.decided, record.started = False, None, None
+        record.stream, record.reason, record.nodes, record.area = None, "", (), ""
+
+    def requeued(self, seen: Requeued) -> Answer:
+        """A job waits again by the backend's will, or is held there. O(1)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        self._leave(record)
+        self._queue_again(record, seen.why)
+        if seen.hold:
+            record.phase = JobPhase.HELD
+            self._desk.tell("held", job=seen.job, pool=record.spec.pool)
+        else:
+            self._jobs.join(record)
+        return Accepted()
+
+    def limited(self, seen: Limited) -> Answer:
+        """A job has another time limit. O(log n)."""
+        record = self._book.jobs.get(seen.job)
+        if record is None:
+            return unknown_job(seen.job)
+        if record.time_limit == seen.limit:
+            return Accepted(new=False)
+        record.limit, record.warned = seen.limit, False
+        for kind in (WARN, LIMIT):
+            self._desk.timers.drop(kind, seen.job)
+        self.set_timers(record)
+        self._desk.tell("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
         return Accepted()
 
     def stray(self, seen: Stray) -> Answer:

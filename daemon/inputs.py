@@ -182,6 +182,8 @@ class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     code: int | None = None
     signal: int | None = None
     why: str = ""
+    cancelled: bool = False
+    """Whether somebody ended it there who did not want it any more."""
 
 
 class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -207,7 +209,37 @@ class Stray(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     attempt: int
 
 
-Observation = Started | Ended | StartFailed | Lost | Stray
+class Requeued(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job is off its GPUs and waits again, where the backend has queued it or held it itself."""
+
+    job: str
+    attempt: int
+    why: str
+    hold: bool = False
+    """Whether it is to wait until it is released."""
+
+
+class Limited(Struct, frozen=True, gc=False, tag=True):
+    """A job may from now on run for so long (seconds), counted from its start."""
+
+    job: str
+    limit: float
+
+
+class NodeDown(Struct, frozen=True, gc=False, tag=True):
+    """A node takes no jobs, or takes them no longer, by what the backend says."""
+
+    node: str
+    why: str
+
+
+class NodeUp(Struct, frozen=True, gc=False, tag=True):
+    """The backend has nothing against jobs on a node any more."""
+
+    node: str
+
+
+Observation = Started | Ended | StartFailed | Lost | Stray | Requeued | Limited | NodeDown | NodeUp
 
 
 class Foreseen(Struct, frozen=True, tag=True):

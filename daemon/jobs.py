@@ -47,6 +47,10 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Whether it is queued again after its node was lost."""
     array: tuple[int, int] | None = None
     """Which of how many it is, in an array; `ID.0` is the first, and `ID` names them all."""
+    nodes: int | None = None
+    """Over how many nodes it goes, the same number of GPUs on each; None for any."""
+    origin: str = ""
+    """What the backend calls it, where it was there first; no client can say so."""
 
     @property
     def kind(self) -> str:

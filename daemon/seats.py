@@ -68,13 +68,28 @@ class Seats:
                 del self._with[free]
             self.spare -= free
 
-    def find(self, gpus: int) -> Nodes | None:
+    @property
+    def nodes(self) -> list[str]:
+        """All of them."""
+        return self._names
+
+    def could(self, gpus: int, nodes: int | None = None) -> bool:
+        """Whether so many would be found, were all free that are not out. O(nodes)."""
+        if nodes is None:
+            return gpus <= self.there
+        sizes = (size for name, size in self._gpus.items() if name not in self._out)
+        return gpus % nodes == 0 and sum(size >= gpus // nodes for size in sizes) >= nodes
+
+    def find(self, gpus: int, nodes: int | None = None) -> Nodes | None:
         """GPUs for a job, on one node if any has as many; None if there are too few.
 
-        O(log nodes), and O(those it is on) where it is on several.
+        With `nodes`, on so many, the same number on each. O(log nodes), and O(those it is on)
+        where it is on several.
         """
         if gpus > self.spare:
             return None
+        if nodes is not None:
+            return self._find_alike(gpus, nodes)
         fits = next(self._with.irange(gpus), None)
         if fits is not None:
             return (self._some(self._with[fits][0], gpus),)
@@ -86,6 +101,18 @@ class Seats:
                 if gpus <= 0:
                     return tuple(found)
         raise AssertionError("fewer GPUs are free than were counted")
+
+    def _find_alike(self, gpus: int, nodes: int) -> Nodes | None:
+        each, rest = divmod(gpus, nodes)
+        if rest or not each:
+            return None
+        found: list[tuple[str, tuple[int, ...]]] = []
+        for many in self._with.irange(each):
+            for node in self._with[many]:
+                found.append(self._some(node, each))
+                if len(found) == nodes:
+                    return tuple(found)
+        return None
 
     def _some(self, node: int, gpus: int) -> tuple[str, tuple[int, ...]]:
         name = self._names[node]

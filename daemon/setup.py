@@ -30,3 +30,5 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     lend_rests: bool = False
     modes: dict[str, PoolMode] = {}
     """Of pools that do not begin open."""
+    areas: dict[str, tuple[str, ...]] = {}
+    """Nodes of which one start has all of its own, by pool; without any, jobs go over all nodes."""

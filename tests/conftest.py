@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
-from servers import mosquitto, postgres_server
+from servers import mosquitto, needs, postgres_server
+from slurm_cluster import NEEDED, slurm_cluster
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
@@ -84,6 +85,21 @@ def broker(tmp_path):
     """A mosquitto for whoever is on this machine."""
     with mosquitto(tmp_path) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def slurm_server(tmp_path_factory):
+    """One Slurm for all tests of a process: four nodes of eight GPUs, three partitions."""
+    needs(*NEEDED)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_server):
+    """The same, without jobs, and all of it well."""
+    slurm_server.fresh()
+    return slurm_server
 
 
 SERVERS = frozenset(("postgres", "broker", "slurm"))

@@ -35,7 +35,7 @@ def job_view(record: JobRecord) -> JobView:
     return JobView(
         spec.id, spec.pool, spec.gpus, record.phase, record.submitted, record.priority, spec.user,
         spec.name, spec.tags, record.attempt, record.started, record.ended, run_time_of(record),
-        spec.time_limit, record.stream, record.reason,
+        record.time_limit, record.stream, record.reason,
         {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
         record.code, record.signal, record.why, ran_of(record),
     )  # fmt: skip

@@ -1,0 +1,269 @@
+"""A Slurm cluster: pools are partitions; jobs are submitted held, and released where decided.
+
+Nothing runs twice: a job that this daemon submits is held, and is released only once what it is
+called is durable. Whatever else of the same attempt should be there was never released, and is
+removed. One task does all of it, in turns; Slurm may be away for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from daemon.answers import StartEffect
+from daemon.backends import Ability, Expected, House, StopKind
+from daemon.backends.slurm_acts import Acts
+from daemon.backends.slurm_adopt import Adopter
+from daemon.backends.slurm_api import Slurm, SlurmError
+from daemon.backends.slurm_found import Found
+from daemon.backends.slurm_nodes import Nodes
+from daemon.backends.slurm_runs import FORGOTTEN, RUNS, Key, Run, View, end_of, key_of, mark_of
+from daemon.config_slurm import SlurmConfig
+from daemon.inbox import UnavailableError
+from daemon.inputs import Ended, Requeued, Started, Stray
+from daemon.journal import JournalError
+from sia.model import Nodes as Gpus
+
+NAME = "slurm/name"
+"""The mark that says what this daemon is called in Slurm."""
+
+TRIES = 3
+"""Times that a task of an array is released: of some, Slurm's answer does not say how it went."""
+
+KEEP = 10.0
+"""Seconds for which what a job was called is kept after its end was taken note of: until then that
+may not be durable yet."""
+
+
+class SlurmBackend:
+    """See the module.
+
+    Args:
+        config: which Slurm, which partitions, how often it is asked.
+        slurm: the door to it.
+        found: what was found there at the start.
+    """
+
+    can: frozenset[Ability] = frozenset({"commands", "requeue"})
+
+    def __init__(self, config: SlurmConfig, slurm: Slurm, found: Found) -> None:
+        """Nothing is asked yet."""
+        self._config, self._slurm, self._found = config, slurm, found
+        if config.folder:
+            self.can |= {"logs"}
+        self._runs: dict[Key, Run] = {}
+        self._strays: dict[Key, str] = {}
+        self._over: dict[str, float] = {}  # marks of jobs that are over, and since when
+        self._poke = asyncio.Event()
+        self._view: View | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self._house: House
+
+    @property
+    def gpus(self) -> Gpus | None:
+        """Those of the nodes in the partitions."""
+        return self._found.gpus
+
+    @property
+    def areas(self) -> dict[str, tuple[str, ...]]:
+        """The nodes of each pool's partition."""
+        return self._found.areas
+
+    async def open(self, house: House) -> None:
+        """Begin; whether Slurm is there is seen later."""
+        self._house = house
+        marks = await house.notes.read("slurm/")
+        name = marks.get(NAME)
+        if name is None:
+            name = secrets.token_hex(4)
+            await house.notes.write({NAME: name})
+        self._name = name
+        self._marks = {key: ref for key, ref in marks.items() if key.startswith(RUNS)}
+        self._acts = Acts(self._config, self._slurm, house, name, self._marks)
+        self._adopter = Adopter(self._config, self._slurm, house)
+        self._nodes = Nodes(self._config, self._slurm, house, self._found)
+
+    async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
+        """Look for all of these in Slurm, as soon as it is there; none is to be started again."""
+        for each in expected:
+            run = Run(each.order, sought=False, started=each.started is not None)
+            run.ref = run.ref or self._marks.get(mark_of(run.key))
+            self._runs[run.key] = run
+        self._follower = asyncio.create_task(self._follow())
+        return []
+
+    async def start(self, order: StartEffect) -> None:
+        """Have it submitted, or released, in the next turn."""
+        if (order.job, order.attempt) in self._runs:
+            return
+        run = self._runs[order.job, order.attempt] = Run(order, sought=True)
+        job = self._view.jobs.get(run.ref) if self._view is not None and run.ref else None
+        run.restarts = job.restarts if job is not None else 0
+        self._poke.set()
+
+    async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
+        """Have it cancelled in the next turn; Slurm's jobs are warned by their own `--signal`."""
+        run = self._runs.get((job, attempt))
+        if kind == "end" and run is not None:
+            run.stop = True
+        elif kind == "end" and (job, attempt) in self._strays:
+            self._acts.unwanted.add(self._strays[job, attempt])
+        self._poke.set()
+
+    async def close(self) -> None:
+        """Stop asking; jobs go on."""
+        if self._follower is not None:
+            self._follower.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._follower
+        await self._slurm.close()
+
+    def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
+        """The file that a job of this daemon's writes to, where a folder is configured."""
+        path = self._acts.output(job, attempt, stream) if self._config.folder else None
+        return path if path is not None and path.exists() else None
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = 0.0
+        while True:
+            looks = loop.time() >= due
+            try:
+                if looks:
+                    due = loop.time() + self._config.poll
+                await self._turn(looks=looks)
+            except SlurmError as error:
+                self._house.parts.say("backend", error.why, error.mend)
+                self._view, due = None, loop.time() + self._config.poll
+                await asyncio.sleep(self._config.poll)
+            except (JournalError, UnavailableError):
+                await asyncio.sleep(self._config.poll)  # the journal says by itself how it is
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - loop.time())):
+                    await self._poke.wait()
+            self._poke.clear()
+
+    async def _turn(self, *, looks: bool) -> None:
+        """Do what is to be done, then look at what has come of all."""
+        await self._acts.do(self._runs)
+        if not looks:
+            return
+        view = await self._look()
+        for run in list(self._runs.values()):
+            await self._go_on(run, view)
+        self._sweep(view)
+        await self._adopter.look(view, self._runs)
+        await self._nodes.look()
+        await self._forget()
+
+    async def _look(self) -> View:
+        began = asyncio.get_running_loop().time()
+        jobs = await self._slurm.jobs(changed=self._view is not None)
+        if jobs is None and self._view is not None:
+            self._view = self._view._replace(began=began)
+        else:
+            self._view = View.of(jobs or [], began)
+        return self._view
+
+    async def _go_on(self, run: Run, view: View) -> None:
+        """Say what has become of an attempt since the last look."""
+        if run.ref is None:
+            self._seek(run, view)
+            return
+        job = view.jobs.get(run.ref)
+        if job is None:
+            if not await self._slurm.job(run.ref):
+                self._done(run, Ended(*run.key, why=FORGOTTEN))
+            return
+        if "COMPLETING" in job.flags:
+            return
+        over = end_of(run, job)
+        if over is not None:
+            self._done(run, over)
+        elif job.state in ("RUNNING", "SUSPENDED"):
+            self._runs_now(run, job.restarts)
+        elif job.state == "PENDING" and run.released is not None and view.began > run.released:
+            await self._waits(run, job.held, job.restarts, job.reason)
+        elif job.state == "PENDING" and not run.sought:
+            run.restarts, run.sought = job.restarts, True
+            self._poke.set()
+
+    def _runs_now(self, run: Run, restarts: int) -> None:
+        run.sought, run.released, run.restarts = True, run.released or 0.0, restarts
+        if not run.told:
+            run.told = True
+            self._house.sink(Started(*run.key))
+
+    def _seek(self, run: Run, view: View) -> None:
+        """Whether a daemon before this one has submitted it: then that one is released."""
+        if run.sought:
+            return
+        run.sought = True
+        same = [job.id for job in view.jobs.values() if key_of(self._name, job.comment) == run.key]
+        if same:
+            self._acts.found[run.key] = str(min(same))
+        elif run.stop:
+            self._done(run, Ended(*run.key, why="it was never started"))
+        self._poke.set()
+
+    async def _waits(self, run: Run, held: bool, restarts: int, reason: str) -> None:  # noqa: FBT001
+        """It was released, and waits: for Slurm, or because somebody has had it wait again."""
+        assert run.ref is not None, "it was released under no name"
+        if held and "_" in run.ref and not run.told and run.tries < TRIES:
+            run.released, run.tries = None, run.tries + 1
+            self._poke.set()
+        elif held or restarts > run.restarts:
+            if not self._house.fence.holds():
+                return
+            why = f"held in Slurm ({reason})" if held else "Slurm has queued it again"
+            if not run.adopted:
+                self._acts.unwanted.add(run.ref)
+            elif not held:
+                await self._slurm.hold(run.ref)
+            self._done(run, Requeued(*run.key, why, held))
+
+    def _done(self, run: Run, last: object) -> None:
+        del self._runs[run.key]
+        self._acts.found.pop(run.key, None)
+        self._house.sink(last)  # type: ignore[arg-type]
+
+    def _sweep(self, view: View) -> None:
+        """Find what bears this daemon's name and should not be there."""
+        refs = {run.ref for run in self._runs.values()} | {*self._acts.found.values()}
+        for ref, job in view.jobs.items():
+            key = key_of(self._name, job.comment)
+            if key is None or ref in refs or job.state not in ("PENDING", "RUNNING", "SUSPENDED"):
+                continue
+            if job.state == "PENDING" and job.held:
+                self._acts.unwanted.add(ref)
+            elif self._strays.get(key) != ref:
+                self._strays[key] = ref
+                self._house.sink(Stray(*key))
+
+    async def _forget(self) -> None:
+        """Delete marks of attempts that are over, once that is surely durable."""
+        now, jobs = asyncio.get_running_loop().time(), self._house.book().jobs
+        gone = []
+        for mark in self._marks:
+            job, attempt = key_of_mark(mark)
+            record = jobs.get(job)
+            if (job, attempt) in self._runs or (
+                record is not None and record.placed and record.attempt == attempt
+            ):
+                self._over.pop(mark, None)
+            elif now - self._over.setdefault(mark, now) >= KEEP:
+                gone.append(mark)
+        if gone:
+            await self._house.notes.write(dict.fromkeys(gone))
+            for mark in gone:
+                del self._marks[mark], self._over[mark]
+
+
+def key_of_mark(mark: str) -> Key:
+    """The attempt of a mark."""
+    attempt, _, job = mark.removeprefix(RUNS).partition("/")
+    return job, int(attempt)

@@ -1,0 +1,180 @@
+"""What the daemon does in Slurm: it submits jobs, held; releases them; ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from daemon.answers import StartEffect
+from daemon.backends import House
+from daemon.backends.slurm_api import Place, Slurm, SlurmError, SlurmRefusedError, Wanted, script_of
+from daemon.backends.slurm_runs import Key, Run, comment_of, mark_of
+from daemon.config_slurm import SlurmConfig
+from daemon.inputs import Ended, Requeued, StartFailed
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Requests that are on their way at a time: more only wait in slurmctld."""
+
+GRACE = 1
+"""Minutes that Slurm's own limit is longer: the daemon ends jobs at the second, and says why."""
+
+
+class Acts:
+    """Does what the attempts need next; whatever fails for Slurm's sake is done in a later turn.
+
+    Attributes:
+        found: Attempts that a daemon before has submitted, and what they are called.
+        unwanted: What is to be removed there.
+    """
+
+    def __init__(
+        self, config: SlurmConfig, slurm: Slurm, house: House, name: str, marks: dict[str, str]
+    ) -> None:
+        """As the daemon of that name; `marks` say what jobs are called."""
+        self._config, self._slurm, self._house, self._name = config, slurm, house, name
+        self._marks = marks
+        self.found: dict[Key, str] = {}
+        self.unwanted: set[str] = set()
+
+    async def do(self, runs: dict[Key, Run]) -> None:
+        """All that is to be done now. Raises SlurmError, JournalError; the rest is then undone."""
+        fresh = [run for run in runs.values() if run.ref is None and run.sought]
+        for some in _parts(fresh):
+            if not self._house.fence.holds():
+                return
+            await self._name_all(runs, some)
+        waiting = [run for run in runs.values() if run.ref and run.released is None]
+        for some in _parts([run for run in waiting if not run.stop and self._to_release(run)]):
+            if not self._house.fence.holds():
+                return
+            await _all(self._release(runs, run) for run in some)
+        await self._end(runs)
+
+    def _to_release(self, run: Run) -> bool:
+        """What a daemon before this one named may run already: that is looked at first."""
+        return run.sought
+
+    async def _name_all(self, runs: dict[Key, Run], some: Sequence[Run]) -> None:
+        """Have these be there, held, and durable what they are called."""
+        for run in some:
+            if run.stop and run.key not in self.found:
+                del runs[run.key]
+                self._house.sink(Ended(*run.key, why="it was never started"))
+        some = [run for run in some if run.key in runs]
+        names = await _all(self._submit(runs, run) for run in some)
+        known = {run: ref for run, ref in zip(some, names, strict=True) if ref}
+        if known:
+            marks = {mark_of(run.key): ref for run, ref in known.items()}
+            await self._house.notes.write(marks)
+            self._marks.update(marks)
+        for run, ref in known.items():
+            run.ref = ref
+            self.found.pop(run.key, None)
+
+    async def _submit(self, runs: dict[Key, Run], run: Run) -> str:
+        """What it is called from now on; nothing where it cannot be."""
+        if run.key in self.found:
+            return self.found[run.key]
+        try:
+            ref = await self._slurm.submit(self._wanted(run.order))
+        except SlurmError:
+            run.sought = False  # it may be there all the same: look first
+            raise
+        except SlurmRefusedError as error:
+            del runs[run.key]
+            self._house.sink(StartFailed(*run.key, f"Slurm does not take it: {error}"))
+            return ""
+        self.found[run.key] = ref
+        return ref
+
+    async def _release(self, runs: dict[Key, Run], run: Run) -> None:
+        assert run.ref is not None, "what has no name cannot be released"
+        loop = asyncio.get_running_loop()
+        try:
+            await self._slurm.release(run.ref, self.place(run.order))
+        except SlurmRefusedError as error:
+            del runs[run.key]
+            why = f"Slurm does not let it run: {error}"
+            if run.adopted:
+                self._house.sink(Requeued(*run.key, why, hold=True))
+            else:
+                self.unwanted.add(run.ref)
+                self._house.sink(StartFailed(*run.key, why))
+        else:
+            run.released = loop.time()
+
+    async def _end(self, runs: Mapping[Key, Run]) -> None:
+        """End what is to end, and remove what should not be there."""
+        ending = [run for run in runs.values() if run.stop and run.ref and not run.stopped]
+        all_of: list[Run | str] = [*ending, *self.unwanted]
+        for some in _parts(all_of):
+            if not self._house.fence.holds():
+                return
+            await _all(self._cancel(each) for each in some)
+
+    async def _cancel(self, what: Run | str) -> None:
+        ref = what if isinstance(what, str) else what.ref
+        assert ref is not None, "what has no name cannot be ended"
+        try:
+            await self._slurm.cancel(ref)
+        except SlurmRefusedError as error:
+            raise SlurmError(
+                f"Slurm does not let job {ref} be ended: {error}",
+                "let the daemon's user in Slurm be an operator",
+            ) from None
+        if isinstance(what, Run):
+            what.stopped = True
+        else:
+            self.unwanted.discard(what)
+
+    def place(self, order: StartEffect) -> Place:
+        """Where a start is to be, in Slurm's words."""
+        partition = self._config.partition_of(order.area or order.spec.pool)
+        return Place(partition, [(node, len(gpus)) for node, gpus in order.nodes])
+
+    def output(self, job: str, attempt: int, stream: str) -> Path:
+        """Where a job writes."""
+        name = quote(job, safe="")[:150]
+        return Path(self._config.folder) / f"{name}.{attempt}.{stream}"
+
+    def _wanted(self, order: StartEffect) -> Wanted:
+        spec, key = order.spec, (order.job, order.attempt)
+        env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
+        env["SIA_POOL"] = spec.pool
+        if spec.array is not None:
+            env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
+        minutes = None if spec.time_limit is None else ceil(spec.time_limit / 60) + GRACE
+        out = err = "/dev/null"
+        if self._config.folder:
+            out, err = (str(self.output(*key, each)) for each in ("stdout", "stderr"))
+        return Wanted(
+            _plain(spec.name or spec.id), comment_of(self._name, key), self.place(order),
+            script_of(spec.command, env), spec.cwd or self._config.work_dir, minutes,
+            out.replace("%", "%%"), err.replace("%", "%%"),
+        )  # fmt: skip
+
+
+def _parts(all_of: Sequence[T]) -> Iterator[Sequence[T]]:
+    """So many at a time as may be on their way."""
+    for i in range(0, len(all_of), AT_ONCE):
+        yield all_of[i : i + AT_ONCE]
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """What all of these come to; what went wrong is raised when none is on its way any more."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return found  # type: ignore[return-value]
+
+
+def _plain(name: str) -> str:
+    """A name without what a line of Slurm's tables could not hold."""
+    return "".join(each if each.isprintable() else "?" for each in name)[:200]

@@ -1,0 +1,282 @@
+"""Slurm by slurmrestd, on a unix socket or by TCP, in whichever version of its API it speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+from msgspec import DecodeError, json
+
+from daemon.backends.slurm_api import PATH, Place, SlurmError, SlurmRefusedError, Wanted
+from daemon.backends.slurm_shapes import (
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    each_of,
+    job_of,
+    node_of,
+    number,
+    partition_of,
+)
+
+OLDEST, NEWEST = 38, 44
+"""Versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11) of the API."""
+
+TIMEOUT = 30.0
+"""Seconds for an answer: a controller that is being saved or flooded takes some."""
+
+SLOP = 2.0
+"""Seconds by which what was seen last is said to be older: Slurm counts in whole ones."""
+
+HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
+"""Slurm's numbers: a job was submitted, and is held; there is no such job; it is over."""
+
+OURS = range(2000, 5000)
+"""Slurm's numbers of requests that cannot be; others are of communication."""
+
+GONE = "see that slurmctld and slurmrestd run; the daemon asks again by itself"
+TOKEN = "write a fresh one to jwt_file (scontrol token username=… lifespan=…); it is read again"  # noqa: S105
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: Mapping[str, Any]
+
+    @property
+    def errors(self) -> list[tuple[int, str]]:
+        """Numbers and words."""
+        found = self.body.get("errors") or []
+        return [
+            (
+                int(number(e.get("error_number", e.get("error_code", e.get("errno")))) or 0),
+                str(e.get("description") or e.get("error") or "no reason given"),
+            )
+            for e in found
+            if isinstance(e, dict)
+        ]
+
+
+class Rest:
+    """See `Slurm`.
+
+    Args:
+        address: `unix:/PATH`, or `http://HOST:PORT`.
+        jwt_file: holds a token, which is read again when it is refused; None for none.
+        user: whose token that is.
+    """
+
+    def __init__(self, address: str, jwt_file: Path | None = None, user: str = "") -> None:
+        """Nothing is asked yet."""
+        self._address, self._jwt_file, self._user = address, jwt_file, user
+        self._session: aiohttp.ClientSession | None = None
+        self._version = 0
+        self._ahead: float | None = None  # Slurm's clock, compared to this one
+        self._seen = 0.0
+
+    @property
+    def _base(self) -> str:
+        return "http://localhost" if self._address.startswith("unix:") else self._address
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
+        """All; None where nothing has changed."""
+        if self._ahead is None:
+            self._ahead = await self._clock() - time.time()
+        now = time.time() + self._ahead
+        params = {"update_time": str(int(self._seen - SLOP))} if changed and self._seen else {}
+        found = await self._ask("GET", "jobs", params=params)
+        if found.status == 304:
+            return None
+        self._well(found)
+        self._seen = now
+        return each_of(job_of, found.body.get("jobs") or [])
+
+    async def _clock(self) -> float:
+        """What time it is for Slurm."""
+        found = await self._ask("GET", "diag")
+        statistics = found.body.get("statistics")
+        said = number(statistics.get("req_time")) if isinstance(statistics, dict) else None
+        return said or time.time()
+
+    async def job(self, ref: str) -> list[SlurmJob]:
+        """One, and the tasks that wait with it."""
+        found = await self._ask("GET", f"job/{ref}")
+        if any(code == UNKNOWN_JOB for code, _ in found.errors):
+            return []
+        self._well(found)
+        return each_of(job_of, found.body.get("jobs") or [])
+
+    async def nodes(self) -> list[SlurmNode]:
+        """All of them."""
+        found = await self._ask("GET", "nodes")
+        self._well(found)
+        return each_of(node_of, found.body.get("nodes") or [])
+
+    async def partitions(self) -> list[SlurmPartition]:
+        """All of them."""
+        found = await self._ask("GET", "partitions")
+        self._well(found)
+        return each_of(partition_of, found.body.get("partitions") or [])
+
+    async def submit(self, wanted: Wanted) -> str:
+        """Submit a job that waits to be released."""
+        await self._connected()
+        job = self._description(wanted)
+        body = {"job": job} if self._version > 40 else {"job": job, "script": job.pop("script")}
+        found = await self._ask("POST", "job/submit", body=body)
+        job_id = number(found.body.get("job_id"))
+        if not job_id:
+            self._refused(found)
+            raise SlurmRefusedError(f"no job came of it (HTTP {found.status})")
+        return str(int(job_id))
+
+    def _description(self, wanted: Wanted) -> dict[str, Any]:
+        """The job in the words of the version."""
+        place, many = wanted.place, len(wanted.place.nodes)
+        job: dict[str, Any] = {
+            "name": wanted.name,
+            "comment": wanted.comment,
+            "partition": place.partition,
+            "current_working_directory": wanted.folder,
+            "standard_output": wanted.out,
+            "standard_error": wanted.err,
+            "hold": True,
+            "script": wanted.script,
+        }
+        if wanted.minutes is not None:
+            job["time_limit"] = self._number(wanted.minutes)
+        if self._version == OLDEST:
+            gpus = {"gpus": place.gpus} if place.alike is None else {"gres": f"gpu:{place.alike}"}
+            job |= {"nodes": [many, many], "nodelist": place.names, "no_requeue": True, **gpus}
+            return {**job, "environment": {"PATH": PATH}}
+        each = (
+            ("tres_per_job", place.gpus) if place.alike is None else ("tres_per_node", place.alike)
+        )
+        job |= {"minimum_nodes": many, "maximum_nodes": many, each[0]: f"gres/gpu:{each[1]}"}
+        job |= {"required_nodes": [name for name, _ in place.nodes], "requeue": False}
+        return {**job, "environment": [f"PATH={PATH}"]}
+
+    def _number(self, value: int) -> Any:
+        return value if self._version == OLDEST else {"set": True, "number": value}
+
+    async def release(self, ref: str, place: Place) -> None:
+        """Have a job run there."""
+        await self._connected()
+        names: dict[str, Any] = {"nodelist": place.names}
+        if self._version > OLDEST:
+            names = {"required_nodes": [name for name, _ in place.nodes]}
+        await self._update(ref, {"partition": place.partition, **names, "hold": False})
+
+    async def hold(self, ref: str) -> None:
+        """Have a job wait until it is released."""
+        await self._update(ref, {"hold": True})
+
+    async def _update(self, ref: str, changes: Mapping[str, Any]) -> None:
+        found = await self._ask("POST", f"job/{ref}", body=changes)
+        if "_" in ref and not any(code in OURS for code, _ in found.errors):
+            return  # of tasks it says that it failed, also where it did not (22.05): a look tells
+        self._refused(found)
+
+    async def cancel(self, ref: str) -> None:
+        """End a job; one that is over is let be."""
+        found = await self._ask("DELETE", f"job/{ref}")
+        if not any(code in (UNKNOWN_JOB, ALREADY_DONE) for code, _ in found.errors):
+            self._refused(found)
+
+    def _well(self, found: _Answer) -> None:
+        """Raise SlurmError where this is no answer."""
+        for _, why in found.errors:
+            raise SlurmError(f"Slurm says: {why}", GONE)
+        if found.status != 200:
+            raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+
+    def _refused(self, found: _Answer) -> None:
+        """Raise SlurmRefusedError where it says no, SlurmError where it could not be asked."""
+        for code, why in found.errors:
+            if code == HELD:
+                continue
+            if code in OURS or code in (1, -1) or code > 9000:
+                raise SlurmRefusedError(why)
+            raise SlurmError(f"Slurm says: {why}", GONE)
+        if found.status >= 500:
+            raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+
+    async def _connected(self) -> None:
+        """Know which version it speaks: the newest of those that are known here."""
+        if self._version:
+            return
+        for version in range(NEWEST, OLDEST - 1, -1):
+            found = await self._send("GET", f"/slurm/v0.0.{version}/ping")
+            if found.status not in (404, 405):
+                self._version = version
+                return
+        raise SlurmError(
+            f"slurmrestd speaks none of the versions 0.0.{OLDEST} to 0.0.{NEWEST} of its API",
+            f"start it with -s openapi/v0.0.{OLDEST}, or openapi/slurmctld in newer ones, or say "
+            "commands = true in [backend]",
+        )
+
+    async def _ask(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Any = None
+    ) -> _Answer:
+        await self._connected()
+        found = await self._send(method, f"/slurm/v0.0.{self._version}/{path}", params, body)
+        if found.status in (404, 405) and not found.body:  # another slurmrestd is there by now
+            self._version = 0
+            raise SlurmError(f"slurmrestd knows no {path.split('/', maxsplit=1)[0]} any more", GONE)
+        return found
+
+    async def _send(
+        self, method: str, path: str, params: Mapping[str, str] | None = None, body: Any = None
+    ) -> _Answer:
+        session = self._open()
+        data = None if body is None else json.encode(body)
+        try:
+            headers = {**await self._headers(), "Content-Type": "application/json"}
+            async with session.request(
+                method, self._base + path, params=params, data=data, headers=headers
+            ) as answer:
+                text, status = await answer.read(), answer.status
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            what = str(error) or type(error).__name__
+            raise SlurmError(f"slurmrestd does not answer ({what})", GONE) from None
+        if status in (401, 403):
+            raise SlurmError(f"slurmrestd refuses the token (HTTP {status})", TOKEN)
+        try:
+            found = json.decode(text, type=dict) if text else {}
+        except DecodeError:
+            found = {}
+        return _Answer(status, found)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector: aiohttp.BaseConnector | None = None
+            if self._address.startswith("unix:"):
+                connector = aiohttp.UnixConnector(self._address.removeprefix("unix:"))
+            timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        return self._session
+
+    async def _headers(self) -> dict[str, str]:
+        """Who asks. The file is small, and read each time: tokens are renewed beside the daemon."""
+        if self._jwt_file is None:
+            return {}
+        try:
+            token = (await asyncio.to_thread(self._jwt_file.read_text, "ascii")).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "is no text"
+            raise SlurmError(f"jwt_file: {why}", TOKEN) from None
+        token = token.removeprefix("SLURM_JWT=")
+        if not token.isascii() or not token.isprintable():
+            raise SlurmError("jwt_file: is no token", TOKEN)
+        user = {"X-SLURM-USER-NAME": self._user} if self._user else {}
+        return {**user, "X-SLURM-USER-TOKEN": token}

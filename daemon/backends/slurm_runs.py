@@ -1,0 +1,120 @@
+"""Attempts that Slurm runs, or is to run, and what its words for their states mean here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from daemon.answers import StartEffect
+from daemon.backends.slurm_shapes import SlurmJob
+from daemon.inputs import Ended, Lost, Observation, StartFailed
+
+TERM, KILL = 15, 9
+
+FORGOTTEN = (
+    "Slurm knows nothing of it any more: how it ended is not known (it was over for longer than "
+    "MinJobAge when the daemon looked again, or Slurm has lost its state)"
+)
+
+ENDED_BY = {
+    "TIMEOUT": (TERM, "time limit, in Slurm"),
+    "OUT_OF_MEMORY": (KILL, "out of memory"),
+    "DEADLINE": (TERM, "its deadline in Slurm has passed"),
+    "CANCELLED": (TERM, "cancelled in Slurm"),
+}
+"""States in which Slurm has ended a job: by which signal, and why."""
+
+LOST_BY = {
+    "NODE_FAIL": "a node of it failed",
+    "PREEMPTED": "Slurm has preempted it",
+    "BOOT_FAIL": "its nodes did not boot",
+}
+"""States in which a job is gone through no fault or wish of its own."""
+
+MARK = "sia"
+"""How the comments of jobs begin that a daemon has submitted."""
+
+RUNS = "slurm/run/"
+"""How marks begin that say what an attempt is called in Slurm."""
+
+Key = tuple[str, int]
+"""A job and the number of its attempt."""
+
+
+class Run:
+    """An attempt that is to begin, to end, or to be followed.
+
+    Attributes:
+        ref: What it is called in Slurm; None until that is durable.
+        sought: Whether it was looked for in Slurm, where a daemon before may have submitted it.
+        released: When it was last told to run, by the loop's clock; None before.
+        restarts: How often Slurm had begun it anew by then.
+    """
+
+    def __init__(self, order: StartEffect, *, sought: bool, started: bool = False) -> None:
+        """It is to begin, unless it is found."""
+        self.order, self.sought, self.told = order, sought, started
+        self.ref: str | None = order.spec.origin.partition("@")[0] or None
+        self.released: float | None = None
+        self.restarts = 0
+        self.tries = 0
+        self.stop = False
+        self.stopped = False
+
+    @property
+    def key(self) -> Key:
+        """Of which job it is which attempt."""
+        return self.order.job, self.order.attempt
+
+    @property
+    def adopted(self) -> bool:
+        """Whether it was in Slurm before it was here."""
+        return bool(self.order.spec.origin)
+
+
+class View(NamedTuple):
+    """What Slurm knew of jobs when that was asked at `began`, by the loop's clock."""
+
+    jobs: Mapping[str, SlurmJob]
+    began: float
+
+    @classmethod
+    def of(cls, jobs: Iterable[SlurmJob], began: float) -> View:
+        """By what they are called."""
+        return cls({ref: job for job in jobs for ref in job.refs}, began)
+
+
+def comment_of(instance: str, key: Key) -> str:
+    """What a job's comment says: which daemon's, which attempt, which job."""
+    return f"{MARK}:{instance}:{key[1]}:{key[0]}"
+
+
+def mark_of(key: Key) -> str:
+    """The mark that says what an attempt is called in Slurm."""
+    return f"{RUNS}{key[1]}/{key[0]}"
+
+
+def key_of(instance: str, comment: str) -> Key | None:
+    """Of which job of this daemon a comment says that it is which attempt, if it is of one."""
+    mark, name, attempt, job = (*comment.split(":", 3), "", "", "", "")[:4]
+    if (mark, name) != (MARK, instance) or not attempt.isdecimal():
+        return None
+    return job, int(attempt)
+
+
+def end_of(run: Run, job: SlurmJob) -> Observation | None:
+    """What to say of a job that is over in Slurm; None if it is not."""
+    key, state = run.key, job.state
+    why = job.reason if job.reason not in ("None", "NonZeroExitCode") else ""
+    if state == "COMPLETED":
+        return Ended(*key, code=0)
+    if state == "FAILED":
+        code = None if job.code == 0 else job.code
+        return Ended(*key, code=code, signal=job.signal, why=why)
+    if state in ENDED_BY:
+        signal, why = ENDED_BY[state]
+        return Ended(*key, signal=signal, why=why, cancelled=state == "CANCELLED")
+    if state in LOST_BY:
+        kind = StartFailed if state == "BOOT_FAIL" and not run.told else Lost
+        return kind(*key, LOST_BY[state])
+    return None

@@ -1,0 +1,72 @@
+"""What a daemon is told of the Slurm cluster that it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+MAX_TEXT = 4096
+"""Characters of a path or an address: Linux knows no longer path."""
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%]+$")]
+
+
+class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
+    """Jobs of a Slurm cluster: a pool's are in a partition of it."""
+
+    rest: Text = ""
+    """Where slurmrestd is: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
+    jwt_file: Text = ""
+    """Holds a token, which may be renewed at any time; beside the configuration if relative."""
+    user: Text = ""
+    """Whose token that is."""
+    commands: bool = False
+    """Whether to do without slurmrestd, by Slurm's commands as the daemon's user."""
+    conf: Text = ""
+    """Slurm's configuration file for the commands, if it is not the usual one."""
+    partitions: dict[str, Partition] = {}
+    """By pool; a pool that is not here has the partition of its own name."""
+    poll: Annotated[float, Meta(ge=0.05, le=60)] = 2.0
+    """Seconds from one look to the next."""
+    adopt: bool = True
+    """Whether held jobs are taken over that others submit to Slurm."""
+    work_dir: Text = "/tmp"  # noqa: S108  where jobs begin that say nothing else
+    folder: Text = ""
+    """Where jobs write what they have to say, on a disk that nodes and daemon share; nowhere."""
+
+    def partition_of(self, pool: str) -> str:
+        """The partition of a pool."""
+        return self.partitions.get(pool, pool)
+
+
+def placed(config: SlurmConfig, base: Path) -> SlurmConfig:
+    """The same, its files beside the configuration where they are relative."""
+    jwt = str(base / config.jwt_file) if config.jwt_file else ""
+    return replace(config, jwt_file=jwt, folder=str(base / config.folder) if config.folder else "")
+
+
+def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]:
+    """A line for each thing that is wrong with it."""
+    rest = config.rest
+    if bool(rest) == config.commands:
+        yield 'backend: write rest = "unix:/PATH", rest = "http://HOST:PORT" or commands = true'
+    if rest and not rest.startswith(("unix:/", "http://", "https://")):
+        yield f"backend.rest: is {rest!r}; write unix:/PATH or http://HOST:PORT"
+    if rest.startswith("http") and not (config.jwt_file and config.user):
+        yield "backend.jwt_file: slurmrestd asks for a token by TCP; write jwt_file and user"
+    for pool in config.partitions:
+        if pool not in pools:
+            yield f"backend.partitions: there is no pool {pool!r}; name one, or leave it out"
+    taken: dict[str, str] = {}
+    for pool in pools:
+        other = taken.setdefault(config.partition_of(pool), pool)
+        if other != pool:
+            yield (
+                f"backend.partitions: pools {other} and {pool} have the same partition; "
+                "give each its own (partitions may share nodes)"
+            )

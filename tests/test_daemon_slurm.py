@@ -1,0 +1,52 @@
+"""Jobs of the daemon in a real Slurm: started where decided, followed to their end."""
+
+import asyncio
+
+import pytest
+from slurm_daemons import DOORS, phase_is, serving, submit, until
+
+from daemon.inputs import Cancel
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            out = slurm.root / "out" / f"a-{way}"
+            told = f'echo "$SIA_JOB_ID $SIA_POOL $GREETING $CUDA_VISIBLE_DEVICES" > {out}; sleep 1'
+            env = {"GREETING": 'it\'s $HOME; "quoted"\nand more'}
+            await submit(service, "a", "speech", 3, command=("sh", "-c", told), env=env)
+            record = await phase_is(service, "a", "running")
+            ((node, gpus),) = record.nodes
+            assert (record.area, node, len(gpus)) == ("speech", "n3", 3)
+            ((_, partition, state, where),) = slurm.squeue()
+            assert (partition, state, where) == ("speech", "RUNNING", "n3")
+            record = await phase_is(service, "a", "finished")
+            assert (record.code, record.signal) == (0, None)
+            said = out.read_text()
+            assert said.startswith(f"a speech {env['GREETING']} "), said
+            assert len(said.split()[-1].split(",")) == 3
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_how_it_ends_is_said(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            await submit(service, "bad", command=("sh", "-c", "exit 7"))
+            await submit(service, "killed", command=("sh", "-c", "kill -9 $$"))
+            await submit(service, "gone", "robots")
+            await submit(service, "unwanted", "speech")
+            assert (await phase_is(service, "bad", "failed")).code == 7
+            assert (await phase_is(service, "killed", "failed")).signal == 9
+            await phase_is(service, "gone", "running")
+            ((ref,),) = [row[:1] for row in slurm.squeue() if row[1] == "robots"]
+            slurm.run("scancel", ref)
+            assert "Slurm" in (await phase_is(service, "gone", "cancelled")).why
+            await phase_is(service, "unwanted", "running")
+            await service.submit([Cancel("unwanted")])
+            await phase_is(service, "unwanted", "cancelled")
+            await until(lambda: not slurm.squeue())
+
+    asyncio.run(story())
