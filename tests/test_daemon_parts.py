@@ -39,13 +39,16 @@ def test_nothing_is_done_on_the_outside_while_another_daemon_may_act(tmp_path):
     async def story():
         backend, fence = FakeBackend(), Switch()
         async with serving(tmp_path / "db", setup(a=1), backend, fence=fence) as service:
-            fence.open = False
-            await service.submit([submit("first")])
-            await asyncio.sleep(0.05)
-            assert backend.told == []
-            fence.open = True
+            await service.submit([submit("first"), submit("second")])
             await until(lambda: backend.told)
+            fence.open = False
+            backend.end("first")
+            await until(lambda: service.book.jobs["second"].placed)
+            await asyncio.sleep(0.05)
             assert backend.told == [("start", "first", 1)]
+            fence.open = True
+            await until(lambda: len(backend.told) == 2)
+            assert backend.told[1] == ("start", "second", 1)
 
     asyncio.run(story())
 
