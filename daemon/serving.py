@@ -69,6 +69,8 @@ async def serving(
         await runner.cleanup()
     finally:
         await daemon.service.stop()
+        trail = daemon.service.trail
+        log().info("stopped", audit_records=trail.number, audit_head=trail.head)
         bound.close()
 
 

@@ -21,6 +21,7 @@ from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
 from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
+from daemon.http.routes_audit import AuditRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
@@ -53,6 +54,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         LogRoutes(service),
         PoolRoutes(service),
         TokenRoutes(service, config.cluster),
+        AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
         views,
