@@ -24,6 +24,10 @@ WAITS = (JobPhase.HELD, JobPhase.PENDING)
 COUNT_EVERY = 1.0
 """Seconds between two counts of all jobs that wait: with 150,000 it takes some ten milliseconds."""
 
+COUNT_ANYWAY = 10.0
+"""Seconds after which they are counted although there seems to be room: jobs wait again, or come
+by other doors."""
+
 ON_THEIR_WAY = 5.0
 """Seconds after which a job that was let in and is in no book will not be: it was refused."""
 
@@ -71,7 +75,7 @@ class Admission:
         self._limits, self._pools = limits, pools
         self._book, self._past, self._clock = book, past, clock
         self._buckets: dict[Key, Bucket] = {}
-        self._counts: Counter[Key] = Counter()  # at least as many as wait
+        self._counts: Counter[Key] = Counter()  # as many as wait, or more
         self._ways: dict[str, _Way] = {}
         self._counted = float("-inf")
         self._number = 0
@@ -132,7 +136,8 @@ class Admission:
         return bucket
 
     def _room(self, key: Key, most: int, jobs: int) -> bool:
-        if self._counts[key] + jobs > most:
+        stale = self._clock() - self._counted > COUNT_ANYWAY
+        if stale or self._counts[key] + jobs > most:
             self._count()
         return self._counts[key] + jobs <= most
 

@@ -111,12 +111,14 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    scheme: str = "http"
+    """`https` where it encrypts."""
 
     @property
     def url(self) -> str:
         """As clients ask for it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
     @property
     def loopback(self) -> bool:

@@ -153,7 +153,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         database=database_of(said.database, state),
         token_file=state / said.token_file,
         models=state / "models",
-        listen=_address(said.listen, problems),
+        listen=_address(said.listen, problems)._replace(scheme="https" if tls.on else "http"),
         cluster=said.cluster,
         policy=said.policy,
         forecast=said.forecast,
