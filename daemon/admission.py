@@ -86,7 +86,9 @@ class Admission:
         Raises JournalError where it cannot be seen whether a job is known.
         """
         found = [
-            None if self._known(each.id) else self.refusal(each.pool, each.jobs, who, each.id)
+            None
+            if self._book().knows(each.id)
+            else self.refusal(each.pool, each.jobs, who, each.id)
             for each in asks
         ]
         refused = [each.id for each, why in zip(asks, found, strict=True) if why is not None]
@@ -96,10 +98,6 @@ class Admission:
                 if each.id in past or f"{each.id}.0" in past:
                     found[i] = None
         return found
-
-    def _known(self, job_id: str) -> bool:
-        book = self._book()
-        return book.job(job_id) is not None or job_id in book.arrays
 
     def refusal(self, pool: str, jobs: int, who: str = "", job_id: str = "") -> Refused | None:
         """Why so many jobs are not taken now; None where they may be, and then they count.
@@ -165,7 +163,7 @@ class Admission:
         self._ways = {
             job_id: way
             for job_id, way in self._ways.items()
-            if way.since > now - ON_THEIR_WAY and not self._known(job_id)
+            if way.since > now - ON_THEIR_WAY and not self._book().knows(job_id)
         }
         for way in self._ways.values():
             for key in way.keys:
