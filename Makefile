@@ -52,6 +52,11 @@ crash: setup
 fuzz: setup
 	SIA_FUZZ=60 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(ARGS)
 
+# The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times, and the database
+# away for a minute: ten minutes.
+takeover: setup
+	SIA_TAKEOVERS=50 SIA_OUTAGE=60 $(BIN)/python -m pytest -m server tests/test_daemon_takeover.py tests/test_daemon_outage.py $(ARGS)
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
