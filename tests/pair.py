@@ -56,6 +56,14 @@ class Member:
                 stdout=log, stderr=log,
             )  # fmt: skip
 
+    def run(self):
+        """Its exit code, where it ends by itself."""
+        self.start()
+        try:
+            return self.process.wait(20)
+        finally:
+            self.end()
+
     def end(self):
         for how in (signal.SIGCONT, signal.SIGKILL):
             self.process.send_signal(how)

@@ -15,7 +15,8 @@ class Proxy:
         self._sockets = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port = self._door.getsockname()[1]
-        threading.Thread(target=self._work, daemon=True).start()
+        self._threads = []
+        self._begin(self._work)
 
     def cut(self):
         """From now on what is sent arrives nowhere; it is kept."""
@@ -34,10 +35,18 @@ class Proxy:
     def close(self):
         self._ended = True
         self.heal()
+        shut(self._door)
+        self._threads[0].join()  # nobody is taken any more
+        for each in self._sockets:
+            shut(each)
+        for each in self._threads:
+            each.join()
         for each in (self._door, *self._sockets):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def _begin(self, work, *about):
+        self._threads.append(threading.Thread(target=work, args=about, daemon=True))
+        self._threads[-1].start()
 
     def _work(self):
         while not self._ended:
@@ -52,8 +61,8 @@ class Proxy:
                 near.close()
                 continue
             self._sockets += [near, far]
-            for way in ((near, far, self._there), (far, near, self._back)):
-                threading.Thread(target=self._pump, args=way, daemon=True).start()
+            self._begin(self._pump, near, far, self._there)
+            self._begin(self._pump, far, near, self._back)
 
     def _pump(self, source, sink, way):
         with suppress(OSError):
@@ -62,8 +71,12 @@ class Proxy:
                 sink.sendall(data)
         way.wait()
         for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            shut(each)
+
+
+def shut(end):
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from pair import Client, check, led_by, pair, until
+from pair import Client, Member, check, led_by, pair, until
 
 AWAY = float(os.environ.get("SIA_OUTAGE", "8"))
 """Seconds: longer than a lease."""
@@ -18,6 +18,8 @@ BACK_WITHIN = 20.0
 def members(tmp_path, postgres):
     with pair(tmp_path, postgres, "outage") as both:
         yield both
+    if postgres.process is None:
+        postgres.start()
 
 
 def epoch(postgres):
@@ -70,3 +72,25 @@ def test_who_stops_in_order_hands_over_at_once(members, postgres):
     other.process.terminate()
     assert other.process.wait(10) == 0
     assert postgres.run("SELECT holder FROM sia.lease", "outage").stdout.strip() == ""
+
+
+def test_a_leader_stops_in_order_though_its_database_is_away(members, postgres):
+    leader, other = led_by(members)
+    assert leader.ask("/v1/jobs", {"id": "one", "pool": "a", "gpus": 1})[0] == 201
+    for each in members:
+        each.between.cut()
+    for each in (leader, other):
+        each.process.terminate()
+    for each in (leader, other):
+        assert each.process.wait(30) == 0
+    assert int(postgres.run("SELECT count(*) FROM sia.records", "outage").stdout) > 0
+
+
+def test_a_daemon_does_not_start_without_its_database(tmp_path, postgres):
+    url = postgres.database("outage").replace("postgres@", "nobody:s3cret@")
+    refused = Member(tmp_path, "A", tmp_path, url, None)
+    assert refused.run() == 2
+    said = (refused.folder / "log").read_text()
+    assert 'role "nobody" does not exist; see that PostgreSQL runs' in said
+    assert "s3cret" not in said
+    assert "Traceback" not in said
