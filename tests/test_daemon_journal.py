@@ -15,7 +15,7 @@ from stores import InFile, OnServer, step
 
 from daemon.clock import Anchor
 from daemon.inputs import Cancel, Ended, Started, Tick
-from daemon.journal import VERSION, Entry, Journal, JournalError, parts_of
+from daemon.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, JournalError, parts_of
 from daemon.migrations import STEPS
 from daemon.recovery import recover
 from daemon.store import RowError
@@ -169,6 +169,37 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path, make, says):
         with sqlite3.connect(tmp_path / "db") as db:
             assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("things",)]
         db.close()
+
+
+def test_marks_letters_and_the_audit_are_kept_beside_the_steps(kept):
+    journal = kept.journal()
+    before = journal.epoch
+    journal.mark({"b": "1", "a%": "2", "a": "3", "É": "4", "A": "5"})
+    journal.mark({"b": None, "a": "6", "none": None})
+    letters = [DeadLetter(0, "hook", seq, 0.1 + seq, "no answer", "{}") for seq in range(1, 6)]
+    journal.bury(letters, {"hook.after": "5"})
+    journal.bury([DeadLetter(0, "other", 9, 9.0, "refused", "{}")], {"hook.after": "6"})
+    rows = [AuditRow(i, f'{{"n": {i}}}', f"digest {i}") for i in (1, 2, 3)]
+    engine = recover(journal, CLUSTER)
+    made = engine.step(1.0, [submit("one")])
+    anchor = Anchor("", 1.0, 1.0)
+    journal.commit(Entry(1, anchor, [submit("one")], made.decisions, made.notices, audit=rows))
+    journal.close()
+    again = kept.journal()
+    assert again.epoch > before
+    assert list(again.marks("a").items()) == [("a", "6"), ("a%", "2")]
+    assert [key for key in again.marks("") if key != "epoch"] == ["A", "a", "a%", "hook.after", "É"]
+    assert again.marks("hook.after") == {"hook.after": "6"}
+    dead = again.dead("hook", 0, 3)
+    assert [(each.seq, each.time) for each in dead] == [(1, 1.1), (2, 2.1), (3, 3.1)]
+    assert [each.seq for each in again.dead("hook", dead[-1].number, 9)] == [4, 5]
+    again.dig_out("hook", [each.number for each in dead])
+    again.dig_out("hook", [again.dead("other", 0, 1)[0].number])  # another's stays
+    assert [each.seq for each in again.dead("hook", 0, 9)] == [4, 5]
+    assert len(again.dead("other", 0, 9)) == 1
+    assert again.audit(1, 9) == rows[1:]
+    assert again.last_audit() == rows[-1]
+    again.close()
 
 
 DIES = """

@@ -1,14 +1,17 @@
 """The journal on a real PostgreSQL: who may write, what a broken connection has done."""
 
+import asyncio
 import time
 from contextlib import closing
 
 import pytest
-from daemons import setup, submit
+from daemons import FakeBackend, serving, setup, submit, until
 from proxies import proxy
 from stores import OnServer, step
 
+from daemon.answers import Accepted
 from daemon.config_database import DatabaseUrl
+from daemon.inbox import UnavailableError
 from daemon.journal import Journal, JournalError
 from daemon.lease import Desk
 from daemon.migrations import VERSION
@@ -34,8 +37,11 @@ def between(postgres):
 
 def by_way_of(base, between):
     """A journal whose connection can be cut."""
-    own = base.url.reveal().replace(f":{base.server.port}/", f":{between.port}/")
-    return Journal(Postgres(DatabaseUrl(own), base.take()))
+    return Journal(Postgres(through(base, between), base.take()))
+
+
+def through(base, between):
+    return DatabaseUrl(base.url.reveal().replace(f":{base.server.port}/", f":{between.port}/"))
 
 
 def rows(base):
@@ -129,6 +135,49 @@ def test_a_takeover_waits_for_no_transaction_of_a_daemon_that_stands_still(base)
         step(old, engine, 1.0, submit("one"))
     new.close()
     old.close()
+
+
+def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(base, between):
+    """A job ends meanwhile; nobody is told of it before it is durable, and then it is."""
+
+    async def story():
+        backend = FakeBackend()
+        store = Postgres(through(base, between), base.take())
+        async with serving(store, CLUSTER, backend) as service:
+            assert await service.submit([submit("one")]) == [Accepted()]
+            await until(lambda: "one" in backend.running)
+            store._db.patience = 0.5
+            between.cut()
+            backend.end("one")
+            with pytest.raises(UnavailableError, match="the server does not answer"):
+                await service.submit([submit("two")])
+            (state,) = [part for part in service.parts.all() if part.name == "database"]
+            assert (state.ok, "see that PostgreSQL runs" in state.mend) == (False, True)
+            assert not service.ready
+            between.heal()
+            await until(lambda: service.ready, 20.0)
+            await service.submit([submit("two")])
+            await until(lambda: "two" in backend.running)
+            assert await service.past_job("one") is not None
+            assert backend.told == [("start", "one", 1), ("start", "two", 1)]
+            assert all(part.ok for part in service.parts.all())
+
+    asyncio.run(story())
+
+
+def test_a_service_that_was_deposed_takes_nothing_and_stops(base):
+    async def story():
+        backend = FakeBackend()
+        async with serving(Postgres(base.url, base.take()), CLUSTER, backend) as service:
+            await service.submit([submit("one")])
+            base.take()
+            for _ in range(2):
+                with pytest.raises(UnavailableError, match="another daemon has taken over"):
+                    await service.submit([submit("two")])
+            assert backend.told == [("start", "one", 1)]
+
+    asyncio.run(story())
+    assert rows(base) == 1
 
 
 def test_no_text_of_a_job_is_too_strange(base):
