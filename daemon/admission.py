@@ -24,6 +24,10 @@ WAITS = (JobPhase.HELD, JobPhase.PENDING)
 COUNT_EVERY = 1.0
 """Seconds between two counts of all jobs that wait: with 150,000 it takes some ten milliseconds."""
 
+COUNT_ANYWAY = 10.0
+"""Seconds after which they are counted although there seems to be room: jobs wait again, or come
+by other doors."""
+
 ON_THEIR_WAY = 5.0
 """Seconds after which a job that was let in and is in no book will not be: it was refused."""
 
@@ -71,7 +75,7 @@ class Admission:
         self._limits, self._pools = limits, pools
         self._book, self._past, self._clock = book, past, clock
         self._buckets: dict[Key, Bucket] = {}
-        self._counts: Counter[Key] = Counter()  # at least as many as wait
+        self._counts: Counter[Key] = Counter()  # as many as wait, or more
         self._ways: dict[str, _Way] = {}
         self._counted = float("-inf")
         self._number = 0
@@ -82,7 +86,9 @@ class Admission:
         Raises JournalError where it cannot be seen whether a job is known.
         """
         found = [
-            None if self._known(each.id) else self.refusal(each.pool, each.jobs, who, each.id)
+            None
+            if self._book().knows(each.id)
+            else self.refusal(each.pool, each.jobs, who, each.id)
             for each in asks
         ]
         refused = [each.id for each, why in zip(asks, found, strict=True) if why is not None]
@@ -92,10 +98,6 @@ class Admission:
                 if each.id in past or f"{each.id}.0" in past:
                     found[i] = None
         return found
-
-    def _known(self, job_id: str) -> bool:
-        book = self._book()
-        return book.job(job_id) is not None or job_id in book.arrays
 
     def refusal(self, pool: str, jobs: int, who: str = "", job_id: str = "") -> Refused | None:
         """Why so many jobs are not taken now; None where they may be, and then they count.
@@ -132,7 +134,8 @@ class Admission:
         return bucket
 
     def _room(self, key: Key, most: int, jobs: int) -> bool:
-        if self._counts[key] + jobs > most:
+        stale = self._clock() - self._counted > COUNT_ANYWAY
+        if stale or self._counts[key] + jobs > most:
             self._count()
         return self._counts[key] + jobs <= most
 
@@ -160,7 +163,7 @@ class Admission:
         self._ways = {
             job_id: way
             for job_id, way in self._ways.items()
-            if way.since > now - ON_THEIR_WAY and not self._known(job_id)
+            if way.since > now - ON_THEIR_WAY and not self._book().knows(job_id)
         }
         for way in self._ways.values():
             for key in way.keys:

@@ -185,6 +185,10 @@ class Book(Struct, forbid_unknown_fields=True):
         found = (self.job(f"{job_id}.{i}") for i in range(size))
         return next((record.spec.pool for record in found if record is not None), None)
 
+    def knows(self, job_id: str) -> bool:
+        """Whether that is a job, or an array, that is here. O(1)."""
+        return self.job(job_id) is not None or job_id in self.arrays
+
     def add(self, record: JobRecord) -> None:
         """Take a new job in. O(1)."""
         spec = record.spec

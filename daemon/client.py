@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from click import ClickException
 
+from daemon.client_tls import distrust, trusting
 from daemon.config_read import find_config, peek
 from daemon.token import checked_token, read_token
 from replay.errors import UserError
@@ -33,6 +35,12 @@ PATIENCE = 60.0
 
 RETRY = 1.0
 """Seconds between two attempts then."""
+
+CUT_OFF = {
+    "http": "look at SIA_URL: if it encrypts, write https://",
+    "https": "if it wants a certificate of ours, set SIA_CERT_FILE and SIA_KEY_FILE",
+}
+"""What to do where somebody listens and says nothing."""
 
 DENIED, UNREACHABLE = 1, 3
 """Exit codes: the daemon says no; nobody answers."""
@@ -57,14 +65,19 @@ class UnreachableError(ClickException):
 
 
 class Where(NamedTuple):
-    """A daemon, and its token."""
+    """A daemon, its token, and files in PEM."""
 
     url: str
     token: str
+    ca: str = ""
+    """Whose certificates are trusted, besides those that this machine trusts."""
+    certificate: str = ""
+    """Our own, with its key, for a daemon that wants one."""
+    key: str = ""
 
 
 def find(config: Path | None) -> Where:
-    """The daemon that is meant: by SIA_URL and SIA_TOKEN_FILE, else by its configuration.
+    """The daemon that is meant: by SIA_URL, SIA_TOKEN and files, else by its configuration.
 
     Raises UserError where there is no token.
     """
@@ -75,7 +88,10 @@ def find(config: Path | None) -> Where:
     url = os.environ.get("SIA_URL", listen.url).rstrip("/")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
-    return Where(url, _token(said.token_file))
+    get = os.environ.get
+    own = "" if "SIA_URL" in os.environ else said.tls.certificate
+    ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")
+    return Where(url, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate))
 
 
 def _token(usual: Path) -> str:
@@ -93,6 +109,7 @@ class Client:
         """Nothing is asked yet."""
         self._where, self._at = where, urlsplit(where.url)
         self._kept: HTTPConnection | None = None
+        self._tls: ssl.SSLContext | None = None
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -166,20 +183,30 @@ class Client:
     ) -> HTTPResponse:
         connection = self._kept
         if connection is None:
-            kind = HTTPSConnection if self._at.scheme == "https" else HTTPConnection
-            assert self._at.hostname is not None, "find has looked"
-            connection = self._kept = kind(self._at.hostname, self._at.port, timeout=timeout)
+            connection = self._kept = self._connection(timeout)
         sent = {"Authorization": f"Bearer {self._where.token}", **headers}
         if data is not None:
             sent["Content-Type"] = "application/json"
         connection.request(method, self._at.path + path, data, sent)
         return connection.getresponse()
 
+    def _connection(self, timeout: float) -> HTTPConnection:
+        host, port = self._at.hostname, self._at.port
+        assert host is not None, "find has looked"
+        if self._at.scheme == "http":
+            return HTTPConnection(host, port, timeout=timeout)
+        if self._tls is None:
+            self._tls = trusting(self._where)
+        return HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+
     def _unreachable(self, error: BaseException) -> UnreachableError:
+        if isinstance(error, ssl.SSLError):
+            return UnreachableError(f"{self._where.url}: {distrust(error)}")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return UnreachableError(
-            f"{self._where.url}: {why.lower()}; start sia serve, or set SIA_URL"
-        )
+        mend = "start sia serve, or set SIA_URL"
+        if isinstance(error, HTTPException | ConnectionResetError):  # somebody is there
+            mend = CUT_OFF[self._at.scheme]
+        return UnreachableError(f"{self._where.url}: {why.lower()}; {mend}")
 
     def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
         """Events as they happen, for ever; after a cut it goes on where it was."""

@@ -38,7 +38,7 @@ Gpus = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-CLUSTER = "default"
+CLUSTER = "main"
 """What a cluster is called that nobody named."""
 
 Cluster = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")]
@@ -111,12 +111,14 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    scheme: str = "http"
+    """`https` where it encrypts."""
 
     @property
     def url(self) -> str:
         """As clients ask for it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
     @property
     def loopback(self) -> bool:

@@ -15,6 +15,7 @@ from daemon.config import Config, LocalConfig, PoolConfig
 from daemon.config_hooks import webhook_problems
 from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
 from daemon.config_slurm import SlurmConfig, slurm_problems
+from daemon.tls import tls_problems
 from replay.cells_file import NAME, cells_for, checked_places
 from replay.errors import UserError
 from replay.foresight import LEARNED, PEAKS, Choice, parse
@@ -42,6 +43,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
         _database, _policy, _forecast, _times, _pools, _nodes, _webhooks,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
+    found += tls_problems(config.tls, config.listen)
     found += mqtt_problems(config.mqtt)
     if config.mqtt is None and isinstance(config.backend, MqttBackendConfig):
         found.append("mqtt: is missing, and backend mqtt lives on it; add [mqtt]")

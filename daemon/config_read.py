@@ -153,7 +153,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         database=database_of(said.database, state),
         token_file=state / said.token_file,
         models=state / "models",
-        listen=_address(said.listen, problems),
+        listen=_address(said.listen, problems)._replace(scheme="https" if tls.on else "http"),
         cluster=said.cluster,
         policy=said.policy,
         forecast=said.forecast,
@@ -171,7 +171,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         limits=limits or LimitsConfig(),
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
         webhooks=read_webhooks(values, base, problems),
-        mqtt=_mqtt(values["mqtt"], base, problems) if "mqtt" in values else None,
+        mqtt=_mqtt(values["mqtt"], said.cluster, base, problems) if "mqtt" in values else None,
     )
 
 
@@ -186,7 +186,9 @@ def _backend(values: Any, problems: list[Problem]) -> BackendConfig:
     return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
 
 
-def _mqtt(values: Any, base: Path, problems: list[Problem]) -> MqttConfig | None:
+def _mqtt(values: Any, cluster: str, base: Path, problems: list[Problem]) -> MqttConfig | None:
+    if isinstance(values, dict):
+        values = {"cluster": cluster, **values}
     found = read(values, MqttConfig, ("mqtt",), problems)
     return None if found is None else found.under(base)
 

@@ -59,6 +59,7 @@ from daemon.inputs import (
 from daemon.jobs import ON_GPUS, JobPhase, PoolMode
 from daemon.pieces import pieces_of
 from daemon.setup import Node, Setup
+from daemon.traces import Trace, facts_of, trace
 from sia.core import Core
 from sia.decisions import Decision
 from sia.events import Event, ForecastUpdated, PoolChanged
@@ -80,6 +81,8 @@ class Step(NamedTuple):
     """All that the core was told."""
     over: Sequence[JobRecord]
     """Jobs that have ended."""
+    traces: Sequence[Trace | None] = ()
+    """What each input that changes something found and left, beside its answer; None of others."""
 
 
 class _Version(Struct):
@@ -174,12 +177,22 @@ class Engine:
         desk.clear(now)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
-        answers = [self._handlers[type(each)](each) for each in inputs]
+        done = [self._handle(each) for each in inputs]
         desk = self._desk  # another one, if it was configured anew
         desk.flush()
         self._runs.seat()
         self.book.forget()
-        return Step(answers, desk.decisions, desk.effects, desk.notices, desk.told, desk.over)
+        return Step(
+            [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
+            desk.over, [trace for _, trace in done],
+        )  # fmt: skip
+
+    def _handle(self, asked: Input) -> tuple[Answer, Trace | None]:
+        before = facts_of(self.book, asked)
+        answer = self._handlers[type(asked)](asked)
+        if before is None:
+            return answer, None
+        return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from daemon.answers import Refused
+from daemon.audit import Trail, record_of_configuration, trail_of
 from daemon.book import JobRecord
 from daemon.clock import Clock
 from daemon.engine import Engine
@@ -21,11 +22,16 @@ T = TypeVar("T")
 
 
 class Keeper:
-    """Does one thing after the other. All raise JournalError where the journal cannot."""
+    """Does one thing after the other. All raise JournalError where the journal cannot.
+
+    Attributes:
+        trail: Where the audit ends, as far as it is durable.
+    """
 
     def __init__(self, journal: Journal) -> None:
         """Nobody else uses the journal from now on."""
         self.journal = journal
+        self.trail = Trail()
         self._thread = ThreadPoolExecutor(1, "journal")
 
     @property
@@ -42,9 +48,11 @@ class Keeper:
         """Have anything done on the thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, do)
 
-    def recover(self, setup: Setup) -> Awaitable[Engine]:
+    async def recover(self, setup: Setup) -> Engine:
         """The engine that the last step left behind: see `recovery.recover`."""
-        return self.run(lambda: recover(self.journal, setup))
+        engine = await self.run(lambda: recover(self.journal, setup))
+        self.trail = trail_of(await self.run(self.journal.last_audit))
+        return engine
 
     async def configure(self, engine: Engine, setup: Setup, clock: Clock) -> None:
         """Have an engine go by other settings than it does, if they are others.
@@ -53,17 +61,21 @@ class Keeper:
         """
         if setup == engine.book.setup:
             return
+        before = engine.book.setup
         anchor, inputs = clock.anchor(), [Configured(setup)]
         step = engine.step(anchor.now, inputs)
         answer = step.answers[0]
         if isinstance(answer, Refused):
             raise UserError(f"{answer.detail}; {answer.mend}")
         seq = self.last + 1
-        await self.commit(Entry(seq, anchor, inputs, step.decisions, step.notices, step.over))
+        audit = self.trail.rows(anchor.now, [record_of_configuration(before, inputs[0])])
+        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over, audit)
+        await self.commit(entry)
 
-    def commit(self, entry: Entry, part: Part | None = None) -> Awaitable[None]:
+    async def commit(self, entry: Entry, part: Part | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it."""
-        return self.run(lambda: self.journal.commit(entry, part))
+        await self.run(lambda: self.journal.commit(entry, part))
+        self.trail = self.trail.after(entry.audit)
 
     def save(self, part: Part) -> Awaitable[None]:
         """Make a piece of a snapshot durable."""
@@ -73,6 +85,7 @@ class Keeper:
         """Whether the file can be closed and opened again."""
         try:
             await self.run(self.journal.reopen)
+            self.trail = trail_of(await self.run(self.journal.last_audit))
         except JournalError:
             return False
         return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from daemon.access import Role
 from daemon.config import MAX_NAME, Gpus, Name
@@ -455,6 +455,23 @@ class Tokens(Struct):
     """All tokens."""
 
     tokens: list[TokenView]
+
+
+class AuditView(Struct):
+    """A change, as it was written, and the digest of it and of all before."""
+
+    number: int
+    record: Raw
+    digest: str
+
+
+class Audit(Struct):
+    """A page of the audit, and where all of it ends."""
+
+    records: list[AuditView]
+    next: Annotated[int, Meta(description="`after` of the next page.")]
+    newest: int
+    head: Annotated[str, Meta(description="The newest digest, to be kept elsewhere.")]
 
 
 class Health(Struct, omit_defaults=True):

@@ -12,6 +12,7 @@ from math import inf
 from time import perf_counter
 
 from daemon.answers import Answer, Notice, Refused
+from daemon.audit import Trail, records_of
 from daemon.backends import Backend, House
 from daemon.book import Book, JobRecord
 from daemon.bygone import answer, asked_of
@@ -22,7 +23,7 @@ from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
 from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
-from daemon.journal import Entry, Journal, JournalError
+from daemon.journal import AuditRow, Entry, Journal, JournalError
 from daemon.keeper import Keeper
 from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
@@ -184,6 +185,15 @@ class Service:
         """Those of these jobs that have ended, however long ago."""
         return await self._keeper.jobs(job_ids)
 
+    @property
+    def trail(self) -> Trail:
+        """Where the audit ends."""
+        return self._keeper.trail
+
+    async def audit(self, after: int, limit: int) -> list[AuditRow]:
+        """The audit's rows after one, in order, so many at most."""
+        return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
+
     async def settled(self) -> None:
         """Wait until all that `book` and `engine` say is durable; at once if it is.
 
@@ -308,7 +318,10 @@ class Service:
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
         seq = self._keeper.last + 1
-        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over)
+        audit = self._keeper.trail.rows(
+            anchor.now, records_of(batch.asked, step.answers, step.traces)
+        )
+        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over, audit)
         try:
             await self._keeper.commit(entry, part)
         except JournalError as error:

@@ -19,6 +19,7 @@ from daemon.limits import PROBE_EVERY
 from daemon.logs import log, tell
 from daemon.parts import Parts
 from daemon.service import Service
+from daemon.tls import Certificate, certificate_of, keep
 from daemon.token import make_token
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ async def serving(
     Raises UserError where the address, the token file, the database or the machine cannot be had,
     with nothing begun.
     """
+    certificate = certificate_of(config.tls)
     bound = bound or bind(config.listen)
     daemon = None
     try:
@@ -53,22 +55,25 @@ async def serving(
         raise
     try:
         await daemon.hooks.open(newest)
-        runner = await listen(make_app(daemon, config, token, metrics), bound)
-        address = Address(config.listen.host, bound.getsockname()[1])
+        runner = await listen(make_app(daemon, config, token, metrics), bound, certificate)
+        address = config.listen._replace(port=bound.getsockname()[1])
         log().info(
             "serving", url=address.url, database=str(config.database),
             token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
             after=f"{perf_counter() - began:.1f} s",
         )  # fmt: skip
-        _warn(address)
+        _warn(config, address)
         aside = [_tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)]
         aside += [*_watching(daemon, lease), *_bus(daemon, config)]
+        aside += _certified(daemon, certificate)
         async with _meanwhile(*aside):
             yield daemon, address
         log().info("stopping")
         await runner.cleanup()
     finally:
         await daemon.service.stop()
+        trail = daemon.service.trail
+        log().info("stopped", audit_records=trail.number, audit_head=trail.head)
         bound.close()
 
 
@@ -118,7 +123,7 @@ def _bus(daemon: Daemon, config: Config) -> list[Coroutine[None, None, None]]:
         return []
     from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
 
-    return [Gateway(daemon.service, config.mqtt).run()]
+    return [Gateway(daemon.service, config.mqtt, daemon.admission.refusal).run()]
 
 
 async def _tell(service: Service, after: int) -> None:
@@ -134,12 +139,22 @@ async def _tell(service: Service, after: int) -> None:
             return
 
 
-def _warn(address: Address) -> None:
+def _certified(
+    daemon: Daemon, certificate: Certificate | None
+) -> list[Coroutine[None, None, None]]:
+    """Who says how the certificate is, where there is one."""
+    if certificate is None:
+        return []
+    parts = daemon.service.parts
+    return [keep(certificate, lambda why, mend: parts.say("tls", why, mend))]
+
+
+def _warn(config: Config, address: Address) -> None:
     """Say aloud what an operator may not have meant."""
-    if not address.loopback:
+    if not (address.loopback or config.tls.on):
         log().warning(
-            "REACHABLE FROM OTHER MACHINES, without encryption: whoever has the token can run "
-            "commands here; put TLS in front, or listen on 127.0.0.1",
+            "REACHABLE FROM OTHER MACHINES, without encryption of its own: whoever has a token can "
+            "run commands here; let the proxy in front alone through, or give tls.certificate",
             listen=f"{address.host}:{address.port}",
         )
 

@@ -20,6 +20,7 @@ from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log
 from daemon.schemas import Health
 from daemon.store import JournalError
+from daemon.tls import Certificate
 from replay.errors import UserError
 
 
@@ -115,6 +116,7 @@ async def stand_by(
     address: Address,
     bound: socket.socket,
     stop: asyncio.Event,
+    certificate: Certificate | None = None,
     *,
     patient: bool = False,
 ) -> Turn | None:
@@ -122,7 +124,7 @@ async def stand_by(
 
     Raises UserError where the database cannot be had at the beginning, unless it is `patient`.
     """
-    place = Address(address.host, bound.getsockname()[1]).url
+    place = address._replace(port=bound.getsockname()[1]).url
     candidate = Candidate(url, place)
     try:
         turn = None
@@ -132,20 +134,27 @@ async def stand_by(
             if not patient:
                 raise UserError(f"{url}: {error}") from error
         if turn is None:
-            turn = await _wait(candidate, bound, stop)
+            turn = await _wait(candidate, bound, stop, certificate)
         return turn
     finally:
         candidate.close()
 
 
-async def _wait(candidate: Candidate, bound: socket.socket, stop: asyncio.Event) -> Turn | None:
+async def _wait(
+    candidate: Candidate,
+    bound: socket.socket,
+    stop: asyncio.Event,
+    certificate: Certificate | None,
+) -> Turn | None:
     said, turn = StandBy(candidate), None
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
-    runner = await listen(said.app(), bound.dup())
+    runner = await listen(said.app(), bound.dup(), certificate)
     try:
         while turn is None and not stop.is_set():
             await _sleep(stop)
+            if certificate is not None:
+                certificate.look()
             try:
                 turn = await _look(candidate)
                 _tell(said, "")

@@ -13,6 +13,7 @@ from daemon.logs import log
 from daemon.serving import serving, until
 from daemon.standby import Turn, stand_by
 from daemon.store import JournalError
+from daemon.tls import certificate_of
 from replay.errors import UserError
 
 
@@ -23,11 +24,12 @@ async def serve_in_turn(
 
     Raises UserError where the address, the database or the machine cannot be had.
     """
+    certificate = certificate_of(config.tls)
     bound = bind(config.listen)
     try:
         began = False
         while not stop.is_set():
-            turn = await stand_by(url, config.listen, bound, stop, patient=began)
+            turn = await stand_by(url, config.listen, bound, stop, certificate, patient=began)
             began = True
             if turn is not None:
                 await _lead(config, bound.dup(), turn, stop, say)

@@ -83,6 +83,7 @@ WHO = {
     "DELETE /v1/webhooks/{name}/dead": {"operator"},
     "POST /v1/webhooks/{name}/retry": {"operator"},
     "POST /v1/webhooks/{name}/test": {"operator"},
+    "GET /v1/audit": {"operator"},
     "GET /v1/tokens": {"operator"},
     "POST /v1/tokens": {"operator"},
     "DELETE /v1/tokens/{name}": {"operator"},

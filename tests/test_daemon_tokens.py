@@ -179,7 +179,7 @@ def test_tokens_on_the_command_line(served, monkeypatch):  # noqa: F811
                   "--expires", "30d")  # fmt: skip
     assert made.returncode == 0, made.stderr
     token = made.stdout.strip()
-    assert token.startswith("sia_default_")
+    assert token.startswith("sia_main_")
     assert "submitter of vision until" in made.stderr
     listed = served("token", "list")
     assert "ann" in listed.stdout

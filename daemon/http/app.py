@@ -21,6 +21,7 @@ from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
 from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
+from daemon.http.routes_audit import AuditRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
@@ -32,6 +33,7 @@ from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.service import UnavailableError
+from daemon.tls import Certificate
 from replay.errors import UserError
 
 BACKLOG = 1024
@@ -53,6 +55,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         LogRoutes(service),
         PoolRoutes(service),
         TokenRoutes(service, config.cluster),
+        AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
         views,
@@ -122,7 +125,9 @@ def bind(address: Address) -> socket.socket:
     """The address, for nobody else from now on. Raises UserError where it cannot be had."""
     where = f"{address.host}:{address.port}"
     try:
-        kind, _, _, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        kind, _, _, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        )[0]
         bound = socket.socket(kind, socket.SOCK_STREAM)
     except OSError as error:
         raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
@@ -140,9 +145,12 @@ def bind(address: Address) -> socket.socket:
     return bound
 
 
-async def listen(app: web.Application, bound: socket.socket) -> web.AppRunner:
-    """Serve from now on, until `cleanup`."""
+async def listen(
+    app: web.Application, bound: socket.socket, tls: Certificate | None = None
+) -> web.AppRunner:
+    """Serve from now on, encrypted if there is a certificate, until `cleanup`."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
     await runner.setup()
-    await web.SockSite(runner, bound).start()
+    context = None if tls is None else tls.context
+    await web.SockSite(runner, bound, ssl_context=context).start()
     return runner

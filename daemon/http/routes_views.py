@@ -22,6 +22,7 @@ from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
 from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
+from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.schemas import (
     Forecasts,
@@ -166,5 +167,8 @@ class ViewRoutes:
         wanted = logging.getLevelNamesMapping()[asked.level.upper()]
         logger.setLevel(min(wanted, logger.getEffectiveLevel()))
         log().info("log level", new=asked.level)
+        with suppress(UnavailableError):  # to find out why, more may have to be logged
+            witness = Witness("log level", asked.level, 200, actor=who_asks(request).name)
+            await self._service.submit([witness], request.remote or "")
         logger.setLevel(wanted)
         return answer(asked)

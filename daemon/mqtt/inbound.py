@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import paho.mqtt.client as mqtt
 
@@ -26,7 +26,7 @@ from daemon.mqtt.replies import Replies, reply_to
 from daemon.mqtt.schemas import Reply
 from daemon.mqtt.topics import Door, Topics
 from daemon.service import Service
-from daemon.submissions import line_of
+from daemon.submissions import array_name, line_of
 
 
 class Came(NamedTuple):
@@ -39,15 +39,7 @@ class Came(NamedTuple):
     door: Door
 
 
-class TooMany(Protocol):
-    """Why a pool is to wait."""
-
-    status: int
-    detail: str
-    mend: str
-
-
-Admission = Callable[[str, int], TooMany | None]
+Admission = Callable[[str, int], Refused | None]
 """Whether so many jobs of a pool may be asked for now."""
 
 
@@ -130,13 +122,16 @@ class Inbound:
             log().exception("message failed", topic=came.mail.topic[:200])
             wrong = ProblemError(500, "defect", f"a defect of the daemon: {error!r}", "report it")
             return reply_to(wrong)
-        if letter.jobs and (much := self._admission(came.pool, letter.jobs)) is not None:
-            lines = [
-                line_of(group, Refused(much.status, "too many", much.detail, much.mend))
-                for group in letter.groups
-            ]
+        new = self._new(letter)
+        if new and (much := self._admission(came.pool, new)) is not None:
+            lines = [line_of(group, much) for group in letter.groups]
             return Reply(much.status, lines, much.detail, much.mend)
         return letter
+
+    def _new(self, letter: Letter) -> int:
+        """Jobs that it has besides those that came before."""
+        knows = self._service.book.knows
+        return sum(len(group) for group in letter.groups if not knows(array_name(group[0])))
 
     def _groan(self, came: Came) -> None:
         """Where there is no pool, there is nobody to tell but the operator."""

@@ -1,0 +1,111 @@
+"""`sia audit`: who changed what, and whether the records are those that were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from daemon.asking import CONFIG, JSON, asks, moment, say
+from daemon.audit import Verifier
+from daemon.audit_offline import read_audit
+from daemon.client import Client, find
+from daemon.http.limits import MAX_PAGE
+from daemon.rows import AuditRow
+from daemon.schemas import Audit
+from replay.tables import show_table
+from replay.text import counted
+from sia.terminal import printable
+
+SHOWN = 50
+"""Records that are shown if nothing else is said: a screen."""
+
+DATABASE = click.option(
+    "--database", metavar="PATH|URL", help="Read this database, instead of asking a daemon."
+)
+
+_read = msgspec.json.Decoder(Audit).decode
+
+
+@click.group()
+def audit() -> None:
+    """Look at who changed what; for operators."""
+
+
+@audit.command("show")
+@click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True,
+              help="The newest so many.")  # fmt: skip
+@asks
+def show(client: Client, limit: int, *, as_json: bool) -> None:
+    """List the newest records."""
+    newest = _read(client.piece("/v1/audit?limit=1")[0]).newest
+    rows = list(_served(client, max(0, newest - limit)))
+    records = [msgspec.json.decode(row.body) for row in rows]
+    if as_json:
+        say({"records": records, "head": rows[-1].digest if rows else ""})
+        return
+    header = ["time", "who", "from", "what", "target", "change"]
+    cells = [
+        [
+            moment(record["time"]), record["who"], record.get("origin", ""), record["what"],
+            record.get("target", ""), _change(record),
+        ]
+        for record in records
+    ]  # fmt: skip
+    show_table("Audit", header, cells, header)
+
+
+def _change(record: dict[str, Any]) -> str:
+    """What it changed, in a line."""
+    if "jobs" in record:
+        jobs = [f"{name} in {pool}" for name, pool, _, _ in record["jobs"][:3]]
+        more = len(record["jobs"]) - len(jobs)
+        return ", ".join([*jobs, *([f"and {more} more"] if more else [])])
+    if record.get("status", 200) >= 400:
+        return " ".join(filter(None, (f"denied: {record['status']}", record.get("note", ""))))
+    before, after = record.get("before", {}), record.get("after", {})
+    return ", ".join(
+        f"{key} {_said(before.get(key))} → {_said(after.get(key))}" for key in {**before, **after}
+    )
+
+
+def _said(value: Any) -> str:
+    return "-" if value in (None, "", {}, []) else str(value)
+
+
+@audit.command("verify")
+@click.option("--head", default="", help="A digest kept elsewhere, which must be among them.")
+@DATABASE
+@CONFIG
+@JSON
+def verify(config: Path | None, head: str, database: str | None, *, as_json: bool) -> int:
+    """Say whether all records are there, in order, as they were written."""
+    verifier = Verifier()
+    if database:
+        verifier.look(read_audit(database), head)
+    else:
+        with closing(Client(find(config))) as client:
+            verifier.look(_served(client, 0), head)
+    trail, wrong = verifier.finding(head)
+    if as_json:
+        say({"ok": not wrong, "wrong": wrong, "records": trail.number, "head": trail.head})
+    elif wrong:
+        click.echo(f"sia: {printable(wrong)}; restore the database from a backup", err=True)
+    else:
+        click.echo(f"{counted(trail.number, 'record')}, as they were written; head {trail.head}")
+    return 1 if wrong else 0
+
+
+def _served(client: Client, after: int) -> Iterator[AuditRow]:
+    """All rows after one, as the daemon has them."""
+    while True:
+        page = _read(client.piece(f"/v1/audit?after={after}&limit={MAX_PAGE}")[0])
+        if not page.records:
+            return
+        for each in page.records:
+            yield AuditRow(each.number, bytes(each.record).decode(), each.digest)
+        after = page.next
