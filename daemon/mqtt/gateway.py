@@ -60,7 +60,7 @@ class Gateway:
         linked = asyncio.create_task(self._again(self.link.run))
         tasks = [asyncio.create_task(self._again(work)) for work in self._work]
         try:
-            await asyncio.gather(linked, *tasks)
+            await asyncio.wait((linked, *tasks))
         finally:
             for task in tasks:
                 task.cancel()
