@@ -8,16 +8,13 @@ import signal
 import time
 
 import aiomqtt
-import pytest
 from buses import daemon_on, is_well, on_bus, part, peer
 from daemons import until
 from test_daemon_service import break_down
 
 from daemon.config import PoolConfig
-from daemon.config_mqtt import MqttConfig
 from daemon.inputs import Submit
 from daemon.jobs import JobPhase, JobSpec
-from daemon.mqtt.gateway import Gateway
 from daemon.serving import serving
 
 ROOT = "sia/v1/main"
@@ -79,7 +76,8 @@ async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(
             said = await answered(one, f"{POOL}/submit", body)
             assert [line["status"] for line in said["jobs"]] == [status, 422, status]
         assert len(service.book.jobs) == 4
-        (why, again) = refusals(one)
+        await until(lambda: len(refusals(one)) == 2, 20)
+        why, again = refusals(one)
         assert why["job"] == again["job"] == "big"
         assert why["seq"] == 0
         assert "99 GPUs never fit" in why["data"]["why"]
@@ -329,22 +327,18 @@ async def test_pools_with_names_that_no_topic_holds_have_topics_all_the_same(fol
 
 
 @story
-async def test_admission_refuses_with_words(folder, broker):
-    class TooMany:
-        status, detail, mend, retry_after = 429, "enough", "wait", 3.0
-
-    async with serving(on_bus(folder, broker.port, mqtt=None)) as (daemon, _):
-        config = MqttConfig(cluster="other", port=broker.port)
-        gate = Gateway(daemon.service, config, lambda _, jobs: TooMany if jobs > 2 else None)
-        running = asyncio.create_task(gate.run())
-        await asyncio.wait_for(gate.link.up.wait(), 20)
-        async with peer(broker.port, "sia/v1/other/#") as one:
-            at = "sia/v1/other/pool/vision"
-            await one.say(f"{at}/submit", {"id": "x", **LONG, "array": 3}, reply=f"{at}/reply/me")
-            await one.say(f"{at}/submit", {"id": "y", **LONG}, reply=f"{at}/reply/me")
-            await until(lambda: len(one.on("/reply/me")) == 2, 20)
-            statuses = [said["jobs"][0]["status"] for said in one.on("/reply/me")]
-            assert statuses == [429, 201]
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+async def test_a_pool_that_has_too_many_jobs_is_told_so(folder, broker):
+    pools = (PoolConfig("vision", 8, max_waiting=3),)
+    async with (
+        daemon_on(folder, broker.port, pools=pools) as service,
+        peer(broker.port, "sia/#") as one,
+    ):
+        held = {"gpus": 1, "hold": True}
+        jobs = [{"id": f"h{i}", **held} for i in range(4)]
+        said = await answered(one, f"{POOL}/submit", jobs)
+        assert [line["status"] for line in said["jobs"]] == [201, 201, 201, 429]
+        await until(lambda: refusals(one), 20)
+        assert refusals(one)[0]["data"]["mend"]
+        said = await answered(one, f"{POOL}/submit", jobs[0])
+        assert said["jobs"][0]["status"] == 200  # it is known, and no new one
+        assert len(service.book.jobs) == 3
