@@ -21,6 +21,7 @@ from daemon.hooks.limits import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_DEAD,
+    TRIAL_WITHIN,
     TROUBLE_AFTER,
 )
 from daemon.hooks.posting import Outcome, Post, Verdict
@@ -235,8 +236,7 @@ class Hook:
     async def test(self) -> Outcome:
         """Send an event that nothing stands for, once, whatever else is under way."""
         delivery = trial(self.config.name, self._means.now())
-        async with self._sending:
-            return await self._post.send(delivery.body, delivery.id)
+        return await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
 
     def resume(self) -> None:
         """Try again at once, also one that is gone."""

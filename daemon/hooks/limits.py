@@ -15,6 +15,9 @@ BODY = 2**18
 ANSWER_WITHIN = 10.0
 """Seconds that a receiver has for its answer, if the configuration says nothing else."""
 
+TRIAL_WITHIN = 20.0
+"""Seconds that a trial waits at most: the operator's command waits half a minute."""
+
 MAX_ANSWER = 2**16
 """Bytes of an answer's body that are read, only to use its connection again."""
 

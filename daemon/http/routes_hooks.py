@@ -17,6 +17,7 @@ from daemon.http.limits import MAX_SEQ
 from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded
 from daemon.journal import DeadLetter
+from daemon.logs import log
 from daemon.schemas import Event
 from daemon.schemas_hooks import (
     Again,
@@ -89,6 +90,7 @@ class HookRoutes:
         if asked["number"] is not None:
             numbers = [self._known(asked["number"], numbers)]
         await hook.drop(numbers)
+        log().info("dead letters were dropped", webhook=hook.config.name, letters=len(numbers))
         return answer(Dropped(len(numbers)))
 
     async def retry(self, request: web.Request) -> web.Response:
