@@ -199,6 +199,19 @@ async def test_a_daemon_that_ends_in_order_repeats_nothing(tmp_path):
 
 
 @story
+async def test_a_daemon_that_ends_waits_for_the_answer_under_way(tmp_path):
+    async with receiver(lambda _: asyncio.sleep(0.3, 200)) as ops:
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 5)
+            await until(lambda: ops.got)
+        ops.answer = 200
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 1, prefix="more")
+            await told_all(daemon, ops)
+        assert ops.numbers == list(range(1, daemon.service.told + 1))
+
+
+@story
 async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     monkeypatch.setattr("daemon.hooks.ledger.SAVE_EVERY", 0.02)

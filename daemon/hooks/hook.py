@@ -78,6 +78,7 @@ class Hook:
         self._url = hashlib.sha256(config.url.encode()).hexdigest()
         self._sending = asyncio.Lock()  # a receiver gets one request at a time
         self._wake = asyncio.Event()
+        self._ending = False
         self._again: dict[int, None] = {}
         self._letter: asyncio.Task[None] | None = None
         self.counts, self.dead = Counts(), 0
@@ -104,10 +105,10 @@ class Hook:
         return "retrying" if self.place.tries else "delivering"
 
     async def run(self) -> None:
-        """Deliver, until cancelled."""
+        """Deliver, until cancelled or told to end."""
         counted = False
         try:
-            while True:
+            while not self._ending:
                 try:
                     if not counted:
                         await self._count()
@@ -125,6 +126,12 @@ class Hook:
                     await self._letter
             await self._post.close()
 
+    def end(self) -> bool:
+        """Send no more; whether an answer is still to come."""
+        self._ending = True
+        self._wake.set()
+        return self._sending.locked()
+
     async def _broke(self) -> None:
         log().exception("a webhook failed; it is tried again", webhook=self.config.name)
         part = f"webhook {self.config.name}"
@@ -139,7 +146,8 @@ class Hook:
 
     async def _once(self) -> bool:
         """Deliver once, or wait for somebody who is needed; whether there is more to come."""
-        self._wake.clear()
+        if not self._ending:
+            self._wake.clear()
         if self.state in ("gone", "full"):
             self._say()
             await self._wake.wait()
