@@ -13,11 +13,12 @@ from daemon.hooks.delivery import opened
 from daemon.hooks.hook import Hook
 from daemon.hooks.limits import DEAD_PAGE, MOST_DEAD
 from daemon.hooks.posting import Verdict
+from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_SEQ
 from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded
+from daemon.inputs import Witness
 from daemon.journal import DeadLetter
-from daemon.logs import log
 from daemon.schemas import Event
 from daemon.schemas_hooks import (
     Again,
@@ -40,6 +41,9 @@ PAGE = (
     Parameter("after", Number, "Only letters after this number.", default=0),
     Parameter("limit", Annotated[int, Meta(ge=1, le=DEAD_PAGE)], "Of a page.", default=DEAD_PAGE),
 )
+NAMED = 20
+"""Dead letters that the audit names, of those that are dropped or sent once more together."""
+
 NUMBER = (Parameter("number", Number, "The one; all without it."),)
 
 
@@ -48,7 +52,7 @@ class HookRoutes:
 
     def __init__(self, hooks: Hooks, service: Service) -> None:
         """Serve these."""
-        self._hooks, self._letters = hooks, service.letters
+        self._hooks, self._letters, self._service = hooks, service.letters, service
         self._again = msgspec.json.Decoder(Again)
 
     def operations(self) -> list[Operation]:
@@ -89,8 +93,8 @@ class HookRoutes:
         numbers = await self._numbers(hook)
         if asked["number"] is not None:
             numbers = [self._known(asked["number"], numbers)]
+        await self._remember(request, "webhook drop", hook, numbers)
         await hook.drop(numbers)
-        log().info("dead letters were dropped", webhook=hook.config.name, letters=len(numbers))
         return answer(Dropped(len(numbers)))
 
     async def retry(self, request: web.Request) -> web.Response:
@@ -100,6 +104,7 @@ class HookRoutes:
         numbers = await self._numbers(hook)
         if asked.numbers:
             numbers = [self._known(number, numbers) for number in dict.fromkeys(asked.numbers)]
+        await self._remember(request, "webhook retry", hook, numbers)
         hook.resume()
         hook.again(numbers)
         return answer(Sending(len(numbers)), 202)
@@ -109,6 +114,16 @@ class HookRoutes:
         outcome = await self._named(request).test()
         delivered = outcome.verdict is Verdict.DELIVERED
         return answer(Tested(delivered, outcome.status, outcome.why, outcome.mend))
+
+    async def _remember(
+        self, request: web.Request, what: str, hook: Hook, numbers: list[int]
+    ) -> None:
+        """Have it stand in the audit before it is done. Raises UnavailableError."""
+        shown = ", ".join(map(str, numbers[:NAMED]))
+        more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+        note = f"dead letters {shown}{more}" if numbers else ""
+        asked = Witness(what, hook.config.name, 200, note, who_asks(request).name)
+        await self._service.submit([asked], request.remote or "")
 
     def _named(self, request: web.Request) -> Hook:
         name = request.match_info["name"]
