@@ -11,7 +11,7 @@ from msgspec import Meta
 from daemon.access import Rule
 from daemon.hooks.delivery import opened
 from daemon.hooks.hook import Hook
-from daemon.hooks.limits import DEAD_PAGE, MOST_DEAD
+from daemon.hooks.limits import DEAD_PAGE
 from daemon.hooks.posting import Verdict
 from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_SEQ
@@ -90,7 +90,7 @@ class HookRoutes:
     async def drop(self, request: web.Request) -> web.Response:
         """Durable when it is answered."""
         hook, asked = self._named(request), query_of(request, NUMBER)
-        numbers = await self._numbers(hook)
+        numbers = await self._letters.numbers(hook.config.name)
         if asked["number"] is not None:
             numbers = [self._known(asked["number"], numbers)]
         await self._remember(request, "webhook drop", hook, numbers)
@@ -101,7 +101,7 @@ class HookRoutes:
         """They are sent after the answer; what is delivered is no more."""
         hook, body = self._named(request), await body_of(request)
         asked = decoded(body, self._again, Again) if body else Again()
-        numbers = await self._numbers(hook)
+        numbers = await self._letters.numbers(hook.config.name)
         if asked.numbers:
             numbers = [self._known(number, numbers) for number in dict.fromkeys(asked.numbers)]
         await self._remember(request, "webhook retry", hook, numbers)
@@ -133,17 +133,6 @@ class HookRoutes:
                 404, "no such webhook", f"there is no webhook {name!r}", "see: sia webhook list"
             )
         return hook
-
-    async def _numbers(self, hook: Hook) -> list[int]:
-        """Of all dead letters. O(letters), some hundred at most."""
-        found: list[int] = []
-        while len(found) < 2 * MOST_DEAD:
-            after = found[-1] if found else 0
-            page = await self._letters.dead(hook.config.name, after, DEAD_PAGE)
-            if not page:
-                break
-            found += [letter.number for letter in page]
-        return found
 
     @staticmethod
     def _known(number: int, numbers: list[int]) -> int:
