@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers takeover slurm check crash takeover fuzz lint setup lock bench clean
+.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -36,9 +36,9 @@ servers: setup
 
 check: lint test
 
-# The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times: minutes.
+# The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times; PostgreSQL away for a minute.
 takeover: setup
-	SIA_TAKEOVERS=50 $(BIN)/python -m pytest tests/test_daemon_takeover.py $(ARGS)
+	SIA_TAKEOVERS=50 SIA_OUTAGE=60 $(BIN)/python -m pytest tests/test_daemon_takeover.py tests/test_daemon_outage.py $(ARGS)
 
 # A real Slurm with 200 jobs, killed and restarted mid-way: minutes.
 slurm: setup

@@ -3,7 +3,7 @@
 The daemon is a process of its own (`sia serve`, simulated backend), the clients another one; each
 sends the next job when the last one is answered. Also how long a reader waits meanwhile.
 
-    python benchmarks/daemon_http.py [--seconds 60] [--clients 32]
+    python benchmarks/daemon_http.py [--seconds 60] [--clients 32] [--database postgresql://…]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from common import keep
 CONFIG = """
 [daemon]
 state = "state"
+database = "{database}"
 listen = "127.0.0.1:0"
 [backend]
 kind = "simulated"
@@ -37,9 +38,11 @@ LOOK_EVERY = 0.5
 """Seconds between two looks of a reader."""
 
 
-def configuration() -> str:
+def configuration(database: str) -> str:
     """Fifty pools, at a port that is free."""
-    return CONFIG + "".join(f'[[pool]]\nname = "p{i}"\nquota = {QUOTA}\n' for i in range(POOLS))
+    return CONFIG.format(database=database) + "".join(
+        f'[[pool]]\nname = "p{i}"\nquota = {QUOTA}\n' for i in range(POOLS)
+    )
 
 
 def job(number: int) -> bytes:
@@ -127,10 +130,10 @@ async def measure(url: str, token: str, clients: int, seconds: float) -> dict[st
     }
 
 
-def serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
+def serve(folder: Path, database: str) -> tuple[subprocess.Popen[str], str]:
     """A daemon, and its address."""
     config = folder / "sia.toml"
-    config.write_text(configuration())
+    config.write_text(configuration(database))
     process = subprocess.Popen(
         [sys.executable, "-m", "sia", "serve", "--config", str(config)],
         stdout=subprocess.PIPE,
@@ -152,10 +155,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--database", default="sia.db", help="A file, or an empty PostgreSQL.")
     asked = parser.parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        process, url = serve(folder)
+        process, url = serve(folder, asked.database)
         try:
             token = (folder / "state" / "token").read_text().strip()
             found = asyncio.run(measure(url, token, asked.clients, asked.seconds))
@@ -163,7 +167,7 @@ def main() -> None:
         finally:
             process.terminate()
             process.wait()
-    keep("daemon_http", found)
+    keep("daemon_http" if asked.database == "sia.db" else "daemon_http_postgres", found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -9,6 +10,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from replay.errors import UserError
 
 SCHEMES = ("postgresql", "postgres")
+
+HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{1,5})?")
 
 NEEDS_EXTRA = "PostgreSQL needs psycopg, which is not installed; pip install 'sia[postgres]'"
 
@@ -34,6 +37,15 @@ class DatabaseUrl:
         pairs = (pair.partition("=") for pair in parts.query.split("&"))
         found += [value for key, _, value in pairs if "password" in key]
         return [each for text in found if text for each in (text, unquote(text))]
+
+    @property
+    def well_formed(self) -> bool:
+        """Whether it can be taken apart, and ports are numbers."""
+        try:
+            hosts = urlsplit(self._url).netloc.rpartition("@")[2]
+        except ValueError:
+            return False
+        return all(HOST.fullmatch(host) for host in hosts.split(","))
 
     def __str__(self) -> str:
         try:
@@ -77,7 +89,10 @@ def problems_of(database: Path | DatabaseUrl) -> Iterator[str]:
         return
     try:
         conninfo.conninfo_to_dict(database.reveal())
+        fine = database.well_formed
     except (ProgrammingError, UnicodeError):  # what it says may show the password
+        fine = False
+    if not fine:
         yield (
             f"daemon.database: {database} is no URL that libpq reads; write "
             "postgresql://USER@HOST:PORT/NAME, with %XX for what is special in a password"

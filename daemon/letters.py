@@ -23,6 +23,10 @@ class Letters:
         """Those of a hook after a number, in order, so many at most."""
         return await self._keeper.run(lambda: self._keeper.journal.dead(hook, after, limit))
 
+    async def numbers(self, hook: str) -> list[int]:
+        """Of all of a hook, in order."""
+        return await self._keeper.run(lambda: self._keeper.journal.dead_numbers(hook))
+
     async def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
         """Keep these no longer."""
         await self._keeper.run(lambda: self._keeper.journal.dig_out(hook, numbers))

@@ -133,6 +133,7 @@ MENDS: Sequence[tuple[type[psycopg.Error], str]] = (
     (psycopg.errors.InsufficientPrivilege, "GRANT CREATE ON DATABASE … TO the daemon's user"),
     (psycopg.errors.ReadOnlySqlTransaction, "name the server that takes writes"),
     (psycopg.errors.InvalidPassword, "give the password in the URL or in PGPASSFILE"),
+    (psycopg.errors.DuplicateTable, "its schema sia has other tables; name another database"),
     (psycopg.errors.UndefinedTable, "restore the tables from a backup, or name another database"),
 )
 """What to do about it, where the error tells more than that something is wrong."""

@@ -123,7 +123,7 @@ def _bus(daemon: Daemon, config: Config) -> list[Coroutine[None, None, None]]:
         return []
     from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
 
-    return [Gateway(daemon.service, config.mqtt, daemon.admission.refusal).run()]
+    return [Gateway(daemon.service, config.mqtt, daemon.admission).run()]
 
 
 async def _tell(service: Service, after: int) -> None:

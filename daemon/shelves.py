@@ -46,6 +46,11 @@ class Shelves:
         sql = "SELECT * FROM dead_letters WHERE hook = ? AND number > ? ORDER BY number LIMIT ?"
         return [DeadLetter(*row) for row in self._all(sql, hook, after, limit)]
 
+    def dead_numbers(self, hook: str) -> list[int]:
+        """Of all that could not be delivered to a hook, in order."""
+        sql = "SELECT number FROM dead_letters WHERE hook = ? ORDER BY number"
+        return [row[0] for row in self._all(sql, hook)]
+
     def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
         """Keep these no longer. Raises JournalError."""
         with self._store.transaction():

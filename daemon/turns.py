@@ -51,9 +51,10 @@ async def _lead(
             await until(daemon, stop, turn.over)
             if turn.lease.lost:
                 log().error("another daemon has taken over; this one is a stand-by from now on")
-    except UserError as error:
-        if not (turn.lease.lost or isinstance(error.__cause__, JournalError)):
+    except (UserError, JournalError) as error:
+        broken = isinstance(error, JournalError) or isinstance(error.__cause__, JournalError)
+        if not (broken or turn.lease.lost):
             raise
-        log().error("cannot lead; a stand-by from now on", why=error.format_message())
+        log().error("cannot lead; a stand-by from now on", why=str(error))
     finally:
         await asyncio.to_thread(turn.lease.close)

@@ -53,6 +53,7 @@ class Peer:
 async def peer(port, *filters, **more):
     """Somebody who listens to these."""
     async with aiomqtt.Client("127.0.0.1", port, **{**V5, **more}) as client:
+        client.pending_calls_threshold = 10_000
         one = Peer(client)
         for each in filters:
             await client.subscribe(each, qos=1)

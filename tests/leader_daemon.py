@@ -89,5 +89,5 @@ class WorldBackend:
 
 if __name__ == "__main__":
     world = Path(sys.argv.pop(1))
-    daemon.build._backend = lambda config, clock: WorldBackend(world)
+    daemon.build._backend = lambda *_: WorldBackend(world)
     main()

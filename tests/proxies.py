@@ -10,28 +10,43 @@ class Proxy:
 
     def __init__(self, target):
         self._target = target
-        self._open, self._ended = threading.Event(), False
-        self._open.set()
+        self._there, self._back, self._ended = threading.Event(), threading.Event(), False
+        self.heal()
         self._sockets = []
         self._door = socket.create_server(("127.0.0.1", 0))
         self.port = self._door.getsockname()[1]
-        threading.Thread(target=self._work, daemon=True).start()
+        self._threads = []
+        self._begin(self._work)
 
     def cut(self):
         """From now on what is sent arrives nowhere; it is kept."""
-        self._open.clear()
+        self._there.clear()
+        self._back.clear()
+
+    def cut_answers(self):
+        """What is asked is done, and nobody hears of it."""
+        self._back.clear()
 
     def heal(self):
         """Pass on what was kept, and what comes."""
-        self._open.set()
+        self._there.set()
+        self._back.set()
 
     def close(self):
         self._ended = True
         self.heal()
+        shut(self._door)
+        self._threads[0].join()  # nobody is taken any more
+        for each in self._sockets:
+            shut(each)
+        for each in self._threads:
+            each.join()
         for each in (self._door, *self._sockets):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    def _begin(self, work, *about):
+        self._threads.append(threading.Thread(target=work, args=about, daemon=True))
+        self._threads[-1].start()
 
     def _work(self):
         while not self._ended:
@@ -39,25 +54,29 @@ class Proxy:
                 near, _ = self._door.accept()
             except OSError:
                 return
-            self._open.wait()
+            self._there.wait()
             try:
                 far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 near.close()
                 continue
             self._sockets += [near, far]
-            for pair in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=pair, daemon=True).start()
+            self._begin(self._pump, near, far, self._there)
+            self._begin(self._pump, far, near, self._back)
 
-    def _pump(self, source, sink):
+    def _pump(self, source, sink, way):
         with suppress(OSError):
             while data := source.recv(2**16):
-                self._open.wait()
+                way.wait()
                 sink.sendall(data)
-        self._open.wait()
+        way.wait()
         for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            shut(each)
+
+
+def shut(end):
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

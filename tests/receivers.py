@@ -78,6 +78,20 @@ async def receiver(answer=200, **more):
         await made.stop()
 
 
+@asynccontextmanager
+async def rude(what):
+    """The URL of one that answers any request with these bytes, and goes."""
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(what)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
 @contextmanager
 def receiving(answer=200, **more):
     """The same beside a test that does not wait for anything itself."""

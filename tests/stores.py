@@ -2,11 +2,23 @@
 
 import re
 import sqlite3
+from pathlib import Path
 
+from daemon.clock import Anchor
 from daemon.config_database import DatabaseUrl
-from daemon.journal import Journal
+from daemon.journal import Entry, Journal
 from daemon.lease import Desk
+from daemon.lite import Lite
 from daemon.postgres import Postgres
+
+
+def step(journal, engine, now, *inputs):
+    """One step, durable."""
+    made = engine.step(now, inputs)
+    anchor = Anchor("boot", now, now)
+    entry = Entry(journal.last + 1, anchor, inputs, made.decisions, made.notices, made.over)
+    journal.commit(entry)
+    return made
 
 
 class InFile:
@@ -17,6 +29,15 @@ class InFile:
 
     def journal(self, **more):
         return Journal(self.path, **more)
+
+    def words(self):
+        return str(self.path), "0"
+
+    def version(self):
+        with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+        db.close()
+        return version
 
     def change(self, sql):
         with sqlite3.connect(self.path) as db:
@@ -34,6 +55,12 @@ class OnServer:
     def journal(self, **more):
         return Journal(Postgres(self.url, self.take()), **more)
 
+    def words(self):
+        return self.url.reveal(), str(self.take())
+
+    def version(self):
+        return int(self.ask("SELECT version FROM about"))
+
     def take(self):
         """The epoch of a daemon that leads from now on."""
         desk = Desk(self.url)
@@ -48,3 +75,8 @@ class OnServer:
 
     def ask(self, sql):
         return self.server.run(f"SET search_path = sia; {sql}", self.name).stdout.strip()
+
+
+def store_of(where, epoch):
+    """What `words` name."""
+    return Postgres(DatabaseUrl(where), int(epoch)) if int(epoch) else Lite(Path(where))

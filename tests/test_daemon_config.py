@@ -1,11 +1,13 @@
 """The daemon's configuration: what it may say, and all that is wrong with it at once."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from daemon import config_check
 from daemon.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
+from daemon.config_database import DatabaseUrl
 from daemon.config_read import ConfigError, read_config
 from daemon.jobs import PoolMode
 from replay import forecast_folder
@@ -245,3 +247,32 @@ def test_a_forecast_that_learns_needs_what_it_learns_with(tmp_path, monkeypatch)
 def test_forecasts_of_none(tmp_path):
     assert config(tmp_path, "[daemon]\nforecast = 'none'").forecast == "none"
     assert config(tmp_path, "[daemon]\npolicy = 'fcfs'").policy == "fcfs"
+
+
+def test_a_database_is_a_file_or_a_postgresql(tmp_path):
+    text = "[daemon]\nstate = 'state'\ndatabase = '{}'"
+    assert config(tmp_path, text.format("x.db")).database == tmp_path / "state" / "x.db"
+    for url in ("postgresql://me@host:1/db", "postgres:///db?host=/run/postgresql"):
+        assert config(tmp_path, text.format(url)).database == DatabaseUrl(url)
+    assert "neither file nor URL" in the_problem(tmp_path, text.format("mysql://me@host/db"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@host:port/db",
+        "postgresql://me:s3cret%zz@host/db",
+        "postgresql://me:s3cret@host/db?pasword=s3cret",
+        "postgresql://[me:s3cret@host/db",
+    ],
+)
+def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
+    said = the_problem(tmp_path, f"[daemon]\ndatabase = '{url}'")
+    assert "write postgresql://USER@HOST:PORT/NAME" in said
+    assert "s3cret" not in said
+
+
+def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    said = the_problem(tmp_path, "[daemon]\ndatabase = 'postgresql:///db'")
+    assert "pip install 'sia[postgres]'" in said

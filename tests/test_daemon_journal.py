@@ -1,6 +1,7 @@
 """The journal: what is durable, what is refused, and what a cut or damaged file still says."""
 
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -10,11 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from daemons import setup, submit
-from stores import InFile, OnServer
+from stores import InFile, OnServer, step
 
 from daemon.clock import Anchor
 from daemon.inputs import Cancel, Ended, Started, Tick
-from daemon.journal import VERSION, Entry, Journal, JournalError, parts_of
+from daemon.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, JournalError, parts_of
+from daemon.migrations import STEPS
 from daemon.recovery import recover
 from daemon.store import RowError
 from replay.errors import UserError
@@ -30,22 +32,13 @@ def kept(request, tmp_path):
     return OnServer(request.getfixturevalue("postgres"), "journal")
 
 
-def take(journal, engine, now, *inputs):
-    """One step, durable."""
-    step = engine.step(now, inputs)
-    anchor = Anchor("boot", now, now)
-    entry = Entry(journal.last + 1, anchor, inputs, step.decisions, step.notices, step.over)
-    journal.commit(entry)
-    return step
-
-
 def filled(journal, steps, jobs=3):
     """A journal of so many steps, and the engine's dump after each."""
     engine = recover(journal, CLUSTER)
     dumps = [engine.dump()]
     for i in range(steps):
         ids = [f"{i}-{j}" for j in range(jobs)]
-        take(journal, engine, float(i), *(submit(id_, "ab"[i % 2]) for id_ in ids))
+        step(journal, engine, float(i), *(submit(id_, "ab"[i % 2]) for id_ in ids))
         dumps.append(engine.dump())
     return journal, dumps
 
@@ -53,9 +46,9 @@ def filled(journal, steps, jobs=3):
 def test_what_is_written_is_read(kept):
     journal = kept.journal()
     engine = recover(journal, CLUSTER)
-    first = take(journal, engine, 1.0, submit("one"), submit("two", "b", 2))
-    take(journal, engine, 2.5, Started("one", 1))
-    last = take(journal, engine, 4.0, Ended("one", 1, 0), Cancel("two", "me"))
+    first = step(journal, engine, 1.0, submit("one"), submit("two", "b", 2))
+    step(journal, engine, 2.5, Started("one", 1))
+    last = step(journal, engine, 4.0, Ended("one", 1, 0), Cancel("two", "me"))
     journal.close()
     again = kept.journal()
     assert again.last == 3
@@ -77,12 +70,12 @@ def test_no_job_ends_twice_in_silence(kept):
     """That is a defect, which no other disk would mend; nothing of that step stays."""
     journal = kept.journal()
     engine = recover(journal, CLUSTER)
-    take(journal, engine, 1.0, submit("one"))
-    over = take(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
+    step(journal, engine, 1.0, submit("one"))
+    over = step(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
     with pytest.raises(RowError):
         journal.commit(Entry(journal.last + 1, Anchor("", 3.0, 3.0), [], [], over=over))
     assert [record.seq for record in journal.records(0)] == [1, 2]
-    take(journal, engine, 3.0, Tick())
+    step(journal, engine, 3.0, Tick())
     journal.close()
 
 
@@ -108,7 +101,7 @@ def test_a_second_daemon_is_refused(tmp_path):
 
 def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
     journal = Journal(tmp_path / "db")
-    take(journal, recover(journal, CLUSTER), 1.0, submit("one"))
+    step(journal, recover(journal, CLUSTER), 1.0, submit("one"))
     journal._store.db.close()  # as in the middle of it
     code = "import sys; from pathlib import Path; from daemon.journal import Journal\n"
     code += "Journal(Path(sys.argv[1]))"
@@ -127,7 +120,7 @@ def test_the_history_of_a_pool_is_found_by_an_index(tmp_path):
     journal = Journal(tmp_path / "db")
     engine = recover(journal, CLUSTER)
     for i in range(6):
-        take(journal, engine, float(i), submit(f"{i}", "ba"[i % 3 == 0]), Cancel(f"{i}"))
+        step(journal, engine, float(i), submit(f"{i}", "ba"[i % 3 == 0]), Cancel(f"{i}"))
     asked = []
     journal._store.db.set_trace_callback(asked.append)
     assert [job.spec.id for _, job in journal.history(0, 9, "a")] == ["3", "0"]
@@ -176,6 +169,89 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path, make, says):
         with sqlite3.connect(tmp_path / "db") as db:
             assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("things",)]
         db.close()
+
+
+def test_marks_letters_and_the_audit_are_kept_beside_the_steps(kept):
+    journal = kept.journal()
+    before = journal.epoch
+    journal.mark({"b": "1", "a%": "2", "a": "3", "É": "4", "A": "5"})
+    journal.mark({"b": None, "a": "6", "none": None})
+    letters = [DeadLetter(0, "hook", seq, 0.1 + seq, "no answer", "{}") for seq in range(1, 6)]
+    journal.bury(letters, {"hook.after": "5"})
+    journal.bury([DeadLetter(0, "other", 9, 9.0, "refused", "{}")], {"hook.after": "6"})
+    rows = [AuditRow(i, f'{{"n": {i}}}', f"digest {i}") for i in (1, 2, 3)]
+    engine = recover(journal, CLUSTER)
+    made = engine.step(1.0, [submit("one")])
+    anchor = Anchor("", 1.0, 1.0)
+    journal.commit(Entry(1, anchor, [submit("one")], made.decisions, made.notices, audit=rows))
+    journal.close()
+    again = kept.journal()
+    assert again.epoch > before
+    assert list(again.marks("a").items()) == [("a", "6"), ("a%", "2")]
+    assert [key for key in again.marks("") if key != "epoch"] == ["A", "a", "a%", "hook.after", "É"]
+    assert again.marks("hook.after") == {"hook.after": "6"}
+    dead = again.dead("hook", 0, 3)
+    assert [(each.seq, each.time) for each in dead] == [(1, 1.1), (2, 2.1), (3, 3.1)]
+    assert [each.seq for each in again.dead("hook", dead[-1].number, 9)] == [4, 5]
+    again.dig_out("hook", [each.number for each in dead])
+    again.dig_out("hook", [again.dead("other", 0, 1)[0].number])  # another's stays
+    assert [each.seq for each in again.dead("hook", 0, 9)] == [4, 5]
+    assert len(again.dead("other", 0, 9)) == 1
+    assert again.audit(1, 9) == rows[1:]
+    assert again.last_audit() == rows[-1]
+    again.close()
+
+
+DIES = """
+import os, signal, sys
+from daemon.migrations import migrate
+from stores import store_of
+
+store = store_of(*sys.argv[1:3])
+run, at = store.run, int(sys.argv[3])
+
+def dies(sql, values=()):
+    global at
+    run(sql, values)
+    at -= 1
+    if not at:
+        store.all("SELECT 1")  # all of it has arrived
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store.run = dies
+store.open()
+migrate(store)
+"""
+
+
+@pytest.mark.parametrize("at", [5, 13])
+def test_a_migration_that_is_killed_leaves_the_version_before(kept, at):
+    words, here = (*kept.words(), str(at)), Path(__file__).parent
+    dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=here)
+    assert dead.returncode == -signal.SIGKILL
+    assert kept.version() == (0 if at == 5 else 1)
+    journal = kept.journal()
+    step(journal, recover(journal, CLUSTER), 1.0, submit("one"))
+    journal.mark({"key": "value"})
+    assert journal.last == 1
+    journal.close()
+    assert kept.version() == VERSION
+
+
+def test_a_database_of_the_first_version_keeps_all_that_it_has(kept, monkeypatch):
+    monkeypatch.setattr("daemon.migrations.STEPS", STEPS[:1])
+    monkeypatch.setattr("daemon.migrations.VERSION", 1)
+    monkeypatch.setattr("daemon.journal.Journal._take_hold", lambda _: 1)  # it had no marks
+    journal, dumps = filled(kept.journal(), 3)
+    journal.close()
+    assert kept.version() == 1
+    monkeypatch.undo()
+    again = kept.journal()
+    assert again.last == 3
+    assert recover(again, CLUSTER).dump() == dumps[3]
+    again.mark({"key": "value"})
+    again.close()
+    assert kept.version() == VERSION
 
 
 @pytest.fixture
@@ -285,13 +361,13 @@ def test_old_records_go_once_two_snapshots_cover_them(kept, monkeypatch):
     journal = kept.journal(keep_records=5.0, keep_history=8.0)
     engine = recover(journal, CLUSTER)
     for i in range(10):
-        take(journal, engine, float(i), submit(str(i), hold=True), Cancel(str(i)))
+        step(journal, engine, float(i), submit(str(i), hold=True), Cancel(str(i)))
     assert [r.seq for r in journal.records(0)] == list(range(1, 11))  # all since the snapshot
     for seq in (6, 8):
         for part in parts_of(seq, engine.dump()):
             journal.save(part)
     for i in range(10, 16):
-        take(journal, engine, float(i), Tick())
+        step(journal, engine, float(i), Tick())
     assert next(journal.records(0)).seq == 7  # later than five seconds ago, or needed
     assert min(n.time for n in journal.notices(0, 100)) >= 15 - 8 - 2
     assert journal.job("0") is None
@@ -306,8 +382,8 @@ def test_what_is_old_goes_faster_than_new_comes(kept, monkeypatch):
     engine = recover(journal, CLUSTER)
     for i in range(40):
         jobs = [f"{i}-{j}" for j in range(50)]
-        take(journal, engine, float(i), *(submit(job, hold=True) for job in jobs))
-        take(journal, engine, float(i), *map(Cancel, jobs))
+        step(journal, engine, float(i), *(submit(job, hold=True) for job in jobs))
+        step(journal, engine, float(i), *map(Cancel, jobs))
     for table in ("notices", "history"):
         rows = journal._one(f"SELECT COUNT(*) FROM {table}")[0]
         assert rows < 15 * 100, f"{table} grows"
@@ -321,12 +397,12 @@ def test_full_it_says_so_and_has_done_nothing(tmp_path):
     pages = journal._one("PRAGMA page_count")[0]
     journal._store.db.execute(f"PRAGMA max_page_count={pages + 1}")
     with pytest.raises(JournalError, match="the disk is full; make room"):
-        take(journal, engine, 9.0, *(submit(f"more{i}", env={"X": "y" * 500}) for i in range(99)))
+        step(journal, engine, 9.0, *(submit(f"more{i}", env={"X": "y" * 500}) for i in range(99)))
     with pytest.raises(JournalError):
         journal.probe()
     assert recover(journal, CLUSTER).dump() == dumps[3]  # reads go on
     journal.reopen()
     assert journal.last == 3
     journal.probe()
-    take(journal, recover(journal, CLUSTER), 10.0, submit("again"))
+    step(journal, recover(journal, CLUSTER), 10.0, submit("again"))
     journal.close()

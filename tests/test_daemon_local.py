@@ -10,9 +10,10 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from daemons import house
+from daemons import MemoryNotes, house
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from daemon.backends.gpus import count_gpus
 from daemon.backends.local import LocalBackend
 from daemon.backends.orders import order_of
 from daemon.inputs import Ended, Lost, Started, StartFailed, Stray
-from daemon.jobs import JobSpec
+from daemon.jobs import JobPhase, JobSpec
 from replay.errors import UserError
 
 PATIENCE = 10.0
@@ -738,3 +739,23 @@ def test_gpus_are_those_that_the_driver_lists_else_the_device_files(tmp_path, mo
     tool.unlink()
     assert count_gpus(tmp_path) == 0
     assert LocalBackend(tmp_path, gpus=2, node="n1").gpus == (("n1", (0, 1)),)
+
+
+def test_jobs_that_run_elsewhere_are_not_started_here_too(tmp_path):
+    """On a database that two machines can reach, or after the folder was changed."""
+
+    async def story():
+        notes = MemoryNotes()
+        running = {"one": SimpleNamespace(placed=True, phase=JobPhase.RUNNING)}
+        book = SimpleNamespace(jobs={})
+        for folder, jobs in (("a", {}), ("a", running), ("b", {}), ("b", running)):
+            book.jobs = jobs
+            backend = LocalBackend(tmp_path / folder, 1, 1.0)
+            await backend.open(house(print, notes=notes, book=lambda: book))
+            await backend.close()
+        backend = LocalBackend(tmp_path / "a", 1, 1.0)
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"run on .*, in .*/b; start the daemon there"):
+                await backend.open(house(print, notes=notes, book=lambda: book))
+
+    asyncio.run(story())

@@ -7,6 +7,7 @@ from daemons import until
 from managers import manager_on
 
 from daemon.config_mqtt import MqttBackendConfig
+from daemon.fence import Alone
 from daemon.inputs import Cancel, Submit
 from daemon.jobs import JobPhase, JobSpec
 
@@ -141,12 +142,18 @@ async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
         cluster(folder, broker.port) as service,
     ):
         await until(lambda: is_well_now(service), 20)
-        service.fence.holds = lambda: False
+        house = service.backend._house
+        service.backend._house = house._replace(fence=Shut(service.fence.epoch))
         await service.submit([job("a")])
         await asyncio.sleep(1.5)
         assert not manager.memory.started
-        service.fence.holds = lambda: True
+        service.backend._house = house
         await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+
+
+class Shut(Alone):
+    def holds(self):
+        return False
 
 
 def is_well_now(service):

@@ -37,6 +37,7 @@ async def test_all_parts_are_listed_with_how_the_daemon_is(folder):
         said = await asked(client, "GET", "/v1/status")
         assert [(part["name"], part["ok"]) for part in said["parts"]] == [
             ("backend", False),
+            ("database", True),
             ("tls", True),
         ]
         assert (said["serving"], said["why"], said["jobs"], said["lending"]) == (True, "", 0, True)

@@ -1,22 +1,11 @@
 """Two daemons on one PostgreSQL: the leader is killed, stopped or cut off, and the other leads."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
-import threading
-import time
-import urllib.error
-import urllib.request
-from contextlib import ExitStack
-from itertools import count
-from pathlib import Path
 
 import pytest
-from leader_daemon import World
-from proxies import proxy
-from servers import free_port
+from pair import Client, check, led_by, pair, until
 
 ROUNDS = int(os.environ.get("SIA_TAKEOVERS", "3"))
 FAULTS = ("kill", "stop", "cut")
@@ -24,131 +13,12 @@ FAULTS = ("kill", "stop", "cut")
 WITHOUT_LEADER = 10.0
 """Seconds: what is promised."""
 
-CONFIG = """
-[daemon]
-state = "{state}"
-listen = "127.0.0.1:{port}"
-token_file = "{token}"
-database = "{url}"
-forecast = "none"
-policy = "fcfs"
-snapshot_every = 200
-[[pool]]
-name = "a"
-quota = 16
-"""
-
-TOKEN = "a token of the tests, long enough".replace(" ", "-")
-
-
-class Member:
-    """A daemon, which can be ended and begun again."""
-
-    def __init__(self, folder, name, world, url, between):
-        self.world, self.between, self.port = world, between, free_port()
-        self.folder = folder / name
-        self.folder.mkdir()
-        token = folder / "token"
-        token.write_text(TOKEN)
-        token.chmod(0o600)
-        self.config = self.folder / "sia.toml"
-        self.config.write_text(
-            CONFIG.format(state=self.folder, port=self.port, token=token, url=url)
-        )
-
-    def start(self):
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("leader_daemon.py"), self.world,
-                 "serve", "--config", self.config],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def end(self):
-        for how in (signal.SIGCONT, signal.SIGKILL):
-            self.process.send_signal(how)
-        self.process.wait()
-
-    def ask(self, path, body=None, within=3.0):
-        """Status and JSON; 0 where nobody answers."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=within) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
-        except (OSError, ValueError):
-            return 0, {}
-
-    def leads(self):
-        return self.ask("/readyz", within=1.0)[0] == 200
-
-    def stands_by(self):
-        status, said = self.ask("/readyz", within=1.0)
-        return status == 503 and said.get("title") == "stand-by"
-
-
-class Client:
-    """Submits one job after the other to whoever takes it, until it is told to stop."""
-
-    def __init__(self, members):
-        self._members, self._enough = members, threading.Event()
-        self.taken = []
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def stop(self):
-        self._enough.set()
-        self._thread.join()
-
-    def _work(self):
-        for number in count():
-            job = {"id": f"job-{number}", "pool": "a", "gpus": 1 + number % 2}
-            while not self._enough.is_set():
-                if any(each.ask("/v1/jobs", job)[0] in {200, 201} for each in self._members):
-                    self.taken.append(job["id"])
-                    break
-                self._enough.wait(0.05)
-            if self._enough.wait(0.05):
-                return
-
-
-def until(happens, seconds, what):
-    """How long it took."""
-    began = time.monotonic()
-    while time.monotonic() < began + seconds:
-        if happens():
-            return time.monotonic() - began
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
 
 @pytest.fixture
 def members(tmp_path, postgres):
     """Two daemons of one database, each with a way to it that can be cut."""
-    url, world = postgres.database("takeover"), tmp_path / "world"
-    world.mkdir()
-    with ExitStack() as stack:
-        both = []
-        for name in "AB":
-            between = stack.enter_context(proxy(postgres.port))
-            own = url.replace(f":{postgres.port}/", f":{between.port}/")
-            both.append(Member(tmp_path, name, world, own, between))
-            both[-1].start()
-            stack.callback(both[-1].end)
+    with pair(tmp_path, postgres, "takeover") as both:
         yield both
-
-
-def led_by(members):
-    """The leader, and the other one."""
-    until(lambda: any(each.leads() for each in members), 20, "one leads")
-    until(lambda: any(each.stands_by() for each in members), 20, "one stands by")
-    return sorted(members, key=lambda each: not each.leads())
 
 
 def break_and_mend(fault, leader, other):
@@ -183,31 +53,11 @@ def test_the_leader_is_killed_stopped_and_cut_off_and_nothing_is_lost_or_done_tw
             took[fault].append(break_and_mend(fault, *led_by(members)))
     finally:
         client.stop()
-    if len(FAULTS) < ROUNDS:
-        with capsys.disabled():
+    with capsys.disabled():
+        if len(FAULTS) < ROUNDS:
             worst = {fault: round(max(seconds), 1) for fault, seconds in took.items() if seconds}
-            sys.stderr.write(
-                f"\n{ROUNDS} rounds, {len(client.taken)} jobs, without a leader at most {worst}\n"
-            )
+            jobs = len(client.taken)
+            sys.stdout.write(f"\n{ROUNDS} rounds, {jobs} jobs, without a leader at most {worst}\n")
     leader, _ = led_by(members)
-    check(leader, client.taken)
-
-
-def check(leader, taken):
-    """What was answered is done, once, and by one leader after the other."""
-    assert len(taken) > 20
-
-    def phase(job):
-        return leader.ask(f"/v1/jobs/{job}")[1].get("phase")
-
-    for job in taken:
-        until(lambda job=job: phase(job) == "finished", 30, f"{job} is over")
-    world = World(leader.world)
-    starts = world.lines(world.starts)
-    attempts = [(job, attempt) for job, attempt, _, _ in starts]
-    assert len(attempts) == len(set(attempts)), "an attempt was started twice"
-    assert {attempt for _, attempt in attempts} == {"1"}
-    assert set(taken) <= {job for job, _ in attempts}
-    epochs = [int(epoch) for _, _, epoch, _ in starts]
-    assert epochs == sorted(epochs), "one acted after the next had begun to"
+    epochs = check(leader, client.taken)
     assert len(set(epochs)) > ROUNDS / 2

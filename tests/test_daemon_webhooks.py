@@ -2,13 +2,16 @@
 
 import asyncio
 from functools import wraps
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
 from daemons import until
-from receivers import certificate, happens, hook, receiver, signed, telling, told_all
+from receivers import certificate, happens, hook, receiver, rude, signed, telling, told_all
 
 from daemon.hooks import hook as hook_module
+from daemon.hooks.delivery import opened
 from daemon.hooks.hook import backoff
 from daemon.hooks.limits import FIRST_PAUSE, LONGEST_PAUSE
 from daemon.journal import Journal, JournalError
@@ -196,6 +199,19 @@ async def test_a_daemon_that_ends_in_order_repeats_nothing(tmp_path):
 
 
 @story
+async def test_a_daemon_that_ends_waits_for_the_answer_under_way(tmp_path):
+    async with receiver(lambda _: asyncio.sleep(0.3, 200)) as ops:
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 5)
+            await until(lambda: ops.got)
+        ops.answer = 200
+        async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
+            await happens(daemon.service, 1, prefix="more")
+            await told_all(daemon, ops)
+        assert ops.numbers == list(range(1, daemon.service.told + 1))
+
+
+@story
 async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     monkeypatch.setattr("daemon.hooks.ledger.SAVE_EVERY", 0.02)
@@ -230,11 +246,12 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
 async def test_who_may_not_act_tells_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
-        monkeypatch.setattr(daemon.service.fence, "holds", lambda: False)
+        one, shut = daemon.hooks.get("ops"), SimpleNamespace(holds=lambda: False)
+        one._means, before = one._means._replace(fence=shut), one._means
         await happens(daemon.service, 1)
         await asyncio.sleep(0.1)
         assert ops.got == []
-        monkeypatch.undo()
+        one._means = before
         await told_all(daemon, ops)
 
 
@@ -342,3 +359,66 @@ def test_pauses_grow_and_are_never_alike():
         assert 0 <= min(pauses) < 0.2 * most
         assert 0.8 * most < max(pauses) <= most
     assert 0 <= backoff(10**6) <= LONGEST_PAUSE
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (b"", "it ended the connection without an answer"),
+        (b"\x00\xff nonsense\r\n\r\n", "no answer: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nX: " + b"y" * 10**6, "no answer: "),
+        (b"HTTP/1.1 999 What\r\n\r\n", "it answers 999"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", "it ended the connection without an answer"),
+    ],
+    ids=["nothing", "nonsense", "endless", "999", "continue"],
+)
+@story
+async def test_whatever_a_receiver_says_it_is_only_an_answer(tmp_path, impatient, what, why):
+    async with rude(what) as url, telling(tmp_path, hook(tmp_path, url)) as daemon:
+        await happens(daemon.service, 1)
+        await until(lambda: parts(daemon))
+        assert parts(daemon)["webhook ops"].startswith(why)
+        assert state(daemon) == "retrying"
+
+
+@story
+async def test_who_answers_and_breaks_off_was_told(tmp_path):
+    cut = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nbegun"
+    async with rude(cut) as url, telling(tmp_path, hook(tmp_path, url)) as daemon:
+        await happens(daemon.service, 1)
+        await until(lambda: daemon.hooks.get("ops").lag == 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@story
+async def test_whatever_fails_all_is_delivered_or_dead_and_in_order(tmp_path, impatient, seed):
+    rng = Random(seed)
+
+    def answer(_):
+        drawn = rng.random()
+        if drawn < 0.05:
+            return asyncio.sleep(0.15, 200)  # it took it, too late
+        return rng.choice([200, 500, 429, 400]) if drawn < 0.6 else 200
+
+    batch, wanted, dead = rng.randint(1, 9), set(), []
+    async with receiver(answer) as ops:
+        for life in range(3):
+            one = hook(
+                tmp_path, ops, batch=batch, refusals=2, timeout=0.1, pools=["vision"], give_up=9.0
+            )
+            async with telling(tmp_path, one) as daemon:
+                for turn in range(5):
+                    pool = rng.choice(["vision", "vision", "speech"])
+                    await happens(daemon.service, rng.randint(1, 15), pool, f"{life}-{turn}-")
+                if life == 2:
+                    await until(lambda: daemon.hooks.get("ops").lag == 0, 20.0)
+                    dead = await daemon.service.letters.dead("ops", 0, 1000)
+                    notices = await daemon.service._keeper.run(
+                        lambda: daemon.service._keeper.journal.notices(0, 10**6)
+                    )
+                    wanted = {notice.seq for notice in notices if notice.pool == "vision"}
+    buried = {event.seq for letter in dead for event in opened(letter).events}
+    taken = list(dict.fromkeys(ops.numbers))
+    assert taken == sorted(taken)
+    assert set(taken) | buried == wanted
+    assert len(buried) < len(wanted) / 2

@@ -15,6 +15,7 @@ from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, Sink, StopKind, supervise
 from daemon.backends.attempts import Attempt, all_alive
 from daemon.backends.gpus import count_gpus
+from daemon.backends.home import settle
 from daemon.backends.orders import ended, order_of, unusable
 from daemon.inputs import Ended, Lost, Started, StartFailed, Stray
 from replay.errors import UserError
@@ -122,6 +123,11 @@ class LocalBackend:
             raise UserError(
                 f"{self._root}: cannot keep jobs ({error.strerror}); give [backend] another folder"
             ) from None
+        try:
+            await settle(house, self._root)
+        except UserError:
+            await self.close()
+            raise
         self._looker = asyncio.get_running_loop().create_task(self._look_again())
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:

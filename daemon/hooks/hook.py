@@ -17,10 +17,10 @@ from daemon.fence import Fence
 from daemon.hooks.delivery import Cutter, Delivery, Page, revived, trial
 from daemon.hooks.ledger import Ledger, Place, key, text
 from daemon.hooks.limits import (
-    DEAD_PAGE,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_DEAD,
+    TRIAL_WITHIN,
     TROUBLE_AFTER,
 )
 from daemon.hooks.posting import Outcome, Post, Verdict
@@ -77,6 +77,8 @@ class Hook:
         self._url = hashlib.sha256(config.url.encode()).hexdigest()
         self._sending = asyncio.Lock()  # a receiver gets one request at a time
         self._wake = asyncio.Event()
+        self._since: float | None = None  # when what is under way failed first, here
+        self._ending = False
         self._again: dict[int, None] = {}
         self._letter: asyncio.Task[None] | None = None
         self.counts, self.dead = Counts(), 0
@@ -103,10 +105,10 @@ class Hook:
         return "retrying" if self.place.tries else "delivering"
 
     async def run(self) -> None:
-        """Deliver, until cancelled."""
+        """Deliver, until cancelled or told to end."""
         counted = False
         try:
-            while True:
+            while not self._ending:
                 try:
                     if not counted:
                         await self._count()
@@ -124,6 +126,12 @@ class Hook:
                     await self._letter
             await self._post.close()
 
+    def end(self) -> bool:
+        """Send no more; whether an answer is still to come."""
+        self._ending = True
+        self._wake.set()
+        return self._sending.locked()
+
     async def _broke(self) -> None:
         log().exception("a webhook failed; it is tried again", webhook=self.config.name)
         part = f"webhook {self.config.name}"
@@ -131,14 +139,12 @@ class Hook:
         await asyncio.sleep(LONGEST_PAUSE)
 
     async def _count(self) -> None:
-        after, self.dead = 0, 0
-        while page := await self._means.letters.dead(self.config.name, after, DEAD_PAGE):
-            self.dead += len(page)
-            after = page[-1].number
+        self.dead = len(await self._means.letters.numbers(self.config.name))
 
     async def _once(self) -> bool:
         """Deliver once, or wait for somebody who is needed; whether there is more to come."""
-        self._wake.clear()
+        if not self._ending:
+            self._wake.clear()
         if self.state in ("gone", "full"):
             self._say()
             await self._wake.wait()
@@ -168,8 +174,8 @@ class Hook:
             last=delivery.until,
             tries=place.tries + 1,
             refusals=place.refusals + (outcome.verdict is Verdict.REFUSED),
-            since=place.since or time.time(),
         )
+        self._since = self._since or time.monotonic()
         if outcome.verdict is Verdict.GONE:
             self._put(replace(place, gone=self._url))
         elif self._hopeless(place):
@@ -190,11 +196,14 @@ class Hook:
         return outcome
 
     def _put(self, place: Place) -> None:
+        if not place.tries:
+            self._since = None
         self._means.ledger.put(self.config.name, place)
 
     def _hopeless(self, place: Place) -> bool:
         config = self.config
-        return place.refusals >= config.refusals or time.time() - place.since >= config.give_up
+        tried = 0.0 if self._since is None else time.monotonic() - self._since
+        return place.refusals >= config.refusals or tried >= config.give_up
 
     async def _bury(self, delivery: Delivery, place: Place) -> None:
         """Give it up, durably, and go on with the next; again where the database cannot."""
@@ -235,13 +244,12 @@ class Hook:
     async def test(self) -> Outcome:
         """Send an event that nothing stands for, once, whatever else is under way."""
         delivery = trial(self.config.name, self._means.now())
-        async with self._sending:
-            return await self._post.send(delivery.body, delivery.id)
+        return await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
 
     def resume(self) -> None:
         """Try again at once, also one that is gone."""
         if self.place.gone:
-            self._put(replace(self.place, gone="", tries=0, refusals=0, since=0.0))
+            self._put(replace(self.place, gone="", tries=0, refusals=0))
         self._wake.set()
 
     def again(self, numbers: Sequence[int]) -> None:
@@ -273,8 +281,9 @@ class Hook:
     async def drop(self, numbers: Sequence[int]) -> None:
         """Have these letters be no more. Raises JournalError."""
         await self._means.letters.dig_out(self.config.name, numbers)
-        self.dead = max(0, self.dead - len(numbers))
-        self._wake.set()
+        full, self.dead = self.state == "full", max(0, self.dead - len(numbers))
+        if full:
+            self._wake.set()
 
 
 def backoff(tries: int) -> float:

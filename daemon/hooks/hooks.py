@@ -9,6 +9,7 @@ from contextlib import suppress
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.hook import Hook, Means
 from daemon.hooks.ledger import Ledger
+from daemon.hooks.limits import LAST_ANSWERS
 from daemon.hooks.sign import read_secrets
 from daemon.journal import JournalError
 from daemon.service import Service
@@ -48,14 +49,17 @@ class Hooks:
 
     async def run(self) -> None:
         """Deliver, until cancelled."""
-        tasks = [asyncio.create_task(hook.run()) for hook in self]
-        tasks.append(asyncio.create_task(self._ledger.run()))
+        tasks = {asyncio.create_task(hook.run()): hook for hook in self}
+        saving = asyncio.create_task(self._ledger.run())
         try:
-            await asyncio.gather(*tasks)
+            await asyncio.wait((saving, *tasks), return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            for task in tasks:
+            busy = [task for task, hook in tasks.items() if hook.end()]
+            if busy:
+                await asyncio.wait(busy, timeout=LAST_ANSWERS)
+            for task in (saving, *tasks):
                 task.cancel()
-            for task in tasks:
+            for task in (saving, *tasks):
                 with suppress(asyncio.CancelledError):
                     await task
             await self._ledger.save()

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daemon.hooks.limits import SAVE_EVERY
 from daemon.journal import JournalError
@@ -24,8 +23,6 @@ class Place(Struct, frozen=True, omit_defaults=True):
     """The last event of the delivery that failed: it is made of the same ones again."""
     tries: int = 0
     refusals: int = 0
-    since: float = 0.0
-    """When it failed first, in seconds since the epoch; 0 where it did not."""
     gone: str = ""
     """The digest of the URL that wants no more."""
 
@@ -59,8 +56,7 @@ class Ledger:
         new = {}
         for name in names:
             said = kept.get(key(name))
-            place = Place(newest) if said is None else replace(_read(said), since=0.0)
-            self._places[name] = place  # how long nobody tried is not counted
+            place = self._places[name] = Place(newest) if said is None else _read(said)
             if said is None:
                 new[key(name)] = text(place)
         if new:

@@ -15,6 +15,12 @@ BODY = 2**18
 ANSWER_WITHIN = 10.0
 """Seconds that a receiver has for its answer, if the configuration says nothing else."""
 
+LAST_ANSWERS = 2.0
+"""Seconds that a daemon which stops waits for answers under way: others come twice."""
+
+TRIAL_WITHIN = 20.0
+"""Seconds that a trial waits at most: the operator's command waits half a minute."""
+
 MAX_ANSWER = 2**16
 """Bytes of an answer's body that are read, only to use its connection again."""
 

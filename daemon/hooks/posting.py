@@ -6,9 +6,11 @@ import os
 import socket
 import ssl
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 import aiohttp
@@ -43,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 class Post:
-    """A way to one receiver, over one connection that is kept while it works."""
+    """A way to one receiver, over a connection that is kept while it works, two for a trial."""
 
     def __init__(self, config: WebhookConfig, secrets: Secrets) -> None:
         """Nothing is sent yet. Raises UserError where the certificates cannot be read."""
@@ -66,48 +68,58 @@ class Post:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1, ssl=self._tls),
+                connector=aiohttp.TCPConnector(limit=2, ssl=self._tls),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self._config.timeout),
                 trust_env=False,  # the operator said where it goes
                 auto_decompress=False,
                 headers={"User-Agent": f"sia/{__version__}", "Content-Type": "application/json"},
             )
         return self._session
 
-    async def send(self, body: bytes, delivery: str) -> Outcome:
-        """Send it once; the signature is of now. Raises nothing that a receiver can cause."""
+    async def send(self, body: bytes, delivery: str, within: float = inf) -> Outcome:
+        """Send it once; the signature is of now. Raises nothing that a receiver can cause.
+
+        Waits for the answer so many seconds, or as long as the configuration says.
+        """
+        within = min(within, self._config.timeout)
         headers = {
             "X-Sia-Signature": self._secrets.header(body, int(time.time())),
             "X-Sia-Delivery": delivery,
         }
         try:
             async with self._open().post(
-                self._config.url, data=body, headers=headers, allow_redirects=False
+                self._config.url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=within),
             ) as answer:
-                await answer.content.read(MAX_ANSWER)
-                return _judged(answer.status, answer.headers.get("Retry-After", ""))
+                outcome = _judged(answer.status, answer.headers.get("Retry-After", ""))
+                with suppress(aiohttp.ClientError, TimeoutError, OSError):
+                    await answer.content.read(MAX_ANSWER)  # so that its connection is used again
+                return outcome
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return self._failed(error)
+            return _failed(error, within)
 
-    def _failed(self, error: Exception) -> Outcome:
-        """No answer; said without the URL, which errors repeat and which may hold a secret."""
-        mend = "see that the receiver is up"
-        if isinstance(error, TimeoutError):
-            why = f"no answer within {self._config.timeout:g} s"
-        elif isinstance(error, aiohttp.ClientConnectorCertificateError):
-            reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
-            why = f"its certificate is refused: {reason}"
-            mend = "give it one for its name, or name who signed it in ca_file"
-        elif isinstance(error, aiohttp.ClientSSLError):
-            why, mend = "no TLS is to be had with it", "see that it takes TLS 1.2 or newer there"
-        elif isinstance(error, aiohttp.ClientConnectorError):
-            why = _unreached(error.os_error)
-        elif isinstance(error, aiohttp.ServerDisconnectedError):
-            why = "it ended the connection without an answer"
-        else:
-            why = f"no answer: {type(error).__name__}"
-        return Outcome(Verdict.LATER, 0, why, mend)
+
+def _failed(error: Exception, within: float) -> Outcome:
+    """No answer; said without the URL, which errors repeat and which may hold a secret."""
+    mend = "see that the receiver is up"
+    if isinstance(error, TimeoutError):
+        why = f"no answer within {within:g} s"
+    elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+        reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
+        why = f"its certificate is refused: {reason}"
+        mend = "give it one for its name, or name who signed it in ca_file"
+    elif isinstance(error, aiohttp.ClientSSLError):
+        why, mend = "no TLS is to be had with it", "see that it takes TLS 1.2 or newer there"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        why = _unreached(error.os_error)
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        why = "it ended the connection without an answer"
+    else:
+        why = f"no answer: {type(error).__name__}"
+    return Outcome(Verdict.LATER, 0, why, mend)
 
 
 def _unreached(error: OSError) -> str:

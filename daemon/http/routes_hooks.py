@@ -11,11 +11,13 @@ from msgspec import Meta
 from daemon.access import Rule
 from daemon.hooks.delivery import opened
 from daemon.hooks.hook import Hook
-from daemon.hooks.limits import DEAD_PAGE, MOST_DEAD
+from daemon.hooks.limits import DEAD_PAGE
 from daemon.hooks.posting import Verdict
+from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_SEQ
 from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded
+from daemon.inputs import Witness
 from daemon.journal import DeadLetter
 from daemon.schemas import Event
 from daemon.schemas_hooks import (
@@ -39,6 +41,9 @@ PAGE = (
     Parameter("after", Number, "Only letters after this number.", default=0),
     Parameter("limit", Annotated[int, Meta(ge=1, le=DEAD_PAGE)], "Of a page.", default=DEAD_PAGE),
 )
+NAMED = 20
+"""Dead letters that the audit names, of those that are dropped or sent once more together."""
+
 NUMBER = (Parameter("number", Number, "The one; all without it."),)
 
 
@@ -47,7 +52,7 @@ class HookRoutes:
 
     def __init__(self, hooks: Hooks, service: Service) -> None:
         """Serve these."""
-        self._hooks, self._letters = hooks, service.letters
+        self._hooks, self._letters, self._service = hooks, service.letters, service
         self._again = msgspec.json.Decoder(Again)
 
     def operations(self) -> list[Operation]:
@@ -85,9 +90,10 @@ class HookRoutes:
     async def drop(self, request: web.Request) -> web.Response:
         """Durable when it is answered."""
         hook, asked = self._named(request), query_of(request, NUMBER)
-        numbers = await self._numbers(hook)
+        numbers = await self._letters.numbers(hook.config.name)
         if asked["number"] is not None:
             numbers = [self._known(asked["number"], numbers)]
+        await self._remember(request, "webhook drop", hook, numbers)
         await hook.drop(numbers)
         return answer(Dropped(len(numbers)))
 
@@ -95,9 +101,10 @@ class HookRoutes:
         """They are sent after the answer; what is delivered is no more."""
         hook, body = self._named(request), await body_of(request)
         asked = decoded(body, self._again, Again) if body else Again()
-        numbers = await self._numbers(hook)
+        numbers = await self._letters.numbers(hook.config.name)
         if asked.numbers:
             numbers = [self._known(number, numbers) for number in dict.fromkeys(asked.numbers)]
+        await self._remember(request, "webhook retry", hook, numbers)
         hook.resume()
         hook.again(numbers)
         return answer(Sending(len(numbers)), 202)
@@ -108,6 +115,16 @@ class HookRoutes:
         delivered = outcome.verdict is Verdict.DELIVERED
         return answer(Tested(delivered, outcome.status, outcome.why, outcome.mend))
 
+    async def _remember(
+        self, request: web.Request, what: str, hook: Hook, numbers: list[int]
+    ) -> None:
+        """Have it stand in the audit before it is done. Raises UnavailableError."""
+        shown = ", ".join(map(str, numbers[:NAMED]))
+        more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+        note = f"dead letters {shown}{more}" if numbers else ""
+        asked = Witness(what, hook.config.name, 200, note, who_asks(request).name)
+        await self._service.submit([asked], request.remote or "")
+
     def _named(self, request: web.Request) -> Hook:
         name = request.match_info["name"]
         hook = self._hooks.get(name)
@@ -116,17 +133,6 @@ class HookRoutes:
                 404, "no such webhook", f"there is no webhook {name!r}", "see: sia webhook list"
             )
         return hook
-
-    async def _numbers(self, hook: Hook) -> list[int]:
-        """Of all dead letters. O(letters), some hundred at most."""
-        found: list[int] = []
-        while len(found) < 2 * MOST_DEAD:
-            after = found[-1] if found else 0
-            page = await self._letters.dead(hook.config.name, after, DEAD_PAGE)
-            if not page:
-                break
-            found += [letter.number for letter in page]
-        return found
 
     @staticmethod
     def _known(number: int, numbers: list[int]) -> int:

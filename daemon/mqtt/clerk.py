@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
+from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
 from daemon.inbox import UnavailableError
 from daemon.inputs import Command
@@ -17,13 +18,16 @@ from daemon.schemas import BatchLine
 from daemon.service import Service
 from daemon.submissions import array_name, line_of, nothing_to_run, together
 
+Place = tuple[int, int]
+"""Of a job in a batch: which letter, and which of its jobs."""
+
 
 class Clerk:
     """Does for a pool what its people may ask for: take its jobs, and change these."""
 
-    def __init__(self, service: Service) -> None:
-        """Ask this one."""
-        self._service = service
+    def __init__(self, service: Service, admission: Admission | None = None) -> None:
+        """Ask this one, within these limits."""
+        self._service, self._admission = service, admission
 
     async def answers(self, letters: Sequence[Letter | Reply]) -> list[Reply]:
         """What became of each, durably; replies stay what they are."""
@@ -68,6 +72,7 @@ class Clerk:
             for k, group in enumerate(letter.groups)
             if (why := nothing_to_run(group[0], can)) is not None
         }
+        wrong.update(await self._too_many(letters, wrong))
         commands: list[Command] = []
         for i, letter in letters.items():
             if letter.command is not None:
@@ -77,6 +82,25 @@ class Clerk:
                     commands += letter.submits(k)
         said = iter(await self._durable(commands))
         return {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
+
+    async def _too_many(
+        self, letters: dict[int, Letter], wrong: Collection[Place]
+    ) -> dict[Place, Refused]:
+        """Which jobs are not taken now, for all that have come of their pools."""
+        asks = {
+            (i, k): Asks(array_name(group[0]), letter.pool, len(group))
+            for i, letter in letters.items()
+            for k, group in enumerate(letter.groups)
+            if (i, k) not in wrong
+        }
+        while self._admission is not None and asks:
+            try:
+                said = await self._admission.refusals("", [*asks.values()])
+            except JournalError:
+                await asyncio.sleep(PROBE_EVERY)
+            else:
+                return {at: why for at, why in zip(asks, said, strict=True) if why is not None}
+        return {}
 
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
         """Have commands done, however long the journal cannot be written."""
@@ -100,9 +124,7 @@ def _foreign(letter: Letter) -> Reply:
     return Reply(200, [BatchLine(letter.job, 404, why, mend)])
 
 
-def _reply(
-    i: int, letter: Letter, said: Iterator[Answer], wrong: dict[tuple[int, int], Refused]
-) -> Reply:
+def _reply(i: int, letter: Letter, said: Iterator[Answer], wrong: dict[Place, Refused]) -> Reply:
     """What became of a letter; its answers are the next of those that were said."""
     if letter.command is not None:
         answer = next(said)

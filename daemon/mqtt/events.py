@@ -64,9 +64,9 @@ class Events:
     async def _feed(self) -> bool:
         """Whether there are no more. Raises WireError where some did not come through."""
         notices = cast("AsyncGenerator[Notice]", self._service.notices(self._done))
-        following: asyncio.Task[Notice | None] | None = None
-        try:
-            async with aclosing(notices):
+        async with aclosing(notices):
+            following: asyncio.Task[Notice | None] | None = None
+            try:
                 while True:
                     following = following or asyncio.ensure_future(_next(notices))
                     await asyncio.wait((following,), timeout=self._patience)
@@ -77,10 +77,10 @@ class Events:
                     if notice is None:
                         return True
                     self._under_way.append((notice.seq, await self._send(notice)))
-        finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.wait((following,))
+            finally:
+                if following is not None:
+                    following.cancel()
+                    await asyncio.wait((following,))
 
     @property
     def _patience(self) -> float | None:

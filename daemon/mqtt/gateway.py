@@ -8,11 +8,12 @@ from functools import partial
 
 import paho.mqtt.client as mqtt
 
+from daemon.admission import Admission
 from daemon.config_mqtt import MqttConfig
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.mqtt.events import Events
-from daemon.mqtt.inbound import Admission, Inbound
+from daemon.mqtt.inbound import Inbound
 from daemon.mqtt.link import Link, Presence
 from daemon.mqtt.replies import Replies
 from daemon.mqtt.states import States
@@ -28,7 +29,7 @@ class Gateway:
     """Takes and tells as long as it runs; the broker may come and go."""
 
     def __init__(
-        self, service: Service, config: MqttConfig, admission: Admission = lambda *_: None
+        self, service: Service, config: MqttConfig, admission: Admission | None = None
     ) -> None:
         """For a service that has started."""
         self._say = partial(service.parts.say, PART)
@@ -60,7 +61,7 @@ class Gateway:
         linked = asyncio.create_task(self._again(self.link.run))
         tasks = [asyncio.create_task(self._again(work)) for work in self._work]
         try:
-            await asyncio.gather(linked, *tasks)
+            await asyncio.wait((linked, *tasks))
         finally:
             for task in tasks:
                 task.cancel()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
 import paho.mqtt.client as mqtt
 
-from daemon.answers import Refused
+from daemon.admission import Admission
 from daemon.http.problems import ProblemError
 from daemon.limits import MAX_BATCH
 from daemon.logs import log
@@ -26,7 +25,6 @@ from daemon.mqtt.replies import Replies, reply_to
 from daemon.mqtt.schemas import Reply
 from daemon.mqtt.topics import Door, Topics
 from daemon.service import Service
-from daemon.submissions import array_name, line_of
 
 
 class Came(NamedTuple):
@@ -39,20 +37,20 @@ class Came(NamedTuple):
     door: Door
 
 
-Admission = Callable[[str, int], Refused | None]
-"""Whether so many jobs of a pool may be asked for now."""
-
-
 class Inbound:
     """A queue that is bounded by what brokers may send, and one worker."""
 
     def __init__(
-        self, service: Service, link: Link, topics: Topics, replies: Replies, admission: Admission
+        self,
+        service: Service,
+        link: Link,
+        topics: Topics,
+        replies: Replies,
+        admission: Admission | None,
     ) -> None:
         """Nothing has come yet."""
         self._service, self._link, self._topics = service, link, topics
-        self._replies, self._admission = replies, admission
-        self._clerk = Clerk(service)
+        self._replies, self._clerk = replies, Clerk(service, admission)
         self._queue: deque[Came] = deque()
         self._news = asyncio.Event()
         self._paused = False
@@ -122,16 +120,7 @@ class Inbound:
             log().exception("message failed", topic=came.mail.topic[:200])
             wrong = ProblemError(500, "defect", f"a defect of the daemon: {error!r}", "report it")
             return reply_to(wrong)
-        new = self._new(letter)
-        if new and (much := self._admission(came.pool, new)) is not None:
-            lines = [line_of(group, much) for group in letter.groups]
-            return Reply(much.status, lines, much.detail, much.mend)
         return letter
-
-    def _new(self, letter: Letter) -> int:
-        """Jobs that it has besides those that came before."""
-        knows = self._service.book.knows
-        return sum(len(group) for group in letter.groups if not knows(array_name(group[0])))
 
     def _groan(self, came: Came) -> None:
         """Where there is no pool, there is nobody to tell but the operator."""

@@ -256,4 +256,5 @@ def _lost(config: MqttConfig, name: str, error: BaseException | None) -> Trouble
     if code == 0x8E:
         mend = "give each cluster and daemon another mqtt.client_id"
         return Trouble(f"{config.where}: another client came as {name!r}", mend)
-    return Trouble(f"{config.where}: the connection is gone ({error})", _ALIVE)
+    mend = f"{_ALIVE}, and that nobody else comes as client {name!r}"
+    return Trouble(f"{config.where}: the connection is gone", mend)

@@ -125,6 +125,8 @@ class Wire(aiomqtt.Client):
             if not future.done():
                 future.set_exception(WireError("the connection is gone"))
         self._unconfirmed.clear()
+        if self._disconnected.done() and not self._disconnected.cancelled():
+            self._disconnected.exception()  # whoever wanted to know has asked
 
     def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
         """As `aiomqtt` does, but that reading can be paused. In the thread that connects."""

@@ -1,0 +1,96 @@
+"""Commits of the journal on SQLite and on PostgreSQL, by how many jobs a step takes in.
+
+    python benchmarks/journal_stores.py --database postgresql://… [--seconds 5]
+
+The database must be empty; a file beside the system's temporary ones is the other one. Commits of
+both are interleaved, so that whatever else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from common import keep
+
+from daemon.clock import Anchor
+from daemon.config_database import DatabaseUrl
+from daemon.engine import Engine
+from daemon.inputs import Submit
+from daemon.jobs import JobSpec
+from daemon.journal import Entry, Journal
+from daemon.lease import Desk
+from daemon.postgres import Postgres
+from daemon.recovery import recover
+from daemon.setup import Setup
+from sia.model import Pool
+
+SIZES = (1, 10, 100, 1000)
+"""Jobs of a step."""
+
+
+def one(journal: Journal, engine: Engine, first: int, jobs: int) -> float:
+    """Seconds of the commit of one step."""
+    now = float(journal.last + 1)
+    command = ("python", "train.py", "--lr", "0.1")
+    inputs = [
+        Submit(JobSpec(f"job-{first + i}", "p", 1, command, user="me", hold=True), 60.0)
+        for i in range(jobs)
+    ]
+    step = engine.step(now, inputs)
+    entry = Entry(journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices)
+    began = time.perf_counter()
+    journal.commit(entry)
+    return time.perf_counter() - began
+
+
+def median_ms(took: list[float]) -> float:
+    """Of these seconds."""
+    return round(sorted(took)[len(took) // 2] * 1000, 2)
+
+
+def measure(journals: dict[str, Journal], seconds: float) -> dict[str, Any]:
+    """Median milliseconds of a commit, by database and size of a step."""
+    setup = Setup((Pool("p", 8),))
+    engines = {name: recover(journal, setup) for name, journal in journals.items()}
+    found: dict[str, Any] = {name: {} for name in journals}
+    first = 0
+    for jobs in SIZES:
+        took: dict[str, list[float]] = {name: [] for name in journals}
+        until = time.perf_counter() + seconds / len(SIZES)
+        while time.perf_counter() < until or len(took["sqlite"]) < 5:
+            for name, journal in journals.items():
+                took[name].append(one(journal, engines[name], first, jobs))
+            first += jobs
+        for name in journals:
+            found[name][f"{jobs}_ms"] = median_ms(took[name])
+    return found
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--database", required=True)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    asked = parser.parse_args()
+    url = DatabaseUrl(asked.database)
+    desk = Desk(url)
+    epoch = desk.take(desk.look(), "a benchmark", "")
+    assert epoch is not None, "another daemon leads there"
+    with TemporaryDirectory() as folder:
+        journals = {
+            "sqlite": Journal(Path(folder) / "db"),
+            "postgres": Journal(Postgres(url, epoch)),
+        }
+        keep("journal_stores", measure(journals, asked.seconds))
+        for journal in journals.values():
+            journal.close()
+    desk.give_back(epoch)
+    desk.close()
+
+
+if __name__ == "__main__":
+    main()

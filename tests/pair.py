@@ -1,0 +1,171 @@
+"""Two daemons on one PostgreSQL, processes of their own, and a client that loses nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+from leader_daemon import World
+from proxies import proxy
+from servers import free_port
+
+CONFIG = """
+[daemon]
+state = "{state}"
+listen = "127.0.0.1:{port}"
+token_file = "{token}"
+database = "{url}"
+forecast = "none"
+policy = "fcfs"
+snapshot_every = 200
+[[pool]]
+name = "a"
+quota = 16
+"""
+
+TOKEN = "a token of the tests, long enough".replace(" ", "-")
+
+
+class Member:
+    """A daemon, which can be ended and begun again."""
+
+    def __init__(self, folder, name, world, url, between):
+        self.world, self.between, self.port = world, between, free_port()
+        self.folder = folder / name
+        self.folder.mkdir()
+        token = folder / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        self.config = self.folder / "sia.toml"
+        self.config.write_text(
+            CONFIG.format(state=self.folder, port=self.port, token=token, url=url)
+        )
+
+    def start(self):
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("leader_daemon.py"), self.world,
+                 "serve", "--config", self.config],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def run(self):
+        """Its exit code, where it ends by itself."""
+        self.start()
+        try:
+            return self.process.wait(20)
+        finally:
+            self.end()
+
+    def end(self):
+        for how in (signal.SIGCONT, signal.SIGKILL):
+            self.process.send_signal(how)
+        self.process.wait()
+
+    def ask(self, path, body=None, within=3.0):
+        """Status and JSON; 0 where nobody answers."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=within) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+        except (OSError, ValueError):
+            return 0, {}
+
+    def leads(self):
+        return self.ask("/readyz", within=1.0)[0] == 200
+
+    def stands_by(self):
+        status, said = self.ask("/readyz", within=1.0)
+        return status == 503 and said.get("title") == "stand-by"
+
+
+class Client:
+    """Submits one job after the other to whoever takes it, until it is told to stop."""
+
+    def __init__(self, members):
+        self._members, self._enough = members, threading.Event()
+        self.taken = []
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def stop(self):
+        self._enough.set()
+        self._thread.join()
+
+    def _work(self):
+        for number in count():
+            job = {"id": f"job-{number}", "pool": "a", "gpus": 1 + number % 2}
+            while not self._enough.is_set():
+                if any(each.ask("/v1/jobs", job)[0] in {200, 201} for each in self._members):
+                    self.taken.append(job["id"])
+                    break
+                self._enough.wait(0.05)
+            if self._enough.wait(0.05):
+                return
+
+
+def until(happens, seconds, what):
+    """How long it took."""
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        if happens():
+            return time.monotonic() - began
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+@contextmanager
+def pair(folder, postgres, database):
+    """Both have a way to the database that can be cut."""
+    url, world = postgres.database(database), folder / "world"
+    world.mkdir()
+    with ExitStack() as stack:
+        both = []
+        for name in "AB":
+            between = stack.enter_context(proxy(postgres.port))
+            own = url.replace(f":{postgres.port}/", f":{between.port}/")
+            both.append(Member(folder, name, world, own, between))
+            both[-1].start()
+            stack.callback(both[-1].end)
+        yield both
+
+
+def led_by(members):
+    """The leader, and the other one."""
+    until(lambda: any(each.leads() for each in members), 20, "one leads")
+    until(lambda: any(each.stands_by() for each in members), 20, "one stands by")
+    return sorted(members, key=lambda each: not each.leads())
+
+
+def check(leader, taken):
+    """What was answered is done, once, by one leader after the other: the epochs of the starts."""
+    assert len(taken) > 20
+
+    def phase(job):
+        return leader.ask(f"/v1/jobs/{job}")[1].get("phase")
+
+    for job in taken:
+        until(lambda job=job: phase(job) == "finished", 30, f"{job} is over")
+    world = World(leader.world)
+    starts = world.lines(world.starts)
+    attempts = [(job, attempt) for job, attempt, _, _ in starts]
+    assert len(attempts) == len(set(attempts)), "an attempt was started twice"
+    assert {attempt for _, attempt in attempts} == {"1"}
+    assert set(taken) <= {job for job, _ in attempts}
+    epochs = [int(epoch) for _, _, epoch, _ in starts]
+    assert epochs == sorted(epochs), "one acted after the next had begun to"
+    return epochs

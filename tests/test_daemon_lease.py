@@ -1,0 +1,130 @@
+"""The lease: who has it believes in it no longer than the database does; others take it late."""
+
+import asyncio
+import time
+from contextlib import contextmanager
+
+import pytest
+from proxies import proxy
+from stores import OnServer
+
+from daemon.config_database import DatabaseUrl
+from daemon.lease import ANSWER_WITHIN, LEASE, RENEW_EVERY, Desk, Lease
+from daemon.standby import Candidate
+from daemon.store import JournalError
+
+
+@pytest.fixture
+def base(postgres):
+    return OnServer(postgres, "lease")
+
+
+@contextmanager
+def held(url, deposed=lambda: None):
+    """A lease that is taken and renewed."""
+    candidate = Candidate(url, "http://here")
+    desk, epoch, asked = candidate.look()
+    lease = Lease(url, desk, epoch, asked, deposed)
+    try:
+        yield lease
+    finally:
+        lease.close()
+
+
+def until(happens, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline, "it never happens"
+        time.sleep(0.02)
+
+
+def left(base):
+    """Seconds that the database gives it."""
+    return float(base.ask("SELECT extract(epoch FROM until - clock_timestamp()) FROM lease"))
+
+
+def test_who_has_it_keeps_it_and_gives_it_back(base):
+    other = Candidate(base.url, "http://there")
+    with held(base.url) as lease:
+        assert (lease.epoch, lease.holds()) == (1, True)
+        first = base.ask("SELECT until FROM lease")
+        until(lambda: base.ask("SELECT until FROM lease") != first, 4 * RENEW_EVERY)
+        assert other.look() is None
+        assert (other.seen.place, other.seen.epoch) == ("http://here", 1)
+    assert not lease.holds()
+    desk, epoch, _ = other.look()
+    assert epoch == 2
+    desk.close()
+    other.close()
+
+
+def test_a_holder_that_is_cut_off_believes_it_over_before_the_database_does(base):
+    with proxy(base.server.port) as between:
+        way = base.url.reveal().replace(f":{base.server.port}/", f":{between.port}/")
+        with held(DatabaseUrl(way)) as lease:
+            between.cut()
+            while lease.holds():
+                assert left(base) > 0
+                time.sleep(0.05)
+            assert left(base) > 0
+            until(lambda: lease.trouble)
+            assert "does not answer" in lease.trouble or "timeout" in lease.trouble
+            between.heal()
+            until(lease.holds)  # nobody has taken it: it is ours again
+            assert (lease.trouble, lease.epoch, lease.lost) == ("", 1, False)
+
+
+def test_a_holder_that_was_deposed_hears_of_it(base):
+    told = []
+    with held(base.url, lambda: told.append(1)) as lease:
+        base.ask("UPDATE lease SET epoch = 7, holder = 'another'")
+        until(lambda: lease.lost)
+        until(lambda: told)
+        assert not lease.holds()
+    assert base.ask("SELECT epoch, holder FROM lease") == "7|another"
+
+
+def test_one_of_many_takes_it(base):
+    """All that look at once, at the very moment when it is free."""
+
+    async def story():
+        candidates = [Candidate(base.url, f"http://{i}") for i in range(8)]
+        taken = await asyncio.gather(*(asyncio.to_thread(each.look) for each in candidates))
+        for each in candidates:
+            each.close()
+        return [each for each in taken if each is not None]
+
+    (one,) = asyncio.run(story())
+    assert one[1] == 1
+    assert base.ask("SELECT epoch FROM lease") == "1"
+    one[0].close()
+
+
+def test_who_waits_gives_the_holder_a_whole_lease_after_the_database_was_away(base):
+    """However long ago it ran out: the database's clock went on while it was away."""
+    desk = Desk(base.url)
+    assert desk.take(desk.look(), "a holder", "http://here") == 1
+    desk.close()
+    base.ask("UPDATE lease SET until = clock_timestamp() - interval '1 hour'")
+    other = Candidate(base.url, "http://there")
+    began = time.monotonic()
+    assert other.look() is None
+    base.server.stop()
+    with pytest.raises(JournalError):
+        other.look()
+    base.server.start()
+    back = time.monotonic()
+    assert back - began < LEASE, "the test is too slow to show anything"
+    taken = None
+    while taken is None:
+        taken = other.look()
+        assert time.monotonic() - back < LEASE + 10
+        time.sleep(0.05)
+    assert time.monotonic() - back >= LEASE - 0.1
+    assert taken[1] == 2
+    taken[0].close()
+
+
+def test_the_limits_fit_each_other():
+    """A renewal may go unanswered, and the next is in time."""
+    assert RENEW_EVERY + ANSWER_WITHIN < LEASE - 1

@@ -1,0 +1,96 @@
+"""A daemon on PostgreSQL whose database is away: it says so, keeps what it has, and goes on."""
+
+import os
+import signal
+import time
+
+import pytest
+from pair import Client, Member, check, led_by, pair, until
+
+AWAY = float(os.environ.get("SIA_OUTAGE", "8"))
+"""Seconds: longer than a lease."""
+
+BACK_WITHIN = 20.0
+"""Seconds: what is promised."""
+
+
+@pytest.fixture
+def members(tmp_path, postgres):
+    with pair(tmp_path, postgres, "outage") as both:
+        yield both
+    if postgres.process is None:
+        postgres.start()
+
+
+def epoch(postgres):
+    return int(postgres.run("SELECT epoch FROM sia.lease", "outage").stdout)
+
+
+def goes(postgres, members, how):
+    """The database goes away, by `how`; what brings it back."""
+    if how == "cut":
+        for each in members:
+            each.between.cut()
+        return lambda: [each.between.heal() for each in members]
+    postgres.stop(getattr(signal, how))
+    return postgres.start
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGQUIT", "cut"])
+def test_a_database_that_is_away_changes_no_leader_and_loses_nothing(members, postgres, how):
+    """Shut down in order, crashed, or not to be heard of."""
+    leader, other = led_by(members)
+    before, client = epoch(postgres), Client([leader])
+    try:
+        until(lambda: len(client.taken) > 20, 20, "jobs are taken")
+        comes_back = goes(postgres, members, how)
+        gone = time.monotonic()
+        until(lambda: leader.ask("/readyz")[0] == 503, 15, "the leader says so")
+        assert leader.ask("/healthz")[0] == 200
+        assert not other.leads()
+        time.sleep(max(0.0, gone + AWAY - time.monotonic()))
+        taken = len(client.taken)
+        comes_back()
+        until(lambda: leader.leads() and len(client.taken) > taken, BACK_WITHIN, "it goes on")
+    finally:
+        client.stop()
+    assert epoch(postgres) == before
+    assert other.stands_by()
+    assert set(check(leader, client.taken)) == {before}
+
+
+def test_who_stops_in_order_hands_over_at_once(members, postgres):
+    leader, other = led_by(members)
+    status, said = other.ask("/v1/jobs")
+    assert (status, said["title"]) == (503, "stand-by")
+    assert f"127.0.0.1:{leader.port} leads" in said["detail"]
+    assert f"ask http://127.0.0.1:{leader.port}" == said["mend"]
+    assert other.ask("/healthz")[0] == 200
+    leader.process.terminate()
+    assert leader.process.wait(10) == 0
+    until(other.leads, 5, "the other one leads")  # a lease would last longer
+    other.process.terminate()
+    assert other.process.wait(10) == 0
+    assert postgres.run("SELECT holder FROM sia.lease", "outage").stdout.strip() == ""
+
+
+def test_a_leader_stops_in_order_though_its_database_is_away(members, postgres):
+    leader, other = led_by(members)
+    assert leader.ask("/v1/jobs", {"id": "one", "pool": "a", "gpus": 1})[0] == 201
+    for each in members:
+        each.between.cut()
+    for each in (leader, other):
+        each.process.terminate()
+    for each in (leader, other):
+        assert each.process.wait(30) == 0
+    assert int(postgres.run("SELECT count(*) FROM sia.records", "outage").stdout) > 0
+
+
+def test_a_daemon_does_not_start_without_its_database(tmp_path, postgres):
+    url = postgres.database("outage").replace("postgres@", "nobody:s3cret@")
+    refused = Member(tmp_path, "A", tmp_path, url, None)
+    assert refused.run() == 2
+    said = (refused.folder / "log").read_text()
+    assert 'role "nobody" does not exist; see that PostgreSQL runs' in said
+    assert "s3cret" not in said
+    assert "Traceback" not in said
