@@ -17,6 +17,9 @@ from msgspec import Struct
 MAX_SHOWN = 40
 """Characters of a wrong value that are said: enough to find it by."""
 
+SECRET = frozenset(("env", "password", "secret", "token"))
+"""Keys whose values are not said even to whoever sent them: messages end up in logs."""
+
 PATTERNS = {
     "'^[A-Za-z0-9_]": "letters, digits, dots, dashes and underscores, first no dot and no dash",
     "'^[A-Za-z0-9][": "letters, digits, dots and dashes, 63 at most, first a letter or a digit",
@@ -62,6 +65,8 @@ def read(values: Any, kind: type[T], path: Path, problems: list[Problem]) -> T |
                 good[field.name] = msgspec.convert(values[name], field.type)
             except msgspec.ValidationError as error:
                 what, mend = explained(values[name], str(error), field.type)
+                if name in SECRET:
+                    what = "is not as it should be"
                 problems.append(Problem((*path, name), what, mend))
         elif field.required:
             problems.append(Problem((*path, name), "is missing", "add it"))

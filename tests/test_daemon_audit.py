@@ -12,7 +12,7 @@ from daemon.config import NodeConfig, PoolConfig
 from daemon.rows import AuditRow
 from tests.doors import POOLS, TOKEN, asked, door, story
 from tests.test_daemon_access import clients
-from tests.test_daemon_commands import Served
+from tests.test_daemon_commands import CONFIG, Served
 
 NODES = (NodeConfig("n1", 12),)
 
@@ -260,3 +260,17 @@ def test_pages_that_cannot_be_are_refused(tmp_path, after):
             await asked(client, "GET", f"/v1/audit?after={after}", status=422)
 
     tell(tmp_path)
+
+
+def test_on_postgresql_it_is_the_same(postgres, tmp_path):
+    url = postgres.database("audit")
+    served = Served(tmp_path, CONFIG.replace("[daemon]", f'[daemon]\ndatabase = "{url}"'))
+    assert served("lending", "off").returncode == 0
+    assert served("token", "create", "ann", "--role", "viewer").returncode == 0
+    head = served.said("audit", "verify")["head"]
+    there = served("audit", "verify", "--database", url, "--head", head)
+    assert there.returncode == 0, there.stderr
+    assert "2 records, as they were written" in there.stdout
+    assert served.end() == 0
+    postgres.run("DELETE FROM sia.audit WHERE number = 1", "audit")
+    assert "record 1 is missing" in served("audit", "verify", "--database", url).stderr
