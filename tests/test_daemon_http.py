@@ -728,7 +728,7 @@ async def test_the_log_tells_what_happens_and_no_secrets(folder):
     logger.setLevel(before)
     said = [line["event"] for line in lines]
     assert said[:2] == ["restoring", "serving"]
-    assert said[-1] == "stopping"
+    assert said[-2:] == ["stopping", "stopped"]
     for event in ("submitted", "started", "running", "ended", "node_out", "pool_changed"):
         assert event in said, event
     assert {"event": "log level", "new": "info", "log_level": "info"} in lines
