@@ -213,8 +213,9 @@ class Journal(Shelves):
 
     def snapshot(self, seq: int) -> bytes:
         """The snapshot that was taken after a step."""
-        rows = self._all("SELECT body FROM parts WHERE seq = ? ORDER BY part", seq)
-        return b"".join(row[0] for row in rows)
+        parts = self._all("SELECT part FROM parts WHERE seq = ? ORDER BY part", seq)
+        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # all at once may take too long
+        return b"".join(self._one(one, seq, part)[0] for (part,) in parts)
 
     def records(self, after: int) -> Iterator[Record]:
         """The steps after one, in order. Raises UserError for one that cannot be read."""

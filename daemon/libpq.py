@@ -52,19 +52,22 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
         """As ever, but not for ever."""
         try:
-            return super().wait(_limited(gen, time.monotonic() + self.patience), *args, **more)
+            return super().wait(_limited(gen, self.patience), *args, **more)
         except SilentError:
             self.close()  # there is no telling what would be answered to what
             raise
 
 
-def _limited(gen: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
-    """What psycopg does while it waits, given up at a time; it looks each tenth of a second."""
+def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
+    """What psycopg does while it waits, given up after a silence; it looks often."""
+    until = time.monotonic() + patience
     try:
         state = next(gen)
         while True:
             ready = yield state
-            if not ready and time.monotonic() > until:
+            if ready:
+                until = time.monotonic() + patience
+            elif time.monotonic() > until:
                 raise SilentError("the server does not answer")
             state = gen.send(ready)
     except StopIteration as end:

@@ -17,6 +17,7 @@ from daemon.http.prometheus import Metrics
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log, tell
+from daemon.mqtt.embedded import broker
 from daemon.parts import Parts
 from daemon.service import Service
 from daemon.tls import Certificate, certificate_of, keep
@@ -37,6 +38,15 @@ async def serving(
     Raises UserError where the address, the token file, the database or the machine cannot be had,
     with nothing begun.
     """
+    async with broker(config.mqtt), _serving(config, bound, lease) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _serving(
+    config: Config, bound: socket.socket | None, lease: Lease | None
+) -> AsyncIterator[tuple[Daemon, Address]]:
+    """As `serving`, where the broker is there that it is to have itself."""
     certificate = certificate_of(config.tls)
     bound = bound or bind(config.listen)
     daemon = None

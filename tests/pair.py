@@ -106,6 +106,11 @@ class Client:
         self._enough.set()
         self._thread.join()
 
+    def goes_on(self, jobs=10):
+        """Wait until so many more were taken."""
+        enough = len(self.taken) + jobs
+        until(lambda: len(self.taken) >= enough, 30, "jobs are taken again")
+
     def _work(self):
         for number in count():
             job = {"id": f"job-{number}", "pool": "a", "gpus": 1 + number % 2}

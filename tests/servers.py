@@ -19,7 +19,7 @@ def needs(*programs):
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-POSTGRES = [*sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin"))), ""][-1]
+POSTGRES = ["", *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))][-1]
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", POSTGRES])
 
 

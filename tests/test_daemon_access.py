@@ -32,6 +32,7 @@ WHO = {
     "GET /healthz": ALL,
     "GET /readyz": ALL,
     "GET /metrics": READERS,
+    "GET /v1/asyncapi.json": READERS,
     "GET /v1/openapi.json": READERS,
     "GET /v1/pools": READERS,
     "GET /v1/pools/{name}": READERS,

@@ -319,7 +319,7 @@ async def test_pools_with_names_that_no_topic_holds_have_topics_all_the_same(fol
         peer(broker.port, "sia/#") as one,
     ):
         await one.say(f"{topic}/submit", JOB)
-        await until(lambda: ("submitted", "a") in kinds(one, "r&d %231%2B%25"), 20)
+        await until(lambda: ("ended", "a") in kinds(one, "r&d %231%2B%25"), 20)
         assert service.book.job("a").spec.pool == "r&d #1+%"
     async with daemon_on(folder, broker.port), peer(broker.port, "sia/#") as one:
         await until(lambda: f"{POOL}/state" in one.retained, 20)

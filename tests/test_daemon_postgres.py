@@ -193,6 +193,17 @@ def test_no_text_of_a_job_is_too_strange(base):
         assert journal.marks("N") == {}
 
 
+def test_a_step_that_cannot_be_written_down_leaves_nothing_behind(base):
+    with closing(base.journal()) as journal:
+        engine = recover(journal, CLUSTER)
+        step(journal, engine, 1.0, submit("one"))
+        with pytest.raises(UnicodeEncodeError):
+            journal.mark({"a": "b", "half a letter": "\ud800"})
+        assert journal.marks("") == {}
+        assert rows(base) == 1
+        step(journal, engine, 2.0, submit("two"))
+
+
 def test_numbers_come_back_as_they_were(base):
     times = [0.1 + 0.2, 1e-300, 1e300, 2.0**53 + 2, 1000.0000000000001]
     with closing(base.journal()) as journal:

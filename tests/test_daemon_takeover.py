@@ -51,6 +51,7 @@ def test_the_leader_is_killed_stopped_and_cut_off_and_nothing_is_lost_or_done_tw
         for number in range(ROUNDS):
             fault = FAULTS[number % len(FAULTS)]
             took[fault].append(break_and_mend(fault, *led_by(members)))
+            client.goes_on()
     finally:
         client.stop()
     with capsys.disabled():

@@ -2,8 +2,8 @@
 
 import time
 
+from pair import Member, led_by, until
 from receivers import receiving, secret_in, signed
-from test_daemon_takeover import Member, led_by, until
 
 HOOK = """
 [[webhook]]

@@ -24,6 +24,7 @@ from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
+from daemon.mqtt import asyncapi
 from daemon.schemas import (
     Forecasts,
     Health,
@@ -67,6 +68,8 @@ class ViewRoutes:
                       {200: Ready, 503: Ready}),
             Operation("GET", "/metrics", Rule.VIEW, self.metrics, "For Prometheus.",
                       {200: "text/plain"}),
+            Operation("GET", "/v1/asyncapi.json", Rule.VIEW, self.asyncapi, "Topics over MQTT.",
+                      {200: dict}),
             Operation("GET", "/v1/openapi.json", Rule.VIEW, self.openapi, "This document.",
                       {200: dict}),
             Operation("GET", "/v1/log-level", Rule.VIEW, self.log_level, "How much is logged.",
@@ -150,6 +153,10 @@ class ViewRoutes:
         with suppress(UnavailableError):
             await self._service.settled()
         return web.Response(body=self._metrics.text(), headers={"Content-Type": TEXT})
+
+    async def asyncapi(self, request: web.Request) -> web.Response:
+        """O(schemas)."""
+        return answer(asyncapi.document(self._config.mqtt))
 
     async def openapi(self, request: web.Request) -> web.Response:
         """Made once."""
