@@ -7,29 +7,29 @@ clients, tells those who follow, and acts on the backend. While it writes, the n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import perf_counter
 
-from daemon.answers import Answer, Notice, Refused
-from daemon.audit import Trail, records_of
+from daemon.answers import Answer, Refused
+from daemon.audit import records_of
 from daemon.backends import Backend, House
-from daemon.book import Book, JobRecord
 from daemon.bygone import answer, asked_of
 from daemon.clock import Anchor, Clock
 from daemon.effects import Hands
-from daemon.engine import Engine, Step
+from daemon.engine import Step
 from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
 from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
-from daemon.journal import AuditRow, Entry, Journal, JournalError
+from daemon.journal import Entry, Journal, JournalError
 from daemon.keeper import Keeper
 from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.live import Live
 from daemon.notes import Notes
 from daemon.parts import Parts
+from daemon.reading import Reading
 from daemon.recovery import freeze
 from daemon.settled import Settled
 from daemon.setup import Setup
@@ -45,11 +45,10 @@ UNSURE = "another daemon may have taken over; ask that one, or wait"
 """Why commands are not taken where the fence does not hold."""
 
 
-class Service:
+class Service(Reading):
     """The daemon's heart. All of it lives on one event loop; the journal has a thread of its own.
 
     Attributes:
-        engine: For reading; another one after the journal failed.
         backend: For reading what jobs wrote.
         clock: The daemon's.
         fence: Whether this daemon is the one that acts.
@@ -57,8 +56,6 @@ class Service:
         notes: What they keep.
         letters: What could not be delivered to webhooks.
     """
-
-    engine: Engine
 
     def __init__(
         self,
@@ -90,16 +87,6 @@ class Service:
         self._stopping = False
         self._settled = Settled()
         self._status = Status(serving=False, reason="starting", since=clock.now())
-
-    @property
-    def book(self) -> Book:
-        """Jobs, pools, nodes and maintenance, for reading on the loop's thread."""
-        return self.engine.book
-
-    @property
-    def told(self) -> int:
-        """The number of the newest notice that is durable; 0 before the first."""
-        return self._live.newest
 
     @property
     def ready(self) -> bool:
@@ -170,45 +157,6 @@ class Service:
         if not self.ready or self._stopping:
             raise UnavailableError(503, self.status().reason or "stopping", PROBE_EVERY)
         return await self._inbox.ask(commands, origin)
-
-    async def past_job(self, job_id: str) -> JobRecord | None:
-        """A job that ended too long ago for the book."""
-        return await self._keeper.job(job_id)
-
-    async def past_jobs(
-        self, before: int, limit: int, pool: str = ""
-    ) -> list[tuple[int, JobRecord]]:
-        """Jobs that have ended, newest first: see `Journal.history`."""
-        return await self._keeper.history(before, limit, pool)
-
-    async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """Those of these jobs that have ended, however long ago."""
-        return await self._keeper.jobs(job_ids)
-
-    @property
-    def trail(self) -> Trail:
-        """Where the audit ends."""
-        return self._keeper.trail
-
-    async def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order, so many at most."""
-        return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
-
-    async def settled(self) -> None:
-        """Wait until all that `book` and `engine` say is durable; at once if it is.
-
-        To be read before anything else is awaited. Raises UnavailableError while the journal
-        cannot even be read.
-        """
-        await self._settled.wait()
-
-    def notices(self, after: int) -> AsyncIterator[Notice]:
-        """All notices after one, those to come too: none is left out, none comes twice."""
-        return self._live.follow(after)
-
-    async def page(self, after: int) -> Sequence[Notice]:
-        """Some of the notices that come next after one; waits for the first, none at the end."""
-        return await self._live.page(after)
 
     async def _run(self) -> None:
         try:

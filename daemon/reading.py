@@ -1,0 +1,76 @@
+"""What the service tells whoever looks: the book, history, notices, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from daemon.answers import Notice
+from daemon.audit import Trail
+from daemon.book import Book, JobRecord
+from daemon.engine import Engine
+from daemon.journal import AuditRow
+from daemon.keeper import Keeper
+from daemon.live import Live
+from daemon.settled import Settled
+
+
+class Reading:
+    """A part of the service.
+
+    Attributes:
+        engine: For reading; another one after the journal failed.
+    """
+
+    engine: Engine
+    _keeper: Keeper
+    _live: Live
+    _settled: Settled
+
+    @property
+    def book(self) -> Book:
+        """Jobs, pools, nodes and maintenance, for reading on the loop's thread."""
+        return self.engine.book
+
+    @property
+    def told(self) -> int:
+        """The number of the newest notice that is durable; 0 before the first."""
+        return self._live.newest
+
+    async def past_job(self, job_id: str) -> JobRecord | None:
+        """A job that ended too long ago for the book."""
+        return await self._keeper.job(job_id)
+
+    async def past_jobs(
+        self, before: int, limit: int, pool: str = ""
+    ) -> list[tuple[int, JobRecord]]:
+        """Jobs that have ended, newest first: see `Journal.history`."""
+        return await self._keeper.history(before, limit, pool)
+
+    async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Those of these jobs that have ended, however long ago."""
+        return await self._keeper.jobs(job_ids)
+
+    @property
+    def trail(self) -> Trail:
+        """Where the audit ends."""
+        return self._keeper.trail
+
+    async def audit(self, after: int, limit: int) -> list[AuditRow]:
+        """The audit's rows after one, in order, so many at most."""
+        return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
+
+    async def settled(self) -> None:
+        """Wait until all that `book` and `engine` say is durable; at once if it is.
+
+        To be read before anything else is awaited. Raises UnavailableError while the journal
+        cannot even be read.
+        """
+        await self._settled.wait()
+
+    def notices(self, after: int) -> AsyncIterator[Notice]:
+        """All notices after one, those to come too: none is left out, none comes twice."""
+        return self._live.follow(after)
+
+    async def page(self, after: int) -> Sequence[Notice]:
+        """Some of the notices that come next after one; waits for the first, none at the end."""
+        return await self._live.page(after)
