@@ -10,7 +10,10 @@ from enum import Enum
 from typing import NamedTuple
 
 OPERATOR_NAME = "operator"
-"""Who has the token of the daemon's own file; no other token is called so."""
+"""Who has the token of the daemon's own file."""
+
+RESERVED = frozenset((OPERATOR_NAME, "configuration", "mqtt", "slurm", "webhook"))
+"""Whom the audit knows besides tokens: none of these is called so."""
 
 
 class Role(Enum):

@@ -79,12 +79,15 @@ class Admission:
         self._ways: dict[str, _Way] = {}
         self._counted = float("-inf")
         self._number = 0
+        self._open = {limits.pool, limits.token, *pools.values()} == {Limit()}
 
     async def refusals(self, who: str, asks: Sequence[Asks]) -> list[Refused | None]:
         """For each, in order, why it is not taken now; None where it may be submitted.
 
         Raises JournalError where it cannot be seen whether a job is known.
         """
+        if self._open:
+            return [None] * len(asks)
         found = [
             None
             if self._book().knows(each.id)
@@ -104,7 +107,7 @@ class Admission:
 
         They are not known yet: see `refusals`. O(1), and once a second O(jobs alive).
         """
-        if pool not in self._book().pools:
+        if self._open or pool not in self._book().pools:
             return None  # the engine knows better why not
         limits = dict(self._limits_of(pool, who))
         for key, limit in limits.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.access import OPERATOR_NAME, wrong_scope
+from daemon.access import RESERVED, wrong_scope
 from daemon.answers import Accepted, Answer, Refused
 from daemon.book import TokenRecord
 from daemon.desk import Desk, refused
@@ -50,7 +50,7 @@ class Tokens:
             return _unfit("it expires before it is issued", "name a time to come")
         known = book.token(asked.name)
         taken = known is not None and not known.over(now)
-        if asked.name == OPERATOR_NAME or taken or asked.digest in book.tokens:
+        if asked.name in RESERVED or taken or asked.digest in book.tokens:
             why = f"there is a token {asked.name!r} already"
             return refused(409, "name is taken", why, "take another name, or revoke that one")
         if len(book.tokens) >= MAX_TOKENS:

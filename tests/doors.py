@@ -26,13 +26,19 @@ def config_in(folder, *, pools=POOLS, speed=1000.0, **settings):
 
 
 @asynccontextmanager
-async def door(folder, **settings):
-    """A client with the token, of a daemon that serves; `client.service` is behind it."""
+async def door(folder, *, begin=None, **settings):
+    """A client with the token, of a daemon that serves; `client.service` is behind it.
+
+    `begin` may do something to the application before.
+    """
     config = config_in(folder, **settings)
     metrics = Metrics()
     daemon = build(config, metrics)
     await daemon.service.start()
-    server = TestServer(make_app(daemon, config, TOKEN, metrics))
+    app = make_app(daemon, config, TOKEN, metrics)
+    if begin is not None:
+        begin(app)
+    server = TestServer(app)
     client = TestClient(server, headers={"Authorization": f"Bearer {TOKEN}"})
     client.service = daemon.service
     try:

@@ -197,6 +197,20 @@ def test_an_operation_without_a_rule_cannot_be_written():
 
 
 @story
+async def test_a_route_beside_the_table_is_for_nobody(folder):
+    async with door(folder, begin=add_stray) as client:
+        said = await asked(client, "GET", "/v1/stray", status=403)
+        assert said["detail"] == "it has no rule"
+
+
+def add_stray(app):
+    async def stray(_request):
+        return web.Response(text="all secrets")
+
+    app.router.add_get("/v1/stray", stray)
+
+
+@story
 async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     async with door(folder) as client:
         document = await asked(client, "GET", "/v1/openapi.json")

@@ -1,5 +1,6 @@
 """The audit: one record for each change, by whom, before and after; tampering shows."""
 
+import asyncio
 import json
 import sqlite3
 
@@ -9,7 +10,11 @@ from hypothesis import strategies as st
 
 from daemon.audit import GENESIS, Record, Trail, Verifier, canonical, digest
 from daemon.config import NodeConfig, PoolConfig
+from daemon.inbox import UnavailableError
+from daemon.inputs import Drain, Lending
+from daemon.journal import Journal, JournalError
 from daemon.rows import AuditRow
+from tests.daemons import FakeBackend, serving, setup, submit, until
 from tests.doors import POOLS, TOKEN, asked, door, story
 from tests.test_daemon_access import clients
 from tests.test_daemon_commands import CONFIG, Served
@@ -274,3 +279,47 @@ def test_on_postgresql_it_is_the_same(postgres, tmp_path):
     assert served.end() == 0
     postgres.run("DELETE FROM sia.audit WHERE number = 1", "audit")
     assert "record 1 is missing" in served("audit", "verify", "--database", url).stderr
+
+
+def failing(service, *, durable):
+    """The next commit says that it failed."""
+    journal = service._keeper.journal
+    commit = journal.commit
+
+    def fails(entry, part):
+        journal.commit = commit
+        if durable:
+            commit(entry, part)
+            journal.last -= 1
+        raise JournalError("a sync failed")
+
+    journal.commit = fails
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_commits_that_fail_leave_no_gap_and_nothing_twice(tmp_path, monkeypatch, durable):
+    monkeypatch.setattr("daemon.service.PROBE_EVERY", 0.02)
+
+    async def tell():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            await service.submit([Lending(on=False, actor="ann")])
+            failing(service, durable=durable)
+            try:
+                await service.submit([Lending(on=True, actor="ann")])
+            except UnavailableError:
+                assert not durable
+            await until(lambda: service.ready)
+            await service.submit([Drain("n9", "gone", "ann"), Lending(on=False, actor="ann")])
+            await service.submit([submit("x"), submit("y")], "10.0.0.7")
+            rows = await service.audit(0, 100)
+            assert (rows[-1].number, rows[-1].digest) == service.trail
+            return rows
+
+    rows = asyncio.run(tell())
+    assert found(rows).wrong == ""
+    records = [json.loads(row.body) for row in rows]
+    assert [record["what"] for record in records] == ["lending"] * (1 + 2 * durable) + ["submit"]
+    assert records[-1]["origin"] == "10.0.0.7"
+    journal = Journal(tmp_path / "db")
+    assert journal.audit(0, 100) == rows
+    journal.close()

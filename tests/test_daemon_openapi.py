@@ -59,11 +59,14 @@ def served(tmp_path_factory):
     assert '"level": "error"' not in daemon.log
 
 
-def test_whatever_is_sent_the_answer_is_as_documented(served):
+@pytest.mark.parametrize("role", ["operator", "submitter"])
+def test_whatever_is_sent_the_answer_is_as_documented(served, role):
     for state in ("--hold", "--requeue"):
-        served("submit", "--pool", "vision", "--duration", "9d", "--id", f"job{state}", state)
+        served("submit", "--pool", "vision", "--duration", "9d", "--id", f"{role}{state}", state)
     url = served.first.split()[2].rstrip(";")
     token = (served.config.parent / "state" / "token").read_text().strip()
+    if role == "submitter":
+        token = served.said("token", "create", "s", "--role", role, "--pool", "vision")["token"]
     done = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/v1/openapi.json",
          "--header", f"Authorization: Bearer {token}", "--max-examples", str(EXAMPLES),

@@ -9,13 +9,14 @@ from aiohttp.test_utils import TestClient
 from daemon.access import Role
 from daemon.answers import Accepted, Refused
 from daemon.book import TokenRecord
+from daemon.config import PoolConfig
 from daemon.engine import Engine
 from daemon.inputs import IssueToken, RevokeToken
 from daemon.journal import Journal
 from daemon.limits import MAX_TOKENS, TOKEN_REMEMBERED
 from daemon.token import cluster_of, digest_of, new_token
 from tests.daemons import setup, until
-from tests.doors import TOKEN, asked, door, story
+from tests.doors import POOLS, TOKEN, asked, door, story
 from tests.test_daemon_commands import Served, served  # noqa: F401  a fixture
 
 
@@ -49,6 +50,7 @@ def test_names_are_unique_until_they_expire_or_are_revoked():
         (issue("x", Role.VIEWER, ["b"]), 422, "no pool 'b'"),
         (issue("x", expires=5.0), 422, "before it is issued"),
         (issue("operator"), 409, "already"),
+        (issue("configuration"), 409, "already"),
         (issue("y", digest=digest_of("known")), 409, "already"),
     ],
 )
@@ -132,7 +134,8 @@ async def test_a_token_outlives_the_daemon_and_is_nowhere_to_be_read(folder):
             client, "POST", "/v1/tokens", {"name": "x", "role": "viewer"}, status=201
         )
         token = made["token"]
-    async with door(folder) as client:
+    pools = (*POOLS, PoolConfig("more", 1))
+    async with door(folder, pools=pools) as client:  # configured anew meanwhile
         reader = TestClient(client.server, headers={"Authorization": f"Bearer {token}"})
         await asked(reader, "GET", "/v1/jobs")
         assert token not in str(await asked(client, "GET", "/v1/tokens"))

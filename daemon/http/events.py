@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
@@ -98,7 +98,7 @@ class EventRoutes:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
                 who = who_asks(request)
-                still = partial(self._gate.still, request, who)
+                still = self._gate.lasting(request)
                 await _feed(response, notices, after, who, still)
         except asyncio.CancelledError:
             if not self._closed:
@@ -134,11 +134,14 @@ async def _feed(
     following: asyncio.Task[Notice | None] | None = None
     try:
         await _send(response, b": after a cut, resume with Last-Event-ID\nid: %d\n\n" % after)
+        spoke = monotonic()
         while still():
-            following = following or asyncio.ensure_future(_next(notices))
-            done, _ = await asyncio.wait((following,), timeout=HEARTBEAT)
-            if not done:
+            if (silent := monotonic() - spoke) >= HEARTBEAT:  # much may be for others
                 await _send(response, b": alive\n\n")
+                spoke, silent = monotonic(), 0.0
+            following = following or asyncio.ensure_future(_next(notices))
+            done, _ = await asyncio.wait((following,), timeout=HEARTBEAT - silent)
+            if not done:
                 continue
             notice, following = following.result(), None
             if notice is None:
@@ -146,6 +149,7 @@ async def _feed(
             shown = seen_by(who, notice)
             if shown is not None and still():
                 await _send(response, line(shown))
+                spoke = monotonic()
     finally:
         if following is not None:
             following.cancel()

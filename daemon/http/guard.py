@@ -77,6 +77,8 @@ class Guard:
             return
         who = request[WHO] = self._gate.admit(request)
         if operation is None:
+            if request.match_info.http_exception is None:
+                raise ProblemError(403, FORBIDDEN, "it has no rule", "report it: a defect")
             return  # there is nothing that could be done
         demand(request, operation.rule)
         if operation.of == "pool" and operation.rule is not Rule.VIEW:

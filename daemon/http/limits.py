@@ -25,10 +25,16 @@ wild waits for itself and not the daemon for it."""
 BURST = 10_000.0
 """Requests at once before that counts: two seconds of them."""
 
-WRONG_RATE = 10.0
-"""Requests a second with a wrong token or none: people mistype, guessers do not get far."""
+WRONG_RATE = 100.0
+"""Requests a second with a wrong token, of all addresses together: what refusing may cost."""
 
-WRONG_BURST = 100.0
+WRONG_BURST = 1000.0
+"""The same at once."""
+
+WRONG_EACH = 10.0
+"""The same a second from one address: people mistype, guessers do not get far."""
+
+WRONG_AT_ONCE = 100.0
 """The same at once: a dashboard whose token was changed."""
 
 MAX_READERS = 100
@@ -55,12 +61,6 @@ MAX_KEY = 200
 
 ADDRESSES = 10_000
 """Addresses of which wrong tokens are counted: some hundred KB."""
-
-WRONG_EACH = 1.0
-"""Requests a second with a wrong token from one address: who guesses leaves room for others."""
-
-WRONG_AT_ONCE = 80.0
-"""The same at once."""
 
 DENIALS = 1.0
 """Changes a second, of one token, that are denied and stand in the audit: others are counted."""
