@@ -24,6 +24,17 @@ LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 Word = Annotated[str, Meta(max_length=200, pattern=r"^[^\u0000-\u001f\u007f]*(?!\n)$")]
 
 
+class _Socket(ssl.SSLSocket):
+    """Is closed where nobody would: after a handshake that failed, paho lets go of it."""
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002  as there
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
 class MqttConfig(Struct, frozen=True):
     """Where the broker is and how it is spoken to. Times are seconds."""
 
@@ -86,6 +97,7 @@ class MqttConfig(Struct, frozen=True):
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca or None)
+        context.sslsocket_class = _Socket
         if self.cert:
             context.load_cert_chain(self.cert, self.key or None)
         return context

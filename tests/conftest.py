@@ -88,10 +88,13 @@ def broker(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def slurm_server(tmp_path_factory):
-    """One Slurm for all tests of a process: four nodes of eight GPUs, three partitions."""
+def slurm_server():
+    """One Slurm for all tests of a process: four nodes of eight GPUs, three partitions.
+
+    In a folder of its own: jobs run as nobody, and pytest closes its own folders to others.
+    """
     needs(*NEEDED)
-    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+    with TemporaryDirectory(prefix="sia-slurm-") as folder, slurm_cluster(folder) as cluster:
         yield cluster
 
 

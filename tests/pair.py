@@ -16,6 +16,9 @@ from leader_daemon import World
 from proxies import proxy
 from servers import free_port
 
+from daemon.audit import Verifier
+from daemon.audit_offline import read_audit
+
 CONFIG = """
 [daemon]
 state = "{state}"
@@ -38,7 +41,7 @@ class Member:
 
     def __init__(self, folder, name, world, url, between):
         self.world, self.between, self.port = world, between, free_port()
-        self.folder = folder / name
+        self.url, self.folder = url, folder / name
         self.folder.mkdir()
         token = folder / "token"
         token.write_text(TOKEN)
@@ -173,4 +176,9 @@ def check(leader, taken):
     assert set(taken) <= {job for job, _ in attempts}
     epochs = [int(epoch) for _, _, epoch, _ in starts]
     assert epochs == sorted(epochs), "one acted after the next had begun to"
+    verifier = Verifier()
+    verifier.look(read_audit(leader.url))
+    trail, wrong = verifier.finding()
+    assert not wrong, wrong
+    assert trail.number >= len(taken)
     return epochs

@@ -21,7 +21,17 @@ from daemon.backends.slurm_adopt import Adopter
 from daemon.backends.slurm_api import Slurm, SlurmError
 from daemon.backends.slurm_found import Found
 from daemon.backends.slurm_nodes import Nodes
-from daemon.backends.slurm_runs import FORGOTTEN, RUNS, Key, Run, View, end_of, key_of, mark_of
+from daemon.backends.slurm_runs import (
+    FORGOTTEN,
+    RUNS,
+    Key,
+    Run,
+    View,
+    end_of,
+    is_of,
+    key_of,
+    mark_of,
+)
 from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, Requeued, Started, Stray
@@ -100,7 +110,7 @@ class SlurmBackend:
         """Have it submitted, or released, in the next turn."""
         if (order.job, order.attempt) in self._runs:
             return
-        run = self._runs[order.job, order.attempt] = Run(order, sought=True)
+        run = self._runs[order.job, order.attempt] = Run(order, sought=True, fresh=True)
         job = self._view.jobs.get(run.ref) if self._view is not None and run.ref else None
         run.restarts = job.restarts if job is not None else 0
         self._poke.set()
@@ -139,6 +149,8 @@ class SlurmBackend:
             except SlurmError as error:
                 self._house.parts.say("backend", error.why, error.mend)
                 self._view, due = None, loop.time() + self._config.poll
+                for run in self._runs.values():
+                    run.sought = run.sought and run.released is not None  # look before acting
                 await asyncio.sleep(self._config.poll)
             except (JournalError, UnavailableError):
                 await asyncio.sleep(self._config.poll)  # the journal says by itself how it is
@@ -175,9 +187,12 @@ class SlurmBackend:
             self._seek(run, view)
             return
         job = view.jobs.get(run.ref)
+        if job is not None and not is_of(self._name, run, job):
+            self._gone(run)  # Slurm has lost its state, and counts its jobs from 1 again
+            return
         if job is None:
             if not await self._slurm.job(run.ref):
-                self._done(run, Ended(*run.key, why=FORGOTTEN))
+                self._gone(run)
             return
         if "COMPLETING" in job.flags:
             return
@@ -191,6 +206,13 @@ class SlurmBackend:
         elif job.state == "PENDING" and not run.sought:
             run.restarts, run.sought = job.restarts, True
             self._poke.set()
+
+    def _gone(self, run: Run) -> None:
+        """Slurm does not know it any more: what never was released may be submitted anew."""
+        if run.fresh and run.released is None and not run.adopted:
+            run.ref, run.sought = None, False
+        else:
+            self._done(run, Ended(*run.key, why=FORGOTTEN))
 
     def _runs_now(self, run: Run, restarts: int) -> None:
         run.sought, run.released, run.restarts = True, run.released or 0.0, restarts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from time import time
 
 from msgspec.structs import replace
 
@@ -95,8 +96,8 @@ class Adopter:
         waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
         if pool is None or not waits or job.gpus <= 0 or job.comment.startswith(f"{MARK}:"):
             return None
-        if "unfulfilled" in job.dependency or job.dependency == "(null)":
-            return None
+        if "unfulfilled" in job.dependency or job.eligible > time():
+            return None  # it could not run yet: GPUs would only be kept for it
         return JobSpec(
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
             nodes=job.on, origin=origin_of(ref, job),

@@ -85,7 +85,10 @@ class Slurm(Protocol):
         """Submit a job that waits to be released; returns what it is called."""
 
     async def release(self, ref: str, place: Place) -> None:
-        """Have a job run there. Doing it twice is doing it once."""
+        """Have a job run there, at once: after a requeue Slurm would have it wait for two minutes.
+
+        Doing it twice is doing it once.
+        """
 
     async def hold(self, ref: str) -> None:
         """Have a job wait until it is released, whatever its owner says."""

@@ -20,8 +20,8 @@ from daemon.backends.slurm_shapes import (
     partition_of,
 )
 
-TIMEOUT = 60.0
-"""Seconds for a command: they wait for a controller that does not answer, and not for ever."""
+TIMEOUT = 15.0
+"""Seconds for a command: where slurmctld is away, they wait for it a minute or so."""
 
 AT_ONCE = 4
 """Commands that run at a time: each is a process, and slurmctld has its own limits."""
@@ -108,7 +108,7 @@ class Commands:
 
     async def release(self, ref: str, place: Place) -> None:
         """Have a job run there."""
-        where = (f"Partition={place.partition}", f"NodeList={place.names}")
+        where = (f"Partition={place.partition}", f"NodeList={place.names}", "StartTime=now")
         await self._run("scontrol", "update", f"JobId={ref}", *where)
         await self._run("scontrol", "release", ref)
 
@@ -123,12 +123,15 @@ class Commands:
     async def _rows(self, key: str, *words: str) -> list[Any]:
         text = await self._run(*words)
         try:
-            rows = json.decode(text.encode(), type=dict[str, Any]).get(key)
+            said = json.decode(text.encode(), type=dict[str, Any])
         except DecodeError:
             raise SlurmError(
                 f"{words[0]} says no JSON", "use Slurm 21.08 or newer, or slurmrestd"
             ) from None
-        return rows if isinstance(rows, list) else []
+        rows = said.get(key)
+        if said.get("errors") or not isinstance(rows, list):  # with exit code 0 (22.05)
+            raise SlurmError(f"{words[0]} could not ask Slurm: {said.get('errors')}"[:300], GONE)
+        return rows
 
     async def _run(self, *words: str, given: str = "") -> str:
         async with self._few:

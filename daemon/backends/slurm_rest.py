@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +27,8 @@ from daemon.backends.slurm_shapes import (
 OLDEST, NEWEST = 38, 44
 """Versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11) of the API."""
 
-TIMEOUT = 30.0
-"""Seconds for an answer: a controller that is being saved or flooded takes some."""
+TIMEOUT = 10.0
+"""Seconds for an answer: where slurmctld is away, slurmrestd itself waits for it a minute or so."""
 
 SLOP = 2.0
 """Seconds by which what was seen last is said to be older: Slurm counts in whole ones."""
@@ -76,6 +77,7 @@ class Rest:
         self._version = 0
         self._ahead: float | None = None  # Slurm's clock, compared to this one
         self._seen = 0.0
+        self._expires: float | None = None
 
     @property
     def _base(self) -> str:
@@ -171,9 +173,10 @@ class Rest:
     async def release(self, ref: str, place: Place) -> None:
         """Have a job run there."""
         await self._connected()
-        names: dict[str, Any] = {"nodelist": place.names}
+        names: dict[str, Any] = {"nodelist": place.names, "begin_time": "now"}
         if self._version > OLDEST:
             names = {"required_nodes": [name for name, _ in place.nodes]}
+            names["begin_time"] = self._number(int(time.time()))
         await self._update(ref, {"partition": place.partition, **names, "hold": False})
 
     async def hold(self, ref: str) -> None:
@@ -195,9 +198,15 @@ class Rest:
     def _well(self, found: _Answer) -> None:
         """Raise SlurmError where this is no answer."""
         for _, why in found.errors:
-            raise SlurmError(f"Slurm says: {why}", GONE)
+            raise self._trouble(why)
         if found.status != 200:
             raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+
+    def _trouble(self, why: str) -> SlurmError:
+        """Of a token that has expired Slurm says no more than that it cannot."""
+        if self._expires is not None and self._expires < time.time():
+            return SlurmError("the token of jwt_file has expired", TOKEN)
+        return SlurmError(f"Slurm says: {why}", GONE)
 
     def _refused(self, found: _Answer) -> None:
         """Raise SlurmRefusedError where it says no, SlurmError where it could not be asked."""
@@ -206,7 +215,7 @@ class Rest:
                 continue
             if code in OURS or code in (1, -1) or code > 9000:
                 raise SlurmRefusedError(why)
-            raise SlurmError(f"Slurm says: {why}", GONE)
+            raise self._trouble(why)
         if found.status >= 500:
             raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
 
@@ -278,5 +287,16 @@ class Rest:
         token = token.removeprefix("SLURM_JWT=")
         if not token.isascii() or not token.isprintable():
             raise SlurmError("jwt_file: is no token", TOKEN)
+        self._expires = _expiry(token)
         user = {"X-SLURM-USER-NAME": self._user} if self._user else {}
         return {**user, "X-SLURM-USER-TOKEN": token}
+
+
+def _expiry(token: str) -> float | None:
+    """When a token expires, as it says itself; nobody here can check its signature."""
+    middle = token.split(".")[1] if token.count(".") == 2 else ""  # noqa: PLR2004  a JWT's parts
+    try:
+        said = json.decode(urlsafe_b64decode(middle + "=" * (-len(middle) % 4)), type=dict)
+    except (ValueError, DecodeError):
+        return None
+    return number(said.get("exp"))

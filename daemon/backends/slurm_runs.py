@@ -47,13 +47,16 @@ class Run:
     Attributes:
         ref: What it is called in Slurm; None until that is durable.
         sought: Whether it was looked for in Slurm, where a daemon before may have submitted it.
+        fresh: Whether no daemon before this one can have released it.
         released: When it was last told to run, by the loop's clock; None before.
         restarts: How often Slurm had begun it anew by then.
     """
 
-    def __init__(self, order: StartEffect, *, sought: bool, started: bool = False) -> None:
+    def __init__(
+        self, order: StartEffect, *, sought: bool, started: bool = False, fresh: bool = False
+    ) -> None:
         """It is to begin, unless it is found."""
-        self.order, self.sought, self.told = order, sought, started
+        self.order, self.sought, self.told, self.fresh = order, sought, started, fresh
         self.ref: str | None = order.spec.origin.partition("@")[0] or None
         self.released: float | None = None
         self.restarts = 0
@@ -100,6 +103,13 @@ def key_of(instance: str, comment: str) -> Key | None:
     if (mark, name) != (MARK, instance) or not attempt.isdecimal():
         return None
     return job, int(attempt)
+
+
+def is_of(instance: str, run: Run, job: SlurmJob) -> bool:
+    """Whether this is the job of that attempt, and not a later one with its number."""
+    if run.adopted:
+        return run.order.spec.origin.endswith(f"@{int(job.submitted)}")
+    return key_of(instance, job.comment) == run.key
 
 
 def end_of(run: Run, job: SlurmJob) -> Observation | None:

@@ -239,13 +239,13 @@ def _refused(config: MqttConfig, error: aiomqtt.MqttError) -> Trouble:
             f"{where}: its certificate does not match ({why})",
             "name who vouches for it in mqtt.ca, and the broker as in its certificate in mqtt.host",
         )
-    if isinstance(cause, ssl.SSLError):
-        mend = "look whether that port speaks TLS, and whether it wants another mqtt.cert"
-        return Trouble(f"{where}: no TLS ({cause.reason or cause})", mend)
-    if isinstance(cause, socket.gaierror):
-        return Trouble(f"{where}: no such host", "look at mqtt.host")
     if isinstance(cause, ConnectionRefusedError):
         return Trouble(f"{where}: nobody listens", "start the broker, or look at mqtt.port")
+    if isinstance(cause, ssl.SSLError) or (config.tls and isinstance(cause, ConnectionError)):
+        mend = "look whether that port speaks TLS, and whether it wants another mqtt.cert"
+        return Trouble(f"{where}: no TLS ({getattr(cause, 'reason', '') or cause})", mend)
+    if isinstance(cause, socket.gaierror):
+        return Trouble(f"{where}: no such host", "look at mqtt.host")
     why = getattr(cause, "strerror", None) or str(error) or type(error).__name__
     return Trouble(f"{where}: {why}", _ALIVE)
 

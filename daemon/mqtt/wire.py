@@ -22,6 +22,8 @@ from daemon.mqtt.limits import MAX_PACKET, SESSION, TIMEOUT, UNACKNOWLEDGED, WIN
 DENIED = 0x80
 """Reasons from here on are refusals (MQTT 5)."""
 
+HUNG_UP = "it hung up before it said anything; mqtt.tls may not be as it wants it"
+
 Receive = Callable[[mqtt.MQTTMessage], None]
 
 
@@ -159,6 +161,18 @@ class Wire(aiomqtt.Client):
         if most < WINDOW:  # more would have the broker hang up
             self._room = asyncio.Semaphore(most)
         super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _on_disconnect(
+        self,
+        client: mqtt.Client,
+        userdata: Any,
+        flags: mqtt.DisconnectFlags,
+        reason_code: ReasonCode,
+        properties: Properties | None = None,
+    ) -> None:
+        if not self._connected.done():  # `aiomqtt` would wait until its time is up
+            self._connected.set_exception(aiomqtt.MqttError(HUNG_UP))
+        super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         self._receive(message)

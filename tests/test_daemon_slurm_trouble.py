@@ -1,0 +1,179 @@
+"""Slurm, or the daemon, goes away and comes back; nodes and partitions do too."""
+
+import asyncio
+
+import pytest
+from slurm_daemons import phase_is, serving, submit, until
+
+from daemon.backends import slurm_rest
+from daemon.backends.slurm_runs import FORGOTTEN
+
+
+def part(service):
+    return next((p for p in service.parts.all() if p.name == "backend"), None)
+
+
+def lines_of(path):
+    return sorted(path.read_text().split()) if path.exists() else []
+
+
+def told(slurm, name, seconds):
+    """A command that says once for each run that it ran."""
+    return ("sh", "-c", f"echo $SIA_JOB_ID >> {slurm.root}/out/{name}; sleep {seconds}")
+
+
+@pytest.mark.parametrize("way", ["token", "commands"])
+def test_slurmctld_is_killed_and_comes_back(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            ran = slurm.root / "out" / f"killed-{way}"
+            await submit(service, "before", command=told(slurm, ran.name, 3))
+            await phase_is(service, "before", "running")
+            slurm.kill("slurmctld")
+            await until(lambda: not part(service).ok)
+            assert part(service).mend
+            await submit(service, "during", command=told(slurm, ran.name, 1))
+            assert service.book.job("during").phase.value == "starting"
+            await asyncio.to_thread(slurm.start_ctld)
+            await phase_is(service, "before", "finished")
+            await phase_is(service, "during", "finished")
+            await until(lambda: part(service).ok)
+            assert lines_of(ran) == ["before", "during"]
+
+    asyncio.run(story())
+
+
+def test_the_next_daemon_goes_on_with_what_runs(slurm, tmp_path):
+    async def story():
+        ran = slurm.root / "out" / "again"
+        async with serving(tmp_path, slurm) as service:
+            await submit(service, "long", command=told(slurm, "again", 300))
+            await submit(service, "short", command=told(slurm, "again", 1))
+            held = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:2", "-t", "5")
+            await phase_is(service, "long", "running")
+            await phase_is(service, "short", "running")
+            await phase_is(service, f"slurm-{held}", "running")
+        await until(lambda: len(slurm.squeue()) == 2)
+        async with serving(tmp_path, slurm) as service:
+            await phase_is(service, "short", "finished")
+            assert service.book.job("long").phase.value == "running"
+            assert service.book.job(f"slurm-{held}").phase.value == "running"
+            assert lines_of(ran) == ["long", "short"]
+
+    asyncio.run(story())
+
+
+def test_what_was_submitted_and_not_noted_is_found_and_runs_once(slurm, tmp_path, monkeypatch):
+    """The daemon dies after the submission, before what it is called is durable."""
+
+    async def story():
+        ran = slurm.root / "out" / "once"
+        submitted = slurm_rest.Rest.submit
+
+        async def lost(self, wanted):
+            await submitted(self, wanted)
+            raise slurm_rest.SlurmError("the answer is lost", "")
+
+        async with serving(tmp_path, slurm, poll=60.0) as service:
+            await until(lambda: part(service) is not None)
+            monkeypatch.setattr(slurm_rest.Rest, "submit", lost)
+            await submit(service, "a", command=told(slurm, "once", 1))
+            await until(slurm.squeue)
+        monkeypatch.undo()
+        assert [state for _, _, state, *_ in slurm.squeue()] == ["PENDING"]
+        async with serving(tmp_path, slurm) as service:
+            await phase_is(service, "a", "finished")
+            await until(lambda: not slurm.squeue())
+        assert lines_of(ran) == ["a"]
+
+    asyncio.run(story())
+
+
+def test_a_job_that_slurm_forgot_has_ended_nobody_knows_how(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await submit(service, "a")
+            await phase_is(service, "a", "running")
+            service.backend._runs["a", 1].ref = "39999"  # as if its number were gone
+            assert (await phase_is(service, "a", "failed")).why == FORGOTTEN
+
+    asyncio.run(story())
+
+
+def test_a_node_is_drained_in_slurm_and_returns(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: part(service) is not None)
+            slurm.run("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=a disk")
+            reasons = service.book.nodes["n3"].reasons
+            await until(lambda: "a disk" in reasons.get("backend", ""))
+            await submit(service, "a", "speech", 8)
+            await submit(service, "b", "vision", 8)
+            record = await phase_is(service, "b", "running")
+            assert record.nodes[0][0] != "n3"
+            slurm.run("scontrol", "update", "NodeName=n3", "State=RESUME")
+            await until(lambda: not reasons)
+            record = await phase_is(service, "a", "running")
+
+    asyncio.run(story())
+
+
+def test_a_reservation_for_maintenance_takes_its_node_out(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: part(service) is not None)
+            slurm.run(
+                "scontrol", "create", "reservation", "ReservationName=m1", "StartTime=now",
+                "Duration=5", "Nodes=n4", "Flags=maint,ignore_jobs", "Users=root",
+            )  # fmt: skip
+            reasons = service.book.nodes["n4"].reasons
+            await until(lambda: "maintenance" in reasons.get("backend", ""))
+            slurm.run("scontrol", "delete", "ReservationName=m1")
+            await until(lambda: not reasons)
+
+    asyncio.run(story())
+
+
+def test_a_partition_that_is_gone_is_said(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: part(service) is not None and part(service).ok)
+            slurm.run("scontrol", "update", "PartitionName=robots", "State=DOWN")
+            await until(lambda: "robots takes no jobs" in part(service).why)
+            assert service.book.nodes["n4"].reasons
+            slurm.run("scontrol", "delete", "PartitionName=robots")
+            await until(lambda: "no partition robots" in part(service).why)
+            slurm.run("scontrol", "create", "PartitionName=robots", "Nodes=n4", "State=UP")
+            await until(lambda: part(service).ok and not service.book.nodes["n4"].reasons)
+
+    asyncio.run(story())
+
+
+def test_a_token_that_expired_is_read_again(slurm, tmp_path):
+    async def story():
+        slurm.new_token()
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: part(service) is not None and part(service).ok)
+            slurm.new_token(lifespan=1)
+            await until(lambda: "expired" in part(service).why, seconds=20)
+            assert "jwt_file" in part(service).mend
+            slurm.new_token()
+            await until(lambda: part(service).ok)
+            assert "eyJ" not in repr(service.parts.all())
+
+    asyncio.run(story())
+
+
+def test_a_loan_is_in_the_owners_partition(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await submit(service, "own", "speech", 8)
+            await phase_is(service, "own", "running")
+            await submit(service, "guest", "speech", 2, run_time=60.0, time_limit=120.0)
+            record = await phase_is(service, "guest", "running")
+            assert record.loans
+            lender = record.loans[0][0]
+            assert record.area == lender != "speech"
+            assert lender in [part for _, part, *_ in slurm.squeue()]
+
+    asyncio.run(story())
