@@ -294,7 +294,7 @@ class Rest:
 
 def _expiry(token: str) -> float | None:
     """When a token expires, as it says itself; nobody here can check its signature."""
-    middle = token.split(".")[1] if token.count(".") == 2 else ""  # noqa: PLR2004  a JWT's parts
+    middle = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         said = json.decode(urlsafe_b64decode(middle + "=" * (-len(middle) % 4)), type=dict)
     except (ValueError, DecodeError):
