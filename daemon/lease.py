@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any, NamedTuple
 
 from psycopg import errors, sql
@@ -32,6 +33,10 @@ RENEW_EVERY = 1.5
 
 LOOK_EVERY = 0.5
 """Seconds between two looks of a stand-by, and two tries where the server is gone."""
+
+DEAF = 30.0
+"""Seconds for which a daemon that has begun to serve may do nothing at all, and keep the lease: far
+more than its longest work, and one that hangs must not keep others from leading for good."""
 
 ANSWER_WITHIN = 2.0
 """Seconds for an answer about the lease: longer ones leave no time for another try."""
@@ -161,6 +166,7 @@ class Lease:
         self._url, self.epoch = url, epoch
         self.lost, self.trouble = False, ""
         self._until = since + LEASE - MARGIN
+        self._heard = inf  # there is a lot to do before it serves
         self._deposed = deposed
         self._desk: Desk | None = desk
         self._enough = threading.Event()
@@ -170,6 +176,10 @@ class Lease:
     def holds(self) -> bool:
         """Whether nobody else can have it yet, by the seconds since the last renewal was sent."""
         return not self.lost and uptime() < self._until
+
+    def alive(self) -> None:
+        """Whoever has it serves, and says so each second from now on."""
+        self._heard = uptime()
 
     def close(self) -> None:
         """Give it back, if it is ours and the server is there."""
@@ -185,6 +195,9 @@ class Lease:
         wait = RENEW_EVERY
         while not self._enough.wait(wait):
             sent = uptime()
+            if sent - self._heard > DEAF:
+                self.trouble = "the daemon does nothing any more; end it"
+                continue
             try:
                 if self._desk is None:
                     self._desk = Desk(self._url)

@@ -114,6 +114,7 @@ def _watching(daemon: Daemon, lease: Lease | None) -> list[Coroutine[None, None,
 
 async def _watch(parts: Parts, lease: Lease) -> None:
     while True:
+        lease.alive()
         why, _, mend = lease.trouble.rpartition("; ")
         parts.say("lease", why, mend)
         await asyncio.sleep(PROBE_EVERY)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -93,7 +94,7 @@ class StandBy:
         return app
 
     async def _health(self, request: web.Request) -> web.Response:
-        body = msgspec.json.encode(Health("ok", 0.0))
+        body = msgspec.json.encode(Health("ok", time.time()))
         return web.Response(body=body, content_type="application/json")
 
     async def _elsewhere(self, request: web.Request) -> web.Response:

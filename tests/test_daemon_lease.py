@@ -84,6 +84,17 @@ def test_a_holder_that_was_deposed_hears_of_it(base):
     assert base.ask("SELECT epoch, holder FROM lease") == "7|another"
 
 
+def test_a_holder_that_hangs_loses_it(base, monkeypatch):
+    """Its thread goes on, but nobody in it says that the daemon does."""
+    monkeypatch.setattr("daemon.lease.DEAF", 1.0)
+    with held(base.url) as lease:
+        lease.alive()
+        until(lambda: not lease.holds())
+        assert "does nothing any more" in lease.trouble
+        until(lambda: lease.alive() or lease.holds())
+        assert (lease.trouble, lease.epoch) == ("", 1)
+
+
 def test_one_of_many_takes_it(base):
     """All that look at once, at the very moment when it is free."""
 
