@@ -42,7 +42,7 @@ takeover: setup
 
 # A real Slurm with 200 jobs, killed and restarted mid-way: minutes.
 slurm: setup
-	SIA_SLURM_JOBS=200 $(BIN)/python -m pytest tests/test_daemon_slurm.py $(ARGS)
+	SIA_SLURM_JOBS=200 $(BIN)/python -m pytest tests/test_daemon_slurm_all.py $(ARGS)
 
 # The daemon killed at 200 moments, and at each of its first 50 syncs (needs strace): minutes.
 crash: setup

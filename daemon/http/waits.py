@@ -6,7 +6,7 @@ from bisect import bisect_left
 from math import ceil
 
 from daemon.book import Book, JobRecord, NodeRecord
-from daemon.engine_nodes import CONFIG, OPERATOR
+from daemon.engine_nodes import BACKEND, CONFIG, OPERATOR
 from daemon.jobs import ON_GPUS, JobPhase
 from replay.text import counted, duration
 from sia.core import Core
@@ -71,6 +71,9 @@ def why(book: Book, core: Core, record: JobRecord) -> list[str]:
 def _seatless(book: Book, record: JobRecord) -> list[str]:
     """Why a job that has its turn is on no node yet. O(jobs)."""
     out = _out(book)
+    if not out and book.setup.areas:
+        needs = counted(record.spec.gpus, "GPU")
+        return [f"it has its turn, and its {needs} are not free in any one partition yet"]
     if not out:
         return ["its GPUs are given to it, and who had them has not ended yet"]
     free = {name: len(node.gpus) for name, node in book.nodes.items() if not node.reasons}
@@ -102,6 +105,8 @@ def _back(node: str, who: str) -> str:
         return f"sia resume {node}"
     if who == CONFIG:
         return "the cells file says so"
+    if who == BACKEND:
+        return "its own cluster says so: mend it there"
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 

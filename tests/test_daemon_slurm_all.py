@@ -1,0 +1,188 @@
+"""Three partitions, jobs by HTTP and by plain `sbatch`, lending on, while all of it is killed.
+
+`make slurm` runs it with 200 jobs, `make servers` with 40.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from random import Random
+
+from slurm_cluster import THREE
+
+JOBS = int(os.environ.get("SIA_SLURM_JOBS", "40"))
+QUOTAS = {"vision": 16, "speech": 8, "robots": 8}
+NODES = {name: set(nodes) for name, nodes in THREE.items()}
+
+CONFIG = """\
+[daemon]
+state = "{folder}"
+listen = "127.0.0.1:{port}"
+forecast = "none"
+tick = "5s"
+windows = ["5s", "30s", "2m"]
+
+[backend]
+kind = "slurm"
+rest = "{url}"
+jwt_file = "{jwt}"
+user = "root"
+poll = 0.5
+work_dir = "{out}"
+"""
+
+
+class Daemon:
+    """`sia serve`, which may be killed and begun again."""
+
+    def __init__(self, slurm, folder, port):
+        self.url, self.folder = f"http://127.0.0.1:{port}/v1", folder
+        self.path = folder / "sia.toml"
+        text = CONFIG.format(
+            folder=folder, port=port, url=slurm.url, jwt=slurm.jwt, out=slurm.root / "out"
+        )
+        for name, quota in QUOTAS.items():
+            text += f'\n[[pool]]\nname = "{name}"\nquota = {quota}\n'
+        self.path.write_text(text)
+        self.process = None
+
+    def start(self):
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sia", "serve", "--config", str(self.path)],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(20)
+
+    def ask(self, method, path, body=None):
+        """The answer, as soon as there is one."""
+        end = time.monotonic() + 40
+        while True:
+            try:
+                token = (self.folder / "token").read_text().strip()
+                headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                data = None if body is None else json.dumps(body).encode()
+                request = urllib.request.Request(self.url + path, data, headers, method=method)
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    return json.load(answer)
+            except (OSError, urllib.error.HTTPError) as error:
+                if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+                    raise AssertionError(error.read()) from None
+                assert time.monotonic() < end, (self.folder / "log").read_text()[-3000:]
+                time.sleep(0.1)
+
+
+def script(slurm, name):
+    """Says who ran where on how many GPUs, once for each run."""
+    return (
+        f'echo "{name} $SLURM_JOB_PARTITION $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" '
+        f">> {slurm.root}/out/all; sleep $1"
+    )
+
+
+def submit_all(slurm, daemon, rng):
+    """By both ways in turn; most want more than their pool has. Returns widths by id."""
+    jobs, batch = {}, []
+    for i in range(JOBS):
+        pool = rng.choice(["vision", "speech", "speech", "robots"])
+        gpus, seconds = rng.choice([1, 1, 2, 4, 8]), rng.choice(["0.5", "1", "2"])
+        if i % 2:
+            told = script(slurm, "slurm-$SLURM_JOB_ID").replace("$1", seconds)
+            ref = slurm.sbatch("-H", "-p", pool, f"--gres=gpu:{gpus}", "-t", "2", script=told)
+            jobs[f"slurm-{ref}"] = pool, gpus
+        else:
+            told = script(slurm, "$SIA_JOB_ID").replace("$1", seconds)
+            batch.append({"id": f"api-{i}", "pool": pool, "gpus": gpus, "time_limit": 60,
+                          "command": ["sh", "-c", told]})  # fmt: skip
+            jobs[f"api-{i}"] = pool, gpus
+    assert daemon.ask("POST", "/jobs", {"jobs": batch})["accepted"] == len(batch)
+    return jobs
+
+
+def over(daemon, jobs):
+    """Phases of those that are over, by id; all are asked at once."""
+    found, cursor = {}, ""
+    while cursor is not None:
+        page = daemon.ask("GET", f"/history?limit=500{cursor}")
+        found |= {job["id"]: job for job in page["jobs"] if job["id"] in jobs}
+        cursor = None if page["next"] is None else f"&before={page['next']}"
+    return found
+
+
+def until_over(daemon, jobs, share, seconds):
+    end = time.monotonic() + seconds
+    loans = Counter()
+    while len(found := over(daemon, jobs)) < share * len(jobs):
+        for loan in daemon.ask("GET", "/loans")["loans"]:
+            loans[loan["job"]] += 1
+        left = {**jobs}
+        for each in found:
+            left.pop(each)
+        first = next(iter(left))
+        assert time.monotonic() < end, (
+            f"{len(found)} are over; {daemon.ask('GET', f'/jobs/{first}')}"
+        )
+        time.sleep(0.3)
+    return found, loans
+
+
+def test_each_runs_once_where_it_was_decided(slurm, tmp_path):
+    (slurm.root / "out" / "all").touch()
+    (slurm.root / "out" / "all").chmod(0o666)
+    rng = Random(7)
+    daemon = Daemon(slurm, tmp_path, slurm.port - 1)
+    daemon.start()
+    try:
+        jobs = submit_all(slurm, daemon, rng)
+        wait = 60 + 2 * JOBS
+        until_over(daemon, jobs, 0.1, wait)
+        slurm.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
+        until_over(daemon, jobs, 0.25, wait)
+        daemon.kill()
+        daemon.start()
+        until_over(daemon, jobs, 0.4, wait)
+        slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+        daemon.process.send_signal(signal.SIGSTOP)  # what is not saved yet, Slurm itself loses
+        slurm.kill("slurmctld")
+        daemon.process.send_signal(signal.SIGCONT)
+        slurm.start_ctld()
+        until_over(daemon, jobs, 0.6, wait)
+        daemon.kill()
+        slurm.kill("slurmctld")
+        daemon.start()
+        time.sleep(1)
+        slurm.start_ctld()
+        found, _ = until_over(daemon, jobs, 1.0, wait)
+        check(slurm, daemon, jobs, found)
+    finally:
+        daemon.stop()
+
+
+def check(slurm, daemon, jobs, found):
+    wrong = {job_id: job for job_id, job in found.items() if job["phase"] != "finished"}
+    assert not wrong, [(job_id, job["why"]) for job_id, job in wrong.items()]
+    lines = [line.split() for line in (slurm.root / "out" / "all").read_text().splitlines()]
+    assert Counter(line[0] for line in lines) == Counter(dict.fromkeys(jobs, 1))
+    lent = 0
+    for job_id, partition, node, gpus in lines:
+        pool, width = jobs[job_id]
+        assert len(gpus.split(",")) == width, job_id
+        assert node in NODES[partition], job_id
+        assert list(found[job_id]["nodes"]) == [node], job_id
+        lent += partition != pool
+    assert lent, "nobody was on another pool's partition"
+    assert not slurm.squeue()
