@@ -5,11 +5,13 @@ import re
 import msgspec
 from click.testing import CliRunner
 from jsonschema_rs import Draft202012Validator
+from managers import EXAMPLES
 
+from daemon.access import Rule
 from daemon.config_mqtt import MqttConfig
 from daemon.mqtt import schemas
 from daemon.mqtt.asyncapi import CHANNELS, document
-from daemon.mqtt.topics import Topics
+from daemon.mqtt.topics import DOORS, Topics
 from daemon.mqtt_commands import asyncapi
 from daemon.schemas import BatchLine, Event
 
@@ -41,6 +43,36 @@ def test_each_topic_of_the_daemon_is_described_once():
         name: [name] for name in said
     }
     assert set(said) == {channel.name for channel in CHANNELS}
+
+
+def test_the_daemon_listens_to_no_topic_without_a_rule():
+    doors = {name for channel in DOORS for name in channels_of(TOPICS.pool("a", channel))}
+    assert doors == {c.name for c in CHANNELS if c.action == "receive" and c.rule is Rule.SUBMIT}
+    assert all(isinstance(channel.rule, Rule) for channel in CHANNELS)
+
+
+def test_the_example_of_an_acl_lets_each_do_what_the_rules_say():
+    """A pool's people write what the daemon receives of them, and read what it sends them."""
+    said, user = {}, None
+    for line in (EXAMPLES / "acl").read_text().splitlines():
+        words = line.split()
+        if words[:1] == ["user"]:
+            user = said.setdefault(words[1], set())
+        elif words[:1] == ["topic"]:
+            topic = words[2].replace("reply/#", "reply/me")
+            user |= {(how, topic) for how in ("read", "write") if how in words[1]}
+    assert said.pop("sia") == {("read", "sia/v1/main/#"), ("write", "sia/v1/main/#")}
+    for name, granted in said.items():
+        people = name != "manager"
+        rules = (Rule.SUBMIT, Rule.VIEW) if people else (Rule.OPERATE,)
+        wanted = {
+            ("write" if c.action == "receive" else "read",
+             c.topic.format(cluster="main", pool=name, to="me"))
+            for c in CHANNELS if c.rule in rules
+        }  # fmt: skip
+        if not people:  # it looks whether another one has come
+            wanted.add(("read", TOPICS.manager("state")))
+        assert granted == wanted
 
 
 def test_all_references_lead_somewhere():

@@ -31,6 +31,8 @@ from sia.model import Nodes
 
 PART = "backend"
 
+DENIAL = ("the broker takes no orders", "allow them in its ACL (docs/mqtt.md)")
+
 LOOK_EVERY = 0.5
 """Seconds between two looks whether the manager is there, and whether something is to be asked."""
 
@@ -248,5 +250,7 @@ class MqttBackend:
         if future.cancelled() or future.exception() is not None:
             self._ask = True
         elif future.result() >= DENIED:
-            self._link_trouble = "the broker takes no orders", "allow them in its ACL"
+            self._link_trouble = DENIAL
             self._ask = True
+        elif self._link_trouble == DENIAL:
+            self._link_trouble = "", ""

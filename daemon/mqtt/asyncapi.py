@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from daemon.access import Rule
 from daemon.config_mqtt import MqttConfig
 from daemon.mqtt import schemas
 from daemon.mqtt.limits import MAX_PAYLOAD
@@ -27,6 +28,8 @@ class Channel(NamedTuple):
     name: str
     topic: str
     action: Literal["send", "receive"]
+    rule: Rule
+    """Who may be at its other end, as tokens have it over HTTP; the broker's ACL is to say so."""
     about: str
     kinds: tuple[Any, ...]
     retain: bool = False
@@ -39,42 +42,45 @@ MANAGER = f"{ROOT}/{{cluster}}/manager"
 
 CHANNELS = (
     Channel(
-        "submit", f"{POOL}/submit", "receive",
+        "submit", f"{POOL}/submit", "receive", Rule.SUBMIT,
         "Jobs for the pool: one, a list, or as a batch over HTTP. Acknowledged once durable.",
         (schemas.PoolJob, list[schemas.PoolJob], schemas.PoolJobs), reply="reply",
     ),
     Channel(
-        "cmd", f"{POOL}/cmd", "receive", "Changes of a job of the pool.",
+        "cmd", f"{POOL}/cmd", "receive", Rule.SUBMIT, "Changes of a job of the pool.",
         get_args(schemas.PoolCommand), reply="reply",
     ),
     Channel(
-        "reply", f"{POOL}/reply/{{to}}", "send",
+        "reply", f"{POOL}/reply/{{to}}", "send", Rule.SUBMIT,
         "Answers, where a message gave such a topic as its response topic (MQTT 5).",
         (schemas.Reply,),
     ),
     Channel(
-        "event", f"{POOL}/event", "send",
+        "event", f"{POOL}/event", "send", Rule.VIEW,
         "What happened in the pool: in order, each once or more; `seq` grows. With seq 0: what was "
         "refused, and what was known already.", (Event,),
     ),
     Channel(
-        "poolState", f"{POOL}/state", "send", "What the pool has in use, at most once a second.",
+        "poolState", f"{POOL}/state", "send", Rule.VIEW,
+        "What the pool has in use, at most once a second.",
         (PoolView,), retain=True,
     ),
     Channel(
-        "state", f"{ROOT}/{{cluster}}/state", "send", "Whether the daemon is there.",
+        "state", f"{ROOT}/{{cluster}}/state", "send", Rule.VIEW, "Whether the daemon is there.",
         (Literal["online", "offline"],), retain=True,
     ),
     Channel(
-        "order", f"{MANAGER}/order", "send", "What an external cluster manager is to do.",
+        "order", f"{MANAGER}/order", "send", Rule.OPERATE,
+        "What an external cluster manager is to do.",
         get_args(schemas.Order),
     ),
     Channel(
-        "report", f"{MANAGER}/report", "receive", "What an external cluster manager has seen.",
+        "report", f"{MANAGER}/report", "receive", Rule.OPERATE,
+        "What an external cluster manager has seen.",
         get_args(schemas.Report),
     ),
     Channel(
-        "managerState", f"{MANAGER}/state", "receive",
+        "managerState", f"{MANAGER}/state", "receive", Rule.OPERATE,
         "The heartbeat of an external cluster manager, and its last will.",
         (schemas.ManagerState,), retain=True,
     ),
@@ -144,6 +150,7 @@ def _operation(channel: Channel) -> Document:
         "action": channel.action,
         "channel": {"$ref": f"#/channels/{channel.name}"},
         "summary": channel.about,
+        "x-sia-rule": channel.rule.value,
         "bindings": {
             "mqtt": {"qos": 1, "retain": channel.retain, "bindingVersion": "0.2.0"},
         },

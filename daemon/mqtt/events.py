@@ -35,6 +35,7 @@ class Events:
         self._done = 0
         """All up to here have reached the broker."""
         self._noted = -1
+        self._refused = False
         self._note_at = 0.0
 
     async def run(self) -> None:
@@ -106,7 +107,11 @@ class Events:
                     break
                 if future.result() >= DENIED:
                     self._say("the broker takes no events", "allow them in its ACL (docs/mqtt.md)")
+                    self._refused = True
                     raise WireError("refused")
+                if self._refused:
+                    self._refused = False
+                    self._say("", "")
             self._under_way.popleft()
             self._done = seq
         if self._noted != self._done and monotonic() >= self._note_at:
