@@ -37,7 +37,7 @@ kind = "simulated"
 speed = 1.0
 [[pool]]
 name = "p"
-quota = 6400
+quota = 60000
 """
 BROKER = """
 listener {port} 127.0.0.1
@@ -73,7 +73,7 @@ async def submits(port: int, name: str, jobs: int) -> None:
 
         async def send(number: int) -> None:
             job = {
-                "id": f"{name}-{number}", "gpus": 1 + number % 4, "duration": 30.0,
+                "id": f"{name}-{number}", "gpus": 1 + number % 4, "duration": 5.0,
                 "user": f"u{number % 97}", "name": "train", "command": ["python", "train.py"],
             }  # fmt: skip
             await bus.publish(f"{ROOT}/submit", json.dumps(job), 1, properties=asked)
@@ -133,7 +133,7 @@ async def measure(port: int, jobs: int, subscribers: int) -> dict[str, Any]:
     await asyncio.gather(*(submits(port, f"c{i}", jobs // CLIENTS) for i in range(CLIENTS)))
     rate = jobs // CLIENTS * CLIENTS / (time.perf_counter() - began)
     print(f"{rate:,.0f} durable submissions a second", flush=True)
-    await asyncio.sleep(35)  # the last of them run 30 s, and end
+    await asyncio.sleep(20)  # the last of them end
     took = sorted(await fan_out(port, subscribers, 20))
     found = {
         "submissions a second": round(rate),

@@ -29,7 +29,7 @@ def story(tell):
     """Run a coroutine function as a test, with a folder and a broker."""
 
     def test(tmp_path, broker):
-        asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 120))
+        asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 300))
 
     test.__name__ = tell.__name__
     return test
