@@ -30,6 +30,21 @@ def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path
     asyncio.run(story())
 
 
+def test_where_all_are_too_many_the_few_are_asked_for(slurm, tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.backends.slurm.COSTLY", 0.0)
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: service.backend._all_due)
+            service.backend._all_due += 1000.0
+            await submit(service, "a", command=("sh", "-c", "sleep 1; exit 3"))
+            held = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5", script="sleep 1")
+            assert (await phase_is(service, "a", "failed")).code == 3
+            await phase_is(service, f"slurm-{held}", "finished")
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("way", DOORS)
 def test_how_it_ends_is_said(slurm, tmp_path, way):
     async def story():

@@ -32,6 +32,7 @@ from daemon.backends.slurm_runs import (
     key_of,
     mark_of,
 )
+from daemon.backends.slurm_some import look_at
 from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, Requeued, Started, Stray
@@ -43,6 +44,15 @@ NAME = "slurm/name"
 
 TRIES = 3
 """Times that a task of an array is released: of some, Slurm's answer does not say how it went."""
+
+COSTLY = 0.5
+"""Seconds that a list of all jobs may take: where it takes longer, each of a few is asked for."""
+
+FEW = 64
+"""Jobs that are asked for one by one: at some ms each, that is half a second."""
+
+REST = 50.0
+"""Times as long as such a list took is there until the next: what it costs is 2 % of the time."""
 
 KEEP = 10.0
 """Seconds for which what a job was called is kept after its end was taken note of: until then that
@@ -70,6 +80,7 @@ class SlurmBackend:
         self._over: dict[str, float] = {}  # marks of jobs that are over, and since when
         self._poke = asyncio.Event()
         self._view: View | None = None
+        self._all_due = 0.0
         self._follower: asyncio.Task[None] | None = None
         self._house: House
 
@@ -173,13 +184,25 @@ class SlurmBackend:
         await self._forget()
 
     async def _look(self) -> View:
-        began = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        began, refs = loop.time(), self._alive()
+        if self._view is not None and began < self._all_due and len(refs) <= FEW:
+            self._view = await look_at(self._slurm, self._view, refs, began)
+            return self._view
         jobs = await self._slurm.jobs(changed=self._view is not None)
         if jobs is None and self._view is not None:
             self._view = self._view._replace(began=began)
-        else:
-            self._view = View.of(jobs or [], began)
+            return self._view
+        took = loop.time() - began
+        if self._slurm.single and took > COSTLY:
+            self._all_due = loop.time() + REST * took
+        self._view = View.of(jobs or [], began)
         return self._view
+
+    def _alive(self) -> list[str]:
+        """What is followed, by its name in Slurm."""
+        named = [run.ref for run in self._runs.values() if run.ref]
+        return list(dict.fromkeys([*named, *self._adopter.waiting]))
 
     async def _go_on(self, run: Run, view: View) -> None:
         """Say what has become of an attempt since the last look."""

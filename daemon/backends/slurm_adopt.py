@@ -39,6 +39,11 @@ class Adopter:
         self._locked: set[str] = set()  # those that only an operator can release
         self._last: View | None = None
 
+    @property
+    def waiting(self) -> list[str]:
+        """What those are called in Slurm that are followed."""
+        return [origin.partition("@")[0] for origin in self._jobs]
+
     async def look(self, view: View, runs: Mapping[Key, Run]) -> None:
         """Take over what is new, and follow what waits. O(jobs in Slurm) where any changed."""
         if self._last is None:

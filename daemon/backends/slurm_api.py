@@ -69,6 +69,9 @@ class Wanted(NamedTuple):
 class Slurm(Protocol):
     """All raise SlurmError where it cannot be asked; what changes something, SlurmRefusedError."""
 
+    single: bool
+    """Whether one job costs less to ask for than all."""
+
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
         """All that it knows of; None where that was `changed` in nothing since the last time."""
 

@@ -50,6 +50,8 @@ class Commands:
         conf: Slurm's configuration file, if not the usual one.
     """
 
+    single = False
+
     def __init__(self, conf: str = "") -> None:
         """Nothing is asked yet."""
         self._env = {name: os.environ[name] for name in KEPT if name in os.environ}

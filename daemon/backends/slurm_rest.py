@@ -70,6 +70,8 @@ class Rest:
         user: whose token that is.
     """
 
+    single = True
+
     def __init__(self, address: str, jwt_file: Path | None = None, user: str = "") -> None:
         """Nothing is asked yet."""
         self._address, self._jwt_file, self._user = address, jwt_file, user

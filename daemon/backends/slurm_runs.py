@@ -80,11 +80,14 @@ class View(NamedTuple):
 
     jobs: Mapping[str, SlurmJob]
     began: float
+    next: int = 1
+    """The number of the first job that was not there yet."""
 
     @classmethod
     def of(cls, jobs: Iterable[SlurmJob], began: float) -> View:
         """By what they are called."""
-        return cls({ref: job for job in jobs for ref in job.refs}, began)
+        known = {ref: job for job in jobs for ref in job.refs}
+        return cls(known, began, 1 + max((job.id for job in known.values()), default=0))
 
 
 def comment_of(instance: str, key: Key) -> str:

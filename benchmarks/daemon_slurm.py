@@ -1,0 +1,80 @@
+"""Releases a second through slurmrestd, and what a look costs beside jobs that are over.
+
+On a Slurm of its own, with four fake nodes: python benchmarks/daemon_slurm.py [JOBS_OVER …]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from slurm_cluster import SlurmCluster, slurm_cluster
+
+from daemon.backends.slurm_api import Place, Wanted
+from daemon.backends.slurm_rest import Rest
+
+STARTS = 200
+LOOKS = 20
+
+
+def wanted(folder: str, number: int) -> Wanted:
+    place = Place("vision", [("n1", 1)])
+    return Wanted(f"j{number}", "", place, "#!/bin/sh\ntrue\n", folder, 5, "/dev/null", "/dev/null")
+
+
+async def each(work: Callable[[], Awaitable[object]], rounds: int) -> float:
+    """Seconds of one, on average, one after the other."""
+    began = time.perf_counter()
+    for _ in range(rounds):
+        await work()
+    return (time.perf_counter() - began) / rounds
+
+
+async def over(door: Rest, folder: str, many: int) -> None:
+    """Have so many jobs be there that are over."""
+    for first in range(0, many, 16):
+        count = min(16, many - first)
+        refs = await asyncio.gather(*(door.submit(wanted(folder, i)) for i in range(count)))
+        await asyncio.gather(*(door.cancel(ref) for ref in refs))
+
+
+async def measure(cluster: SlurmCluster, counts: list[int]) -> None:
+    folder = str(cluster.root / "out")
+    door = Rest(cluster.url, cluster.jwt, "root")
+    try:
+        began = time.perf_counter()
+        for i in range(STARTS):
+            ref = await door.submit(wanted(folder, i))
+            await door.release(ref, Place("vision", [("n1", 1)]))
+        print(f"{STARTS / (time.perf_counter() - began):.0f} starts a second, one after the other")
+        cluster.cancel_all()
+        there = 0
+        for count in counts:
+            await over(door, folder, count - there)
+            there = count
+            listed = await each(door.jobs, 3)
+            await asyncio.sleep(3)
+            same = await each(lambda: door.jobs(changed=True), LOOKS)
+            one = await each(lambda: door.job("1"), LOOKS)
+            print(f"{count} over: all {listed:.3f} s, unchanged {same:.4f} s, one job {one:.4f} s")
+    finally:
+        await door.close()
+
+
+def main() -> None:
+    counts = [int(word) for word in sys.argv[1:]] or [0, 1000, 10_000]
+    with (
+        tempfile.TemporaryDirectory(prefix="sia-slurm-") as folder,
+        slurm_cluster(folder, min_job_age=7200) as cluster,
+    ):
+        asyncio.run(measure(cluster, counts))
+
+
+if __name__ == "__main__":
+    main()
