@@ -55,7 +55,7 @@ class Mosquitto:
 
     def start(self):
         lines = self.lines or (f"listener {self.port} 127.0.0.1", "allow_anonymous true")
-        text = ("user root", "max_queued_messages 0", *lines)
+        text = ("user root", "max_queued_messages 1000000", *lines)
         self.conf.write_text("\n".join(line.format(port=self.port) for line in text) + "\n")
         with self.conf.with_suffix(".log").open("ab") as log:
             self.process = subprocess.Popen(
