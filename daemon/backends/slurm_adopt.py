@@ -60,9 +60,11 @@ class Adopter:
 
     async def _take_over(self, view: View) -> None:
         new: dict[str, JobSpec] = {}
+        known = {origin.partition("@")[0] for origin in self._jobs}
         for ref, job in view.jobs.items():
             origin = origin_of(ref, job)
-            if origin not in self._jobs and origin not in self._refused:
+            again = job.restarts > 0 and ref in known  # queued again, it counts as submitted then
+            if not again and origin not in self._jobs and origin not in self._refused:
                 spec = self._spec(ref, job)
                 if spec is not None:
                     new[origin] = spec
@@ -187,7 +189,9 @@ def origin_of(ref: str, job: SlurmJob) -> str:
 
 def origin_of_any(origin: str, job: SlurmJob | None) -> bool:
     """Whether this is that job, and not a later one of its number."""
-    return job is not None and origin == origin_of(origin.partition("@")[0], job)
+    if job is None:
+        return False
+    return job.restarts > 0 or origin == origin_of(origin.partition("@")[0], job)
 
 
 def _renamed(spec: JobSpec) -> JobSpec:

@@ -110,8 +110,8 @@ def key_of(instance: str, comment: str) -> Key | None:
 
 def is_of(instance: str, run: Run, job: SlurmJob) -> bool:
     """Whether this is the job of that attempt, and not a later one with its number."""
-    if run.adopted:
-        return run.order.spec.origin.endswith(f"@{int(job.submitted)}")
+    if run.adopted:  # one that is queued again counts as submitted then
+        return job.restarts > 0 or run.order.spec.origin.endswith(f"@{int(job.submitted)}")
     return key_of(instance, job.comment) == run.key
 
 
