@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from slurm_daemons import phase_is, serving, submit, until
 
-from daemon.backends import slurm_rest
-from daemon.backends.slurm_runs import FORGOTTEN
+from daemon.backends import slurm_rest, slurm_runs
+from daemon.backends.slurm_runs import FORGOTTEN, LOST_IT
 
 
 def part(service):
@@ -89,13 +89,30 @@ def test_what_was_submitted_and_not_noted_is_found_and_runs_once(slurm, tmp_path
     asyncio.run(story())
 
 
-def test_a_job_that_slurm_forgot_has_ended_nobody_knows_how(slurm, tmp_path):
+def test_a_job_that_slurm_forgot_has_ended_nobody_knows_how(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
-            await submit(service, "a")
+            await submit(service, "a", requeue=True)
             await phase_is(service, "a", "running")
+            monkeypatch.setattr(slurm_runs, "FORGETS", 0.0)  # it has ended long ago
             service.backend._runs["a", 1].ref = "39999"  # as if its number were gone
-            assert (await phase_is(service, "a", "failed")).why == FORGOTTEN
+            record = await phase_is(service, "a", "failed")
+            assert (record.why, record.attempt) == (FORGOTTEN, 1)
+
+    asyncio.run(story())
+
+
+def test_what_slurm_loses_is_lost_and_runs_again_if_it_may(slurm, tmp_path):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await submit(service, "once")
+            await submit(service, "again", requeue=True)
+            for name in ("once", "again"):
+                await phase_is(service, name, "running")
+                service.backend._runs[name, 1].ref = "39999"  # as if its state were gone
+            assert (await phase_is(service, "once", "lost")).why == LOST_IT
+            await until(lambda: service.book.job("again").attempt == 2)
+            await phase_is(service, "again", "running")
 
     asyncio.run(story())
 

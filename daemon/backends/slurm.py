@@ -22,12 +22,12 @@ from daemon.backends.slurm_api import Slurm, SlurmError
 from daemon.backends.slurm_found import Found
 from daemon.backends.slurm_nodes import Nodes
 from daemon.backends.slurm_runs import (
-    FORGOTTEN,
     RUNS,
     Key,
     Run,
     View,
     end_of,
+    gone,
     is_of,
     key_of,
     mark_of,
@@ -211,18 +211,20 @@ class SlurmBackend:
             return
         job = view.jobs.get(run.ref)
         if job is not None and not is_of(self._name, run, job):
-            self._gone(run)  # Slurm has lost its state, and counts its jobs from 1 again
+            self._gone(run, view)  # Slurm has lost its state, and counts its jobs from 1 again
             return
         if job is None:
             if not await self._slurm.job(run.ref):
-                self._gone(run)
+                self._gone(run, view)
             return
         if "COMPLETING" in job.flags:
             return
         over = end_of(run, job)
         if over is not None:
             self._done(run, over)
-        elif job.state in ("RUNNING", "SUSPENDED"):
+            return
+        run.alive = view.began
+        if job.state in ("RUNNING", "SUSPENDED"):
             self._runs_now(run, job.restarts)
         elif job.state == "PENDING" and run.released is not None and view.began > run.released:
             await self._waits(run, job.held, job.restarts, job.reason)
@@ -230,12 +232,12 @@ class SlurmBackend:
             run.restarts, run.sought = job.restarts, True
             self._poke.set()
 
-    def _gone(self, run: Run) -> None:
+    def _gone(self, run: Run, view: View) -> None:
         """Slurm does not know it any more: what never was released may be submitted anew."""
         if run.fresh and run.released is None and not run.adopted:
             run.ref, run.sought = None, False
         else:
-            self._done(run, Ended(*run.key, why=FORGOTTEN))
+            self._done(run, gone(run, view.began))
 
     def _runs_now(self, run: Run, restarts: int) -> None:
         run.sought, run.released, run.restarts = True, run.released or 0.0, restarts

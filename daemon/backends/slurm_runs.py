@@ -16,6 +16,13 @@ FORGOTTEN = (
     "MinJobAge when the daemon looked again, or Slurm has lost its state)"
 )
 
+LOST_IT = (
+    "Slurm has lost it: it was there a moment ago (slurmctld was killed before it saved its state)"
+)
+
+FORGETS = 60.0
+"""Seconds for which Slurm surely knows what is over: MinJobAge is 300, and hardly ever less."""
+
 ENDED_BY = {
     "TIMEOUT": (TERM, "time limit, in Slurm"),
     "OUT_OF_MEMORY": (KILL, "out of memory"),
@@ -50,6 +57,7 @@ class Run:
         fresh: Whether no daemon before this one can have released it.
         released: When it was last told to run, by the loop's clock; None before.
         restarts: How often Slurm had begun it anew by then.
+        alive: When Slurm last knew it to be not over, by the loop's clock; None before.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class Run:
         self.ref: str | None = order.spec.origin.partition("@")[0] or None
         self.released: float | None = None
         self.restarts = 0
+        self.alive: float | None = None
         self.tries = 0
         self.stop = False
         self.stopped = False
@@ -113,6 +122,14 @@ def is_of(instance: str, run: Run, job: SlurmJob) -> bool:
     if run.adopted:  # one that is queued again counts as submitted then
         return job.restarts > 0 or run.order.spec.origin.endswith(f"@{int(job.submitted)}")
     return key_of(instance, job.comment) == run.key
+
+
+def gone(run: Run, now: float) -> Observation:
+    """What to say of a job that may have run and that Slurm does not know any more."""
+    known = max(run.alive or 0.0, run.released or 0.0)
+    if known and now - known < FORGETS:
+        return Lost(*run.key, LOST_IT)
+    return Ended(*run.key, why=FORGOTTEN)
 
 
 def end_of(run: Run, job: SlurmJob) -> Observation | None:
