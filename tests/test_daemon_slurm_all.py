@@ -1,8 +1,9 @@
-"""Three partitions, jobs by HTTP and by plain `sbatch`, lending on, while all of it is killed.
+"""Three partitions, jobs by HTTP, MQTT and plain `sbatch`, lending on, while all of it is killed.
 
 `make slurm` runs it with 200 jobs, `make servers` with 40.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import urllib.request
 from collections import Counter
 from random import Random
 
+from buses import peer
+from servers import free_port
 from slurm_cluster import THREE
 
 JOBS = int(os.environ.get("SIA_SLURM_JOBS", "40"))
@@ -35,17 +38,20 @@ jwt_file = "{jwt}"
 user = "root"
 poll = 0.5
 work_dir = "{out}"
+
+[mqtt]
+port = {bus}
 """
 
 
 class Daemon:
     """`sia serve`, which may be killed and begun again."""
 
-    def __init__(self, slurm, folder, port):
+    def __init__(self, slurm, bus, folder, port):
         self.url, self.folder = f"http://127.0.0.1:{port}/v1", folder
         self.path = folder / "sia.toml"
         text = CONFIG.format(
-            folder=folder, port=port, url=slurm.url, jwt=slurm.jwt, out=slurm.root / "out"
+            folder=folder, port=port, url=slurm.url, jwt=slurm.jwt, out=slurm.root / "out", bus=bus
         )
         for name, quota in QUOTAS.items():
             text += f'\n[[pool]]\nname = "{name}"\nquota = {quota}\n'
@@ -94,21 +100,38 @@ def script(slurm, name):
     )
 
 
-def submit_all(slurm, daemon, rng):
-    """By both ways in turn; most want more than their pool has. Returns widths by id."""
-    jobs, batch = {}, []
+async def publish(bus, jobs):
+    """Each to its pool, again until the daemon has answered that it has it."""
+    missing = {job["id"]: job for job in jobs}
+    async with peer(bus, "sia/v1/main/pool/+/event") as one:
+        end = time.monotonic() + 60
+        while missing:
+            assert time.monotonic() < end, f"nobody took {len(missing)}"
+            for job in missing.values():
+                body = {key: value for key, value in job.items() if key != "pool"}
+                await one.say(f"sia/v1/main/pool/{job['pool']}/submit", body)
+            await asyncio.sleep(1)
+            for event in one.on("/event"):
+                missing.pop(event.get("job"), None)
+
+
+def submit_all(slurm, bus, daemon, rng):
+    """By three ways in turn; most want more than their pool has. Returns widths by id."""
+    jobs, batch, bused = {}, [], []
     for i in range(JOBS):
         pool = rng.choice(["vision", "speech", "speech", "robots"])
         gpus, seconds = rng.choice([1, 1, 2, 4, 8]), rng.choice(["0.5", "1", "2"])
-        if i % 2:
+        if i % 3 == 0:
             told = script(slurm, "slurm-$SLURM_JOB_ID").replace("$1", seconds)
             ref = slurm.sbatch("-H", "-p", pool, f"--gres=gpu:{gpus}", "-t", "2", script=told)
             jobs[f"slurm-{ref}"] = pool, gpus
         else:
             told = script(slurm, "$SIA_JOB_ID").replace("$1", seconds)
-            batch.append({"id": f"api-{i}", "pool": pool, "gpus": gpus, "time_limit": 60,
-                          "command": ["sh", "-c", told]})  # fmt: skip
-            jobs[f"api-{i}"] = pool, gpus
+            name, some = (f"api-{i}", batch) if i % 3 == 1 else (f"bus-{i}", bused)
+            some.append({"id": name, "pool": pool, "gpus": gpus, "time_limit": 60,
+                         "command": ["sh", "-c", told]})  # fmt: skip
+            jobs[name] = pool, gpus
+    asyncio.run(publish(bus, bused))
     assert daemon.ask("POST", "/jobs", {"jobs": batch})["accepted"] == len(batch)
     return jobs
 
@@ -140,14 +163,14 @@ def until_over(daemon, jobs, share, seconds):
     return found, loans
 
 
-def test_each_runs_once_where_it_was_decided(slurm, tmp_path):
+def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
     (slurm.root / "out" / "all").touch()
     (slurm.root / "out" / "all").chmod(0o666)
     rng = Random(7)
-    daemon = Daemon(slurm, tmp_path, slurm.port - 1)
+    daemon = Daemon(slurm, broker.port, tmp_path, free_port())
     daemon.start()
     try:
-        jobs = submit_all(slurm, daemon, rng)
+        jobs = submit_all(slurm, broker.port, daemon, rng)
         wait = 60 + 2 * JOBS
         until_over(daemon, jobs, 0.1, wait)
         slurm.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
