@@ -200,12 +200,18 @@ def check(slurm, daemon, jobs, found):
     assert not wrong, [(job_id, job["why"]) for job_id, job in wrong.items()]
     lines = [line.split() for line in (slurm.root / "out" / "all").read_text().splitlines()]
     assert Counter(line[0] for line in lines) == Counter(dict.fromkeys(jobs, 1))
-    lent = 0
+    lent = alone = parted = 0
     for job_id, partition, node, gpus in lines:
         pool, width = jobs[job_id]
-        assert len(gpus.split(",")) == width, job_id
-        assert node in NODES[partition], job_id
-        assert list(found[job_id]["nodes"]) == [node], job_id
+        decided = found[job_id]["nodes"]
+        assert sum(map(len, decided.values())) == width, job_id
+        assert set(decided) <= NODES[partition], job_id
+        assert node == min(decided), job_id  # a batch script runs on the first
+        if len({len(each) for each in decided.values()}) == 1:  # else Slurm parts them itself
+            assert len(gpus.split(",")) == len(decided[node]), job_id
+            parted += len(decided) > 1
+        alone += len(decided) == 1
         lent += partition != pool
     assert lent, "nobody was on another pool's partition"
+    assert alone + parted > 0.8 * len(jobs)
     assert not slurm.squeue()
