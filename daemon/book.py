@@ -5,13 +5,15 @@ Records are plain values that `msgspec` writes and reads as they are: a snapshot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from msgspec import Struct
 
 from daemon.access import Role
 from daemon.jobs import JobPhase, JobSpec, PoolMode
 from daemon.limits import KEEP_ENDED
+from daemon.lines import Lines
 from daemon.setup import Setup
 from sia.model import Nodes, Pool, Stream
 
@@ -142,8 +144,11 @@ class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
         return self.expires is not None and self.expires <= now
 
 
-class Book(Struct, forbid_unknown_fields=True):
-    """All of it. `jobs` are alive, in order of submission; `ended` are the newest others."""
+class Book(Struct, forbid_unknown_fields=True, dict=True):
+    """All of it. `jobs` are alive, in order of submission; `ended` are the newest others.
+
+    Jobs come and go by its methods alone.
+    """
 
     setup: Setup
     jobs: dict[str, JobRecord] = {}
@@ -192,6 +197,7 @@ class Book(Struct, forbid_unknown_fields=True):
     def add(self, record: JobRecord) -> None:
         """Take a new job in. O(1)."""
         spec = record.spec
+        self._alive.add(spec.pool, spec.id)
         self.jobs[spec.id] = record
         if spec.array is not None:
             name = array_of(spec)
@@ -199,8 +205,11 @@ class Book(Struct, forbid_unknown_fields=True):
 
     def end(self, record: JobRecord) -> None:
         """A job is over. O(1)."""
-        del self.jobs[record.spec.id]
-        self.ended[record.spec.id] = record
+        spec = record.spec
+        self._alive.drop(spec.pool, spec.id)
+        self._over.add(spec.pool, spec.id)
+        del self.jobs[spec.id]
+        self.ended[spec.id] = record
 
     def forget(self) -> None:
         """Forget the oldest that have ended: O(jobs forgotten).
@@ -211,12 +220,34 @@ class Book(Struct, forbid_unknown_fields=True):
             self._forget(next(iter(self.ended)))
 
     def _forget(self, job_id: str) -> None:
-        spec = self.ended.pop(job_id).spec
+        spec = self.ended[job_id].spec
+        self._over.drop(spec.pool, job_id)
+        del self.ended[job_id]
         if spec.array is not None:
             name = array_of(spec)
             size, here = self.arrays.pop(name)
             if here > 1:
                 self.arrays[name] = size, here - 1
+
+    @cached_property
+    def _alive(self) -> Lines:
+        return _lines(self.jobs)
+
+    @cached_property
+    def _over(self) -> Lines:
+        return _lines(self.ended)
+
+    def newest(self, pools: Iterable[str] | None = None, after: str = "") -> Iterator[JobRecord]:
+        """Jobs alive, the latest first, then those that have ended, likewise; or those after one.
+
+        Of some pools, or of all (None). O(pools log jobs) for the first.
+        """
+        if after not in self.ended:
+            for job_id in self._alive.newest(pools, after):
+                yield self.jobs[job_id]
+            after = ""
+        for job_id in self._over.newest(pools, after):
+            yield self.ended[job_id]
 
     def token(self, name: str) -> TokenRecord | None:
         """The token of that name. O(tokens)."""
@@ -225,6 +256,13 @@ class Book(Struct, forbid_unknown_fields=True):
     def loans(self) -> Iterable[JobRecord]:
         """Jobs on GPUs that are lent to them. O(jobs)."""
         return (record for record in self.jobs.values() if record.loans)
+
+
+def _lines(records: Mapping[str, JobRecord]) -> Lines:
+    lines = Lines()
+    for job_id, record in records.items():
+        lines.add(record.spec.pool, job_id)
+    return lines
 
 
 def array_of(spec: JobSpec) -> str:

@@ -29,6 +29,8 @@ def check_book(book: Book, core: Core) -> None:
         assert on_gpus or not (record.placed or record.nodes or record.started), job_id
         seatless = record.phase is JobPhase.STARTING and not record.placed
         assert (job_id in book.seatless) is seatless, job_id
+    shown = [record.spec.id for record in book.newest()]
+    assert shown == [*reversed(book.jobs), *reversed(book.ended)], "lines of other jobs"
     assert not known, f"jobs that only the core knows: {list(known)[:5]}"
     _check_pools(book, core)
 

@@ -356,3 +356,23 @@ async def test_a_stream_ends_with_its_token(folder):
         assert b"event: submitted" in rest
         assert b"token_revoked" not in rest
         await asked(who, "GET", "/v1/jobs", status=401)
+
+
+@story
+async def test_a_page_of_own_jobs_looks_at_no_others(folder):
+    async with clients(folder) as (client, made):
+        for i, pool in enumerate(("own", "other", "other", "own", "other", "other", "other")):
+            job = {"id": f"{pool}{i}", "pool": pool, "gpus": 1, "hold": True, "user": pool}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("daemon.http.routes_jobs.LOOKED_AT", 2)
+            for query in ("", "?pool=own"):
+                page = await asked(made["viewer of own"], "GET", f"/v1/jobs{query}")
+                assert [job["id"] for job in page["jobs"]] == ["own3", "own0"]
+            # Who sees all looks at two at a time, and is told where to go on.
+            pages, cursor = [], ""
+            while cursor is not None:
+                page = await asked(client, "GET", f"/v1/jobs?user=own{cursor}")
+                pages.append([job["id"] for job in page["jobs"]])
+                cursor = page["next"] and f"&cursor={page['next']}"
+        assert pages == [[], ["own3"], [], ["own0"]]

@@ -15,6 +15,9 @@ PAGE = 100
 MAX_PAGE = 1000
 """Of them at most: some ten milliseconds in which the daemon does nothing else."""
 
+LOOKED_AT = 5000
+"""Jobs that are looked at for a page whose filter few pass: some ten milliseconds, as above."""
+
 MAX_SEQ = 2**53
 """Numbers of events and of ended jobs: beyond it JSON's are not exact everywhere."""
 

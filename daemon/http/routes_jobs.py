@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
@@ -16,7 +16,7 @@ from daemon.admission import Admission
 from daemon.answers import Answer, Refused
 from daemon.book import JobRecord
 from daemon.http.guard import who_asks
-from daemon.http.limits import MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
+from daemon.http.limits import LOOKED_AT, MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.http.problems import ProblemError, decoded, no_job, refusal
 from daemon.http.submissions import Submissions
@@ -121,46 +121,44 @@ class JobRoutes:
         ]  # fmt: skip
 
     async def list(self, request: web.Request) -> web.Response:
-        """A page of jobs. O(jobs) for a filter that few pass."""
+        """A page of jobs. O(limit), or O(LOOKED_AT) for a filter that few pass."""
         asked = query_of(request, FILTERS)
         await self._service.settled()
-        who = who_asks(request)
-        records = self._records(asked["cursor"], who)
         tag, _, value = (asked["tag"] or "").partition("=")
-        limit = asked["limit"]
+        limit, following = asked["limit"], None
         found: list[JobRecord] = []
-        for record in records:
+        records = self._records(who_asks(request), asked["pool"], asked["cursor"])
+        for looked, record in enumerate(records, 1):
             spec = record.spec
             if (
-                who.sees(spec.pool)
-                and (asked["pool"] is None or spec.pool == asked["pool"])
-                and (asked["user"] is None or spec.user == asked["user"])
+                (asked["user"] is None or spec.user == asked["user"])
                 and (asked["phase"] is None or record.phase is asked["phase"])
                 and (not tag or (tag in spec.tags and value in ("", spec.tags[tag])))
             ):
-                found.append(record)
-                if len(found) > limit:
+                if len(found) == limit:
+                    following = found[-1].spec.id
                     break
-        following = found[limit - 1].spec.id if len(found) > limit else None
-        return answer(Jobs([job_view(record) for record in found[:limit]], following))
+                found.append(record)
+            if looked == LOOKED_AT:
+                following = spec.id
+                break
+        return answer(Jobs([job_view(record) for record in found], following))
 
-    def _records(self, cursor: str | None, who: Who) -> Any:
-        """Jobs alive, the latest first, then those that have ended, the latest first."""
+    def _records(self, who: Who, pool: str | None, cursor: str | None) -> Iterator[JobRecord]:
+        """Jobs that somebody sees, of a pool or of all, the latest first; those after a cursor."""
         book = self._service.book
-        if cursor is not None and not who.sees(book.pool_of(cursor) or ""):
-            cursor = ""  # which says nothing of whether there is such a job
-        if cursor is None or cursor in book.jobs:
-            alive = reversed(book.jobs.values())
-            if cursor is not None:
-                alive = _after(alive, cursor)
-            yield from alive
-            yield from reversed(book.ended.values())
-        elif cursor in book.ended:
-            yield from _after(reversed(book.ended.values()), cursor)
+        if cursor is not None:
+            known = book.job(cursor)
+            if known is None or not who.sees(known.spec.pool):  # which says not whether it is there
+                raise ProblemError(
+                    422, "invalid query", "the job of the cursor is forgotten",
+                    "begin anew without it",
+                )  # fmt: skip
+        if pool is not None:
+            pools: frozenset[str] | None = frozenset((pool,) if who.sees(pool) else ())
         else:
-            raise ProblemError(
-                422, "invalid query", "the job of the cursor is forgotten", "begin anew without it"
-            )
+            pools = None if who.sees_all else who.pools
+        return book.newest(pools, cursor or "")
 
     async def history(self, request: web.Request) -> web.Response:
         """A page of the journal's history. O(limit)."""
@@ -231,11 +229,3 @@ class JobRoutes:
         if isinstance(found, Refused):
             raise refusal(found)
         return found.new
-
-
-def _after(records: Any, cursor: str) -> Any:
-    """What comes after the job of that id."""
-    for record in records:
-        if record.spec.id == cursor:
-            break
-    return records
