@@ -2,8 +2,13 @@
 -- slurm.conf: JobSubmitPlugins=lua; this file beside it.
 local pools = { vision = true, speech = true, robots = true }
 
+-- Users who may release what is held: Slurm's own, and the daemon's (getent passwd NAME).
+local operators = { [0] = true }
+
+local ASKED_BY = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres" }
+
 local function asks_for_gpus(job)
-   for _, field in ipairs({ "tres_per_node", "tres_per_job", "tres_per_task", "gres" }) do
+   for _, field in ipairs(ASKED_BY) do
       local said = job[field]
       if said ~= nil and string.find(said, "gpu") then
          return true
@@ -12,13 +17,41 @@ local function asks_for_gpus(job)
    return false
 end
 
+-- Of a job that may run in several partitions, one that is a pool is enough.
+local function is_of_a_pool(named, partitions)
+   if named == nil or named == "" then
+      for name, partition in pairs(partitions) do
+         if partition.flag_default ~= 0 and pools[name] then
+            return true
+         end
+      end
+      return false
+   end
+   for name in string.gmatch(named, "[^,]+") do
+      if pools[name] then
+         return true
+      end
+   end
+   return false
+end
+
 function slurm_job_submit(job, partitions, uid)
-   if pools[job.partition or ""] and asks_for_gpus(job) then
+   if is_of_a_pool(job.partition, partitions) and asks_for_gpus(job) then
       job.priority = 0
    end
    return slurm.SUCCESS
 end
 
+-- Neither releases its owner a job, nor moves it to where nobody holds it.
 function slurm_job_modify(job, record, partitions, uid)
+   if operators[uid] or record.priority ~= 0 or not is_of_a_pool(record.partition, partitions) then
+      return slurm.SUCCESS
+   end
+   local released = job.priority ~= nil and job.priority ~= 0 and job.priority ~= slurm.NO_VAL
+   local moved = job.partition ~= nil and job.partition ~= ""
+   if released or moved then
+      slurm.log_user("this job waits for its turn: sia job slurm-" .. record.job_id)
+      return slurm.ERROR
+   end
    return slurm.SUCCESS
 end

@@ -1,0 +1,63 @@
+"""`job_submit.lua`, in a Slurm of its own: who asks for GPUs of a pool waits for the daemon."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from servers import needs
+from slurm_cluster import NEEDED, slurm_cluster
+from slurm_daemons import phase_is, serving
+
+SCRIPT = Path(__file__).parent.parent / "deploy" / "slurm" / "job_submit.lua"
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def holding():
+    needs(*NEEDED)
+    with TemporaryDirectory(prefix="sia-lua-") as folder:
+        shutil.copy(SCRIPT, Path(folder) / "job_submit.lua")
+        with slurm_cluster(folder, more="JobSubmitPlugins=lua") as cluster:
+            yield cluster
+
+
+def state(cluster, job):
+    return cluster.run("squeue", "-h", "-j", job, "-o", "%T").strip()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("-p", "vision", "--gres=gpu:1"),
+        ("--gres=gpu:1",),  # of the partition that all have who name none
+        ("-p", "robots,vision", "--gpus=2"),
+        ("-p", "robots", "--gpus-per-task=1", "-n", "2"),
+        ("-p", "robots", "-N1", "--gpus-per-socket=1", "--sockets-per-node=1"),
+    ],
+)
+def test_whoever_asks_for_gpus_of_a_pool_is_held_and_cannot_pass(holding, asked):
+    job = holding.sbatch(*asked)
+    assert state(holding, job) == "PENDING"
+    for passing in (["release", job], ["update", f"JobId={job}", "Partition=speech"]):
+        assert holding.do("scontrol", *passing, user="nobody").returncode != 0
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "JobHeldUser"
+    holding.run("scancel", job)
+
+
+def test_others_run_as_ever(holding):
+    job = holding.sbatch("-p", "speech")
+    holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")
+    holding.run("scancel", job)
+
+
+def test_the_daemon_starts_what_is_held(holding, tmp_path):
+    async def story():
+        async with serving(tmp_path, holding) as service:
+            job = holding.sbatch("-p", "speech", "--gres=gpu:2", "-t", "5", script="sleep 1")
+            record = await phase_is(service, f"slurm-{job}", "finished")
+            assert (record.spec.pool, record.spec.gpus, record.code) == ("speech", 2, 0)
+
+    asyncio.run(story())
