@@ -25,6 +25,9 @@ GENESIS = "0" * 64
 MACHINE = "configuration"
 """Who changes what the daemon's configuration says, by starting it with another one."""
 
+JOBS_IN_ONE = 100
+"""Jobs in a record, a few KB: those of a great batch are in several records."""
+
 
 class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One change. `time` is in seconds since the epoch."""
@@ -104,20 +107,21 @@ def records_of(
 def _of_one(
     origin: str, commands: Sequence[Any], answers: Sequence[Answer], traces: Sequence[Trace | None]
 ) -> Iterator[Record]:
-    jobs: dict[str, list[Any]] = {}
-    by = ""
+    jobs: dict[str, dict[str, list[Any]]] = {}  # of each who submits: MQTT's pools come together
     for command, said, trace in zip(commands, answers, traces, strict=True):
         if type(said) is not Accepted or not said.new:
             continue
         if type(command) is Submit:
-            spec, by = command.spec, command.actor
+            spec, theirs = command.spec, jobs.setdefault(command.actor, {})
             name = spec.id if spec.array is None else spec.id.rpartition(".")[0]
-            jobs.setdefault(name, [name, spec.pool, spec.gpus, 0])[3] += 1
+            theirs.setdefault(name, [name, spec.pool, spec.gpus, 0])[3] += 1
         elif trace is not None:
             yield _record(origin, command, trace)
-    if jobs:
-        rows = tuple((name, pool, gpus, n) for name, pool, gpus, n in jobs.values())
-        yield Record(0, 0.0, by, "submit", origin, status=201, jobs=rows)
+    for by, theirs in jobs.items():
+        rows = [(name, pool, gpus, n) for name, pool, gpus, n in theirs.values()]
+        for i in range(0, len(rows), JOBS_IN_ONE):
+            some = tuple(rows[i : i + JOBS_IN_ONE])
+            yield Record(0, 0.0, by, "submit", origin, status=201, jobs=some)
 
 
 def _record(origin: str, command: Any, trace: Trace) -> Record:

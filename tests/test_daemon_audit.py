@@ -13,6 +13,9 @@ from daemon.config import NodeConfig, PoolConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Drain, Lending
 from daemon.journal import Journal, JournalError
+from daemon.mqtt.clerk import Clerk
+from daemon.mqtt.door import Mail, read
+from daemon.mqtt.topics import Topics
 from daemon.rows import AuditRow
 from tests.daemons import FakeBackend, serving, setup, submit, until
 from tests.doors import POOLS, TOKEN, asked, door, story
@@ -189,6 +192,48 @@ async def test_a_batch_is_one_record_and_what_is_refused_is_not_in_it(folder):
             ["b2", "vision", 1, 1],
             ["arr", "speech", 1, 4],
         ]
+
+
+@story
+async def test_pools_that_submit_over_mqtt_together_have_a_record_each(folder):
+    async with serving(folder / "db", setup(own=4, other=4), FakeBackend()) as service:
+        letters = [
+            read(Mail("", b'{"id":"%b","gpus":1}' % job), Topics("main"), pool, "submit")
+            for job, pool in ((b"ja", "own"), (b"jb", "other"), (b"jc", "own"))
+        ]
+        await Clerk(service).answers(letters)
+        rows = [json.loads(row.body) for row in await service.audit(0, 10)]
+        assert [(row["who"], [job[0] for job in row["jobs"]]) for row in rows] == [
+            ("mqtt:own", ["ja", "jc"]),
+            ("mqtt:other", ["jb"]),
+        ]
+
+
+@story
+async def test_a_batch_that_is_denied_in_part_is_an_attempt_that_was_denied(folder):
+    async with clients(folder) as (client, made):
+        jobs = [{"id": f"j{i}", "pool": "other", "gpus": 1} for i in range(2)]
+        jobs += [{"id": "arr", "pool": "other", "gpus": 1, "array": 3}]
+        jobs += [{"id": "mine", "pool": "own", "gpus": 1}]
+        await asked(made["submitter of own"], "POST", "/v1/jobs", {"jobs": jobs})
+        taken, denied = (await records_of(client))[-2:]
+        assert [job[0] for job in taken["jobs"]] == ["mine"]
+        assert (denied["target"], denied["status"]) == ("/v1/jobs j0", 403)
+        assert denied["note"] == "5 jobs"
+
+
+@story
+async def test_denied_attempts_that_could_not_be_written_are_all_counted(folder):
+    async def fails(*_):
+        raise UnavailableError(503, "the disk is full", 1.0)
+
+    async with clients(folder) as (client, made):
+        submit, client.service.submit = client.service.submit, fails
+        for _ in range(3):
+            await asked(made["viewer"], "PUT", "/v1/lending", {"on": False}, status=403)
+        client.service.submit = submit
+        await asked(made["viewer"], "PUT", "/v1/lending", {"on": False}, status=403)
+        assert (await records_of(client))[-1]["note"] == "and 3 more before"
 
 
 @story

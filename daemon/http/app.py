@@ -95,7 +95,7 @@ def _door(guard: Guard, metrics: Metrics) -> Middleware:
         except Exception:  # noqa: BLE001  a request that fails must not take others with it
             log().exception("request failed", method=request.method, path=request.path)
             response = _FAILED.response()
-        await guard.remember(request, response.status)
+        await guard.remember(request)
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else "other"
         if response.status >= 400:

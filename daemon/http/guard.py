@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
@@ -30,7 +30,19 @@ if TYPE_CHECKING:
 WHO = web.RequestKey("who", Who)
 """Whoever sends a request."""
 
-DENIED = web.RequestKey("denied", str)
+
+class Denial(NamedTuple):
+    """What of a request was denied: what it was for, and how, as HTTP has it.
+
+    Of a batch that is not the status of the answer.
+    """
+
+    target: str
+    status: int
+    note: str = ""
+
+
+DENIED = web.RequestKey("denied", Denial)
 """What of it is to be remembered as denied."""
 
 FORBIDDEN = "not allowed"
@@ -55,7 +67,7 @@ def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
     """Go on only where whoever asks may do that. Raises ProblemError, and has it remembered."""
     refused = forbids(who_asks(request), rule, pool)
     if refused is not None:
-        request[DENIED] = request.path
+        request[DENIED] = Denial(request.path, refused.status)
         raise ProblemError(refused.status, refused.title, refused.detail, refused.mend)
 
 
@@ -100,28 +112,29 @@ class Guard:
             pool = None if past is None else past.spec.pool
         if pool is None or not who.sees(pool):
             if pool is not None:
-                request[DENIED] = request.path
+                request[DENIED] = Denial(request.path, 404)
             raise no_job(job_id)
 
-    async def remember(self, request: web.Request, status: int) -> None:
+    async def remember(self, request: web.Request) -> None:
         """Have a change that was denied stand in the audit; not every one of a flood."""
         if DENIED not in request or request.method == "GET":
             return
-        who = who_asks(request)
+        who, denial = who_asks(request), request[DENIED]
         if self._denials.take(who.name):
             self._unsaid[who.name] += 1
             return
         unsaid = self._unsaid.pop(who.name, 0)
-        note = f"and {unsaid} more before" if unsaid else ""
-        witness = Witness(request.method, str(request[DENIED])[:500], status, note, who.name)
-        task = asyncio.create_task(self._write(witness, request.remote or ""))
+        more = f"and {unsaid} more before" if unsaid else ""
+        note = ", ".join(filter(None, (denial.note, more)))
+        witness = Witness(request.method, denial.target[:500], denial.status, note, who.name)
+        task = asyncio.create_task(self._write(witness, request.remote or "", unsaid + 1))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if status == 403:  # how long it takes must not tell a job that is hidden from none
+        if denial.status == 403:  # how long it takes must not tell a job that is hidden from none
             await task
 
-    async def _write(self, witness: Witness, origin: str) -> None:
+    async def _write(self, witness: Witness, origin: str, denials: int) -> None:
         try:
             await self._service.submit([witness], origin)
         except UnavailableError:
-            self._unsaid[witness.actor] += 1
+            self._unsaid[witness.actor] += denials

@@ -12,7 +12,7 @@ from aiohttp import web
 from daemon.access import Rule, Who, allows
 from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
-from daemon.http.guard import DENIED, forbids, who_asks
+from daemon.http.guard import DENIED, Denial, forbids, who_asks
 from daemon.http.limits import MAX_KEY
 from daemon.http.operations import JSON, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
@@ -72,7 +72,8 @@ class Submissions:
         wrong = [self._wrong(who, group[0]) for group in groups]
         denied = [group for group, why in zip(groups, wrong, strict=True) if _is_denied(why)]
         if denied:
-            request[DENIED] = f"{request.path} {array_name(denied[0][0])}"
+            target, jobs = f"{request.path} {array_name(denied[0][0])}", sum(map(len, denied))
+            request[DENIED] = Denial(target, 403, f"{jobs} jobs" if jobs > 1 else "")
         asks = [
             Asks(array_name(group[0]), group[0].pool, len(group))
             for group, why in zip(groups, wrong, strict=True)
