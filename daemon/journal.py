@@ -5,7 +5,7 @@ One transaction a step, by one thread at a time. Which database it is, is a `sto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import json
@@ -18,6 +18,7 @@ from daemon.limits import (
     ASKED_AT_ONCE,
     KEEP_HISTORY,
     KEEP_RECORDS,
+    POOLS_AT_ONCE,
     PROBE_BYTES,
     PRUNE_EVERY,
     PRUNED_AT_ONCE,
@@ -256,10 +257,37 @@ class Journal(Shelves):
             found.update({job_id: _read_job(body) for job_id, body in rows})
         return found
 
-    def history(self, before: int, limit: int, pool: str = "") -> list[tuple[int, JobRecord]]:
-        """Jobs that have ended, newest first, with the number to go on before; 0 is the start."""
-        of_pool, values = ("pool = ? AND", (pool,)) if pool else ("", ())
-        order = "number < ? ORDER BY number DESC LIMIT ?"
-        sql = f"SELECT number, body FROM history WHERE {of_pool} {order}"  # noqa: S608
-        rows = self._all(sql, *values, before or LAST_NUMBER, limit)
+    def history(
+        self, before: int, limit: int, pools: Collection[str] | None = None
+    ) -> list[tuple[int, JobRecord]]:
+        """Jobs that have ended, newest first, with the number to go on before; 0 is the start.
+
+        Of some pools, or of all (None). O(limit · pools / POOLS_AT_ONCE).
+        """
+        before = before or LAST_NUMBER
+        if pools is None:
+            sql = "SELECT number, body FROM history WHERE number < ? ORDER BY number DESC LIMIT ?"
+            rows = self._all(sql, before, limit)
+        else:
+            rows = self._numbered(self._newest_of(sorted(pools), before, limit))
         return [(number, _read_job(body)) for number, body in rows]
+
+    def _newest_of(self, pools: Sequence[str], before: int, limit: int) -> list[int]:
+        """Numbers of these pools' jobs: each pool's index is read as far as it is needed."""
+        found: list[int] = []
+        of_pool = "SELECT number FROM history WHERE pool = ? AND number < ?"
+        for start in range(0, len(pools), POOLS_AT_ONCE):
+            some = pools[start : start + POOLS_AT_ONCE]
+            merged = " UNION ALL ".join([of_pool] * len(some))
+            values = [value for pool in some for value in (pool, before)]
+            rows = self._all(f"{merged} ORDER BY number DESC LIMIT ?", *values, limit)
+            found += [number for (number,) in rows]
+        return sorted(found, reverse=True)[:limit]
+
+    def _numbered(self, numbers: Sequence[int]) -> list[tuple[int, str]]:
+        rows = []
+        for start in range(0, len(numbers), ASKED_AT_ONCE):
+            some = numbers[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows += self._all(f"SELECT number, body FROM history WHERE number IN ({marks})", *some)  # noqa: S608
+        return sorted(rows, reverse=True)

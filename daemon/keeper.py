@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -106,6 +106,8 @@ class Keeper:
         """Those of these jobs that have ended."""
         return self.run(lambda: self.journal.jobs(job_ids))
 
-    def history(self, before: int, limit: int, pool: str) -> Awaitable[list[tuple[int, JobRecord]]]:
+    def history(
+        self, before: int, limit: int, pools: Collection[str] | None
+    ) -> Awaitable[list[tuple[int, JobRecord]]]:
         """Jobs that have ended, newest first: see `Journal.history`."""
-        return self.run(lambda: self.journal.history(before, limit, pool))
+        return self.run(lambda: self.journal.history(before, limit, pools))

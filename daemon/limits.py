@@ -80,6 +80,9 @@ READ_AT_ONCE = 1000
 ASKED_AT_ONCE = 500
 """Ids looked up in one query: SQLite takes 999 values at least."""
 
+POOLS_AT_ONCE = 100
+"""Pools of which one query merges the history: SQLite takes 500 such parts and 999 values."""
+
 MAX_TOKENS = 1000
 """Tokens at a time: one for each person and part of a large site; few enough to look through."""
 

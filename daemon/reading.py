@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from daemon.answers import Notice
 from daemon.audit import Trail
@@ -41,10 +41,10 @@ class Reading:
         return await self._keeper.job(job_id)
 
     async def past_jobs(
-        self, before: int, limit: int, pool: str = ""
+        self, before: int, limit: int, pools: Collection[str] | None = None
     ) -> list[tuple[int, JobRecord]]:
         """Jobs that have ended, newest first: see `Journal.history`."""
-        return await self._keeper.history(before, limit, pool)
+        return await self._keeper.history(before, limit, pools)
 
     async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         """Those of these jobs that have ended, however long ago."""

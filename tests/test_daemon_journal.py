@@ -61,7 +61,8 @@ def test_what_is_written_is_read(kept):
     assert again.notices(2, 1)[0].seq == 3
     assert again.job("one") == last.over[0]
     assert again.jobs(["one", "two", "none"]) == {"one": last.over[0]}
-    assert again.history(0, 10) == [(1, last.over[0])]
+    assert again.history(0, 10) == again.history(0, 10, {"a", "b"}) == [(1, last.over[0])]
+    assert again.history(0, 10, {"b"}) == []
     assert recover(again, CLUSTER).dump() == engine.dump()
     again.close()
 
@@ -123,15 +124,36 @@ def test_the_history_of_a_pool_is_found_by_an_index(tmp_path):
         step(journal, engine, float(i), submit(f"{i}", "ba"[i % 3 == 0]), Cancel(f"{i}"))
     asked = []
     journal._store.db.set_trace_callback(asked.append)
-    assert [job.spec.id for _, job in journal.history(0, 9, "a")] == ["3", "0"]
+    assert [job.spec.id for _, job in journal.history(0, 9, {"a"})] == ["3", "0"]
     assert [job.spec.id for _, job in journal.history(0, 9)] == list("543210")
-    assert [job.spec.id for _, job in journal.history(4, 2, "b")] == ["2", "1"]
+    assert [job.spec.id for _, job in journal.history(4, 2, {"b"})] == ["2", "1"]
+    assert [job.spec.id for _, job in journal.history(0, 4, {"b", "a", "c"})] == list("5432")
+    assert journal.history(0, 9, ()) == []
     journal._store.db.set_trace_callback(None)
     for sql in asked:
         plan = " ".join(row[-1] for row in journal._all(f"EXPLAIN QUERY PLAN {sql}"))
         assert "SEARCH" in plan
         assert "TEMP" not in plan, "it is sorted"
         assert ("history_of_pool" in plan) == ("pool =" in sql)
+    journal.close()
+
+
+def test_a_page_of_many_pools_history_reads_no_more_jobs_than_it_shows(kept, monkeypatch):
+    monkeypatch.setattr("daemon.journal.POOLS_AT_ONCE", 2)
+    monkeypatch.setattr("daemon.journal.ASKED_AT_ONCE", 3)
+    journal = kept.journal()
+    pools = [f"p{i}" for i in range(5)]
+    engine = recover(journal, setup(**dict.fromkeys(pools, 1)))
+    for i in range(20):
+        step(journal, engine, float(i), submit(f"{i}", pools[i * i % 5]), Cancel(f"{i}"))
+    read = []
+    monkeypatch.setattr("daemon.journal._read_job", lambda body: read.append(1) or body)
+    seen, before = [], 0
+    while page := journal.history(before, 4, pools):
+        seen += page
+        before = page[-1][0]
+    assert len(read) == 20
+    assert seen == journal.history(0, 99)
     journal.close()
 
 

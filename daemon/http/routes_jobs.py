@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import merge
-from itertools import islice
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -154,30 +152,16 @@ class JobRoutes:
                     422, "invalid query", "the job of the cursor is forgotten",
                     "begin anew without it",
                 )  # fmt: skip
-        if pool is not None:
-            pools: frozenset[str] | None = frozenset((pool,) if who.sees(pool) else ())
-        else:
-            pools = None if who.sees_all else who.pools
-        return book.newest(pools, cursor or "")
+        return book.newest(_pools(who, pool), cursor or "")
 
     async def history(self, request: web.Request) -> web.Response:
-        """A page of the journal's history. O(limit)."""
+        """A page of the journal's history: see `Journal.history`."""
         asked = query_of(request, PAST)
         limit = asked["limit"]
-        found = await self._past(who_asks(request), asked["before"], limit, asked["pool"])
+        pools = _pools(who_asks(request), asked["pool"])
+        found = await self._service.past_jobs(asked["before"], limit, pools)
         following = found[-1][0] if len(found) == limit else None
         return answer(History([job_view(record) for _, record in found], following))
-
-    async def _past(
-        self, who: Who, before: int, limit: int, pool: str
-    ) -> Sequence[tuple[int, JobRecord]]:
-        """Jobs that have ended, of pools that somebody sees, the latest first."""
-        past = self._service.past_jobs
-        if who.sees_all:
-            return await past(before, limit, pool)
-        pools = sorted(who.pools if not pool else who.pools & {pool})
-        found = [await past(before, limit, name) for name in pools]
-        return [*islice(merge(*found, key=lambda each: -each[0]), limit)]
 
     async def show(self, request: web.Request) -> web.Response:
         """One job, or an array."""
@@ -229,3 +213,10 @@ class JobRoutes:
         if isinstance(found, Refused):
             raise refusal(found)
         return found.new
+
+
+def _pools(who: Who, pool: str | None) -> frozenset[str] | None:
+    """Of which pools somebody is told who asks for one, or for all that it sees; None is all."""
+    if pool:
+        return frozenset((pool,) if who.sees(pool) else ())
+    return None if who.sees_all else who.pools
