@@ -67,9 +67,11 @@ RENEW = """UPDATE lease SET until = clock_timestamp() + make_interval(secs => %s
 GIVE_BACK = "UPDATE lease SET holder = '', until = clock_timestamp() WHERE epoch = %s"
 
 END_WRITERS = """SELECT pg_terminate_backend(pid) FROM pg_locks
-    WHERE relation = 'lease'::regclass AND mode = 'RowShareLock' AND pid <> pg_backend_pid()"""
+    WHERE relation = 'lease'::regclass AND mode = 'RowShareLock' AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 """Transactions of the journal that have not ended: a daemon that was stopped in the midst of one
-would hold up whoever takes over, for as long as it is stopped."""
+would hold up whoever takes over, for as long as it is stopped. The server lists those of all its
+databases, and one that was copied has tables of the same numbers."""
 
 
 class Seen(NamedTuple):

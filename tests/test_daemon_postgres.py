@@ -137,6 +137,25 @@ def test_a_takeover_waits_for_no_transaction_of_a_daemon_that_stands_still(base)
     old.close()
 
 
+def test_a_takeover_in_a_copy_leaves_the_journal_of_the_first_alone(base):
+    """Tables of a database that was copied bear the same numbers."""
+    base.journal().close()
+    copy = OnServer(base.server, "copy")
+    base.server.run("DROP DATABASE copy")
+    base.server.run("CREATE DATABASE copy TEMPLATE store")
+    oid = "SELECT 'lease'::regclass::oid"
+    assert base.ask(oid) == copy.ask(oid)
+    first, stopped = base.journal(), copy.journal()
+    with first._store.transaction():
+        assert first._store.all("SELECT 1") == [(1,)]  # it holds its lease's row
+        with pytest.raises(JournalError), stopped._store.transaction():  # noqa: PT012
+            assert stopped._store.all("SELECT 1") == [(1,)]
+            copy.journal().close()
+        assert first._store.all("SELECT 1") == [(1,)]
+    first.close()
+    stopped.close()
+
+
 def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(base, between):
     """A job ends meanwhile; nobody is told of it before it is durable, and then it is."""
 
