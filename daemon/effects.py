@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from daemon.answers import Effect, StartEffect
-from daemon.backends import Backend, Expected
+from daemon.backends import SHORT, Backend, Expected
 from daemon.engine import Engine
 from daemon.fence import Fence
 from daemon.inputs import Ended, Observation, StartFailed
 from daemon.jobs import ON_GPUS, JobPhase
-from daemon.limits import LAST_EFFECTS, PROBE_EVERY, STOP_AGAIN
+from daemon.limits import EFFECT_AGAIN, LAST_EFFECTS, PROBE_EVERY
+from daemon.logs import log
+
+NEVER = "it was never started"
 
 
 class Hands:
@@ -25,6 +28,8 @@ class Hands:
         self._observe = observe
         self._queue: asyncio.Queue[Effect] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
+        self._late: dict[tuple[str, int], bool] = {}
+        """Starts that are put off; False where they are ended before they come up again."""
 
     def do(self, effects: Sequence[Effect]) -> None:
         """Have these done, after those before."""
@@ -51,7 +56,7 @@ class Hands:
         }
         for order in unseen:
             if order.job in over:
-                self._observe(Ended(order.job, order.attempt, why="it was never started"))
+                self._observe(Ended(order.job, order.attempt, why=NEVER))
             else:
                 self.do([order])
         self.do([effect for effect in engine.unended() if effect.job not in over])
@@ -75,15 +80,31 @@ class Hands:
                 self._queue.task_done()
 
     async def _do(self, effect: Effect) -> None:
+        key = effect.job, effect.attempt
+        if isinstance(effect, StartEffect):
+            if not self._late.pop(key, True):
+                return
+        elif self._late.get(key):
+            if effect.kind == "end":
+                self._late[key] = False
+                self._observe(Ended(*key, why=NEVER))
+            return
         try:
             if isinstance(effect, StartEffect):
                 await self._backend.start(effect)
             else:
                 await self._backend.stop(effect.job, effect.attempt, effect.kind)
         except Exception as error:  # noqa: BLE001  whatever a backend raises, the others go on
-            if isinstance(effect, StartEffect):
-                why = str(error).encode(errors="backslashreplace").decode()  # it may name a file
-                self._observe(StartFailed(effect.job, effect.attempt, why))
-            else:
-                loop = asyncio.get_running_loop()
-                loop.call_later(STOP_AGAIN, self._queue.put_nowait, effect)
+            self._failed(effect, error)
+
+    def _failed(self, effect: Effect, error: Exception) -> None:
+        """What is short for a moment is no fault of a job's: it is started a bit later."""
+        short = isinstance(error, OSError) and error.errno in SHORT
+        if isinstance(effect, StartEffect) and not short:
+            why = str(error).encode(errors="backslashreplace").decode()  # it may name a file
+            self._observe(StartFailed(effect.job, effect.attempt, why))
+            return
+        if isinstance(effect, StartEffect):
+            self._late[effect.job, effect.attempt] = True
+            log().warning("a start is put off", job=effect.job, why=str(error))
+        asyncio.get_running_loop().call_later(EFFECT_AGAIN, self._queue.put_nowait, effect)

@@ -60,8 +60,9 @@ PROBE_EVERY = 1.0
 PROBE_BYTES = 2**20
 """Written as a try: where so much fits, the next records do."""
 
-STOP_AGAIN = 1.0
-"""Seconds until a backend that could not end a job is told again."""
+EFFECT_AGAIN = 1.0
+"""Seconds until a backend that could not end a job is told again, or start it where the machine was
+short of something for the moment."""
 
 SLEW = 1e-3
 """Seconds a second by which the daemon's clock is led towards the wall clock: what nobody notices

@@ -10,6 +10,7 @@ from threading import Thread
 import structlog
 
 from daemon.answers import Notice
+from daemon.buckets import Bucket
 
 LEVELS = {
     **dict.fromkeys(("lost", "stray", "refused"), logging.WARNING),
@@ -82,6 +83,33 @@ class Aside(logging.Handler):
             return  # nobody reads any more; the daemon goes on
 
 
+STRANGE_RATE, STRANGE_AT_ONCE = 1.0, 20.0
+"""Lines a second, and at once, of what libraries say by themselves: they repeat what goes wrong for
+each time that it does, and a disk is finite."""
+
+STRANGE_LENGTH = 500
+"""Characters of such a line: their reprs may be long."""
+
+
+class Strange(logging.Handler):
+    """What libraries say goes the daemon's way: as JSON, aside, and not without end."""
+
+    def __init__(self) -> None:
+        """What is a warning, or worse."""
+        super().__init__(logging.WARNING)
+        self._bucket, self._left_out = Bucket(STRANGE_RATE, STRANGE_AT_ONCE), 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it, or count it."""
+        if self._bucket.take():
+            self._left_out += 1
+            return
+        left_out, self._left_out = self._left_out, 0
+        more = {"left_out": left_out} if left_out else {}
+        said = record.getMessage()[:STRANGE_LENGTH]
+        log().log(record.levelno, said, logger=record.name, exc_info=record.exc_info, **more)
+
+
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 """Where it went wrong, and not with which values: they may be secrets."""
 
@@ -92,6 +120,7 @@ def begin(level: str) -> None:
     logger = logging.getLogger("sia")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level.upper())
+    logging.lastResort = Strange()  # of all loggers that nobody has given a handler
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from daemon.build import Daemon, build
 from daemon.config import Address, Config
-from daemon.http.app import bind, listen, make_app
+from daemon.http.app import bind, make_app
+from daemon.http.door import listen
 from daemon.http.prometheus import Metrics
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY

@@ -15,7 +15,7 @@ from aiohttp import web
 from daemon.clock import uptime
 from daemon.config import Address
 from daemon.config_database import DatabaseUrl
-from daemon.http.app import listen
+from daemon.http.door import listen
 from daemon.http.problems import ProblemError
 from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log

@@ -75,3 +75,18 @@ def test_a_traceback_tells_no_values(capfd):
     assert said["event"] == "it failed"
     assert said["exception"][0]["exc_value"] == "7"
     assert "hunter2" not in line
+
+
+def test_what_libraries_say_is_json_too_and_has_an_end(capfd):
+    begin("info")
+    library = logging.getLogger("some.library")
+    library.propagate = False  # as without pytest, which listens everywhere
+    for number in range(1000):
+        library.error("it broke\n%s", number)
+    library.warning(LINE * 10)
+    logging.getLogger("sia").handlers[0].flush()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert 1 <= len(lines) < 100
+    assert lines[0]["event"] == "it broke\n0"
+    assert (lines[0]["level"], lines[0]["logger"]) == ("error", "some.library")
+    assert all(len(line["event"]) <= 500 for line in lines)

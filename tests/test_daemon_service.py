@@ -1,6 +1,7 @@
 """The service: from a client's command to a job that runs, by way of the journal."""
 
 import asyncio
+import errno
 import gc
 import resource
 import time
@@ -190,6 +191,38 @@ def test_what_was_cancelled_before_the_backend_heard_of_it_never_runs(tmp_path):
         async with serving(tmp_path / "db", setup(a=4), again) as service:
             await until(lambda: phase(service, "x") is JobPhase.CANCELLED)
         assert again.told == []
+
+    asyncio.run(story())
+
+
+class ShortBackend(FakeBackend):
+    """Of a machine that has no file left, until it has."""
+
+    short = True
+
+    async def start(self, order):
+        if self.short:
+            self.told.append(("try", order.job, order.attempt))
+            raise OSError(errno.EMFILE, "Too many open files")
+        await super().start(order)
+
+
+def test_a_machine_that_is_short_of_files_fails_no_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.effects.EFFECT_AGAIN", 0.05)
+
+    async def story():
+        backend = ShortBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend) as service:
+            await service.submit([submit("one"), submit("two")])
+            await until(lambda: backend.told.count(("try", "two", 1)) > 1)
+            await service.submit([Cancel("two")])
+            await until(lambda: phase(service, "two").over)
+            backend.short = False
+            await until(lambda: phase(service, "one") is JobPhase.RUNNING)
+            assert phase(service, "two") is JobPhase.CANCELLED
+            backend.end("one")
+            await until(lambda: phase(service, "one") is JobPhase.FINISHED)
+            assert ("start", "two", 1) not in backend.told
 
     asyncio.run(story())
 

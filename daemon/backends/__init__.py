@@ -13,6 +13,7 @@ the name of what is made says job and attempt, so that a second `start` makes no
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -36,6 +37,9 @@ Sink = Callable[[Observation], None]
 within `start` and `stop` too, on the event loop's thread."""
 
 StopKind = Literal["warn", "end"]
+
+SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+"""Of an OSError: the machine has no file, memory or process left for the moment."""
 
 Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
 """What not every backend can: run commands, without which there is no job; keep logs; stop a job
@@ -95,7 +99,8 @@ class Backend(Protocol):
     async def start(self, order: StartEffect) -> None:
         """Start a job. A second time, also by another daemon after this one, does nothing more.
 
-        Returns when the order is safe; that the job runs is an observation.
+        Returns when the order is safe; that the job runs is an observation. Raises an OSError that
+        is `SHORT` where it is to be told again, and nothing was started.
         """
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.answers import StartEffect
-from daemon.backends import Ability, Expected, House, Sink, StopKind, supervise
+from daemon.backends import SHORT, Ability, Expected, House, Sink, StopKind, supervise
 from daemon.backends.attempts import Attempt, all_alive
 from daemon.backends.gpus import count_gpus
 from daemon.backends.home import settle
@@ -159,6 +159,8 @@ class LocalBackend:
             self._begun(run, *await asyncio.to_thread(run.attempt.begin, asked))
         except OSError as error:
             self._runs.pop(run.key, None)
+            if error.errno in SHORT:
+                raise
             self._sink(StartFailed(*run.key, f"{error.filename or self._root}: {error.strerror}"))
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:

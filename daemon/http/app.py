@@ -33,14 +33,10 @@ from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.service import UnavailableError
-from daemon.tls import Certificate
 from replay.errors import UserError
 
 BACKLOG = 1024
 """Connections that wait to be taken: a burst of clients, not refused."""
-
-GOODBYE = 5.0
-"""Seconds that requests under way have to end in when the daemon stops."""
 
 
 def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> web.Application:
@@ -143,14 +139,3 @@ def bind(address: Address) -> socket.socket:
             ) from None
         raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
     return bound
-
-
-async def listen(
-    app: web.Application, bound: socket.socket, tls: Certificate | None = None
-) -> web.AppRunner:
-    """Serve from now on, encrypted if there is a certificate, until `cleanup`."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
-    await runner.setup()
-    context = None if tls is None else tls.context
-    await web.SockSite(runner, bound, ssl_context=context).start()
-    return runner
