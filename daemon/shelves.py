@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daemon.limits import AUDIT_AT_ONCE, AUDIT_PAGE
 from daemon.rows import AuditRow, DeadLetter
 from daemon.store import Store
 
