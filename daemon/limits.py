@@ -78,6 +78,12 @@ PRUNE_EVERY = 64
 READ_AT_ONCE = 1000
 """Records read from the journal at a time: a megabyte or so."""
 
+AUDIT_PAGE = 2**20
+"""Characters of records, about, in one answer of the audit: a few milliseconds of the loop."""
+
+AUDIT_AT_ONCE = 50
+"""Records of the audit that one query reads: a page is no more than these too long."""
+
 ASKED_AT_ONCE = 500
 """Ids looked up in one query: SQLite takes 999 values at least."""
 

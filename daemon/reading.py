@@ -56,7 +56,7 @@ class Reading:
         return self._keeper.trail
 
     async def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order, so many at most."""
+        """The audit's rows after one, in order: see `Journal.audit`."""
         return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
 
     async def settled(self) -> None:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 
 class Part(Struct, omit_defaults=True):
-    """A part of the daemon beside its heart; `why` and `mend` where it is not well."""
+    """A part of the daemon beside its heart; `why` and `mend`, for operators, where not well."""
 
     name: str
     ok: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daemon.limits import AUDIT_AT_ONCE, AUDIT_PAGE
 from daemon.rows import AuditRow, DeadLetter
 from daemon.store import Store
 
@@ -60,9 +61,19 @@ class Shelves:
             )
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order, so many at most."""
+        """The audit's rows after one, in order, so many at most, and no more than make a page."""
         sql = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
-        return [AuditRow(*row) for row in self._all(sql, after, limit)]
+        rows: list[AuditRow] = []
+        size = 0
+        while size < AUDIT_PAGE and len(rows) < limit:
+            wanted = min(AUDIT_AT_ONCE, limit - len(rows))
+            some = [AuditRow(*row) for row in self._all(sql, after, wanted)]
+            rows += some
+            size += sum(len(row.body) for row in some)
+            if len(some) < wanted:
+                break
+            after = some[-1].number
+        return rows
 
     def last_audit(self) -> AuditRow | None:
         """The newest row of the audit; None before the first."""

@@ -103,10 +103,11 @@ class StandBy:
     def _problem(self) -> ProblemError:
         retry = {"Retry-After": "1"}
         seen = self._candidate.seen
-        if self.trouble or seen is None:
-            what, _, mend = self.trouble.rpartition("; ")
-            mend = mend or "wait"
-            return ProblemError(503, "stand-by", what or "starting", mend, headers=retry)
+        if self.trouble:  # it names hosts and users, and nobody is asked for a token here
+            why = "the database cannot be asked who leads"
+            return ProblemError(503, "stand-by", why, "look into the log", headers=retry)
+        if seen is None:
+            return ProblemError(503, "stand-by", "starting", "wait", headers=retry)
         leader = seen.place if seen.holder else "nobody"
         detail = f"this daemon is a stand-by: {leader} leads (number {seen.epoch})"
         return ProblemError(503, "stand-by", detail, f"ask {leader}", headers=retry)

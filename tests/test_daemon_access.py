@@ -376,3 +376,21 @@ async def test_a_page_of_own_jobs_looks_at_no_others(folder):
                 pages.append([job["id"] for job in page["jobs"]])
                 cursor = page["next"] and f"&cursor={page['next']}"
         assert pages == [[], ["own3"], [], ["own0"]]
+
+
+@story
+async def test_pools_have_keys_of_their_own(folder):
+    async with clients(folder) as (client, made):
+        job = {"gpus": 1, "duration": 1e6}
+        key = {"headers": {"Idempotency-Key": "nightly-1"}}
+        own = {**job, "pool": "own"}
+        who = made["submitter of own"]
+        first = await asked(who, "POST", "/v1/jobs", own, status=201, **key)
+        other = {**job, "pool": "other"}
+        second = await asked(client, "POST", "/v1/jobs", other, status=201, **key)
+        assert first != second
+        assert await asked(made["admin of own"], "POST", "/v1/jobs", own, **key) == first
+        batch = {"jobs": [own, own]}
+        line = (await asked(who, "POST", "/v1/jobs", batch, **key))["jobs"]
+        again = (await asked(who, "POST", "/v1/jobs", batch, **key))["jobs"]
+        assert [each["id"] for each in line] == [each["id"] for each in again]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -192,6 +193,23 @@ async def test_a_batch_is_one_record_and_what_is_refused_is_not_in_it(folder):
             ["b2", "vision", 1, 1],
             ["arr", "speech", 1, 4],
         ]
+
+
+@story
+async def test_great_batches_make_small_records_and_pages(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"pool": "vision", "gpus": 1, "duration": 1e6}
+        jobs = [{"id": f"{i}-{'x' * 50}", **job} for i in range(1050)]
+        await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        rows, after, pages = [], 0, 0
+        with patch("daemon.shelves.AUDIT_PAGE", 20_000), patch("daemon.shelves.AUDIT_AT_ONCE", 2):
+            while page := (await asked(client, "GET", f"/v1/audit?after={after}"))["records"]:
+                assert len(str(page)) < 50_000
+                rows, after, pages = [*rows, *page], page[-1]["number"], pages + 1
+        named = [each["record"]["jobs"] for each in rows]
+        assert pages == 3
+        assert [len(some) for some in named] == [100] * 10 + [50]
+        assert [each[0] for some in named for each in some] == [each["id"] for each in jobs]
 
 
 @story

@@ -20,7 +20,9 @@ QUERY = (
     Parameter(
         "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Only records after this one.", default=0
     ),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page.", default=PAGE),
+    Parameter(
+        "limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page, at most.", default=PAGE
+    ),
 )
 
 
@@ -43,7 +45,7 @@ class AuditRoutes:
         ]  # fmt: skip
 
     async def audit(self, request: web.Request) -> web.Response:
-        """A page. O(limit)."""
+        """A page, shorter than asked for where records are great. O(limit)."""
         asked = query_of(request, QUERY)
         rows = await self._service.audit(asked["after"], asked["limit"])
         views = [AuditView(row.number, msgspec.Raw(row.body.encode()), row.digest) for row in rows]

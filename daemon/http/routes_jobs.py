@@ -41,7 +41,7 @@ JOB = Parameter("id", str, "Of the job, or of an array.", "path")
 KEY = Parameter(
     "Idempotency-Key",
     Annotated[str, Meta(max_length=MAX_KEY)],
-    "Makes the id of a job that has none: sending it again is sending it once.",
+    "Makes the id of a job that has none, in its pool: sent again, it is sent once.",
     "header",
 )
 FILTERS = (

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from daemon.access import Rule
+from daemon.access import Role, Rule
+from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, answer
 from daemon.parts import PartState
 from daemon.schemas_status import Part, Status
@@ -36,19 +37,21 @@ class StatusRoutes:
         """It answers whatever is wrong. O(parts)."""
         service, now = self._service, self._service.clock.now()
         how = service.status()
+        parts = parts_of(service, whole=who_asks(request).role is Role.OPERATOR)
         return answer(
             Status(
                 now, __version__, how.serving, how.reason, how.since, how.last_commit or None,
-                how.waiting, len(service.book.jobs), service.book.lending, parts_of(service),
+                how.waiting, len(service.book.jobs), service.book.lending, parts,
             )
         )  # fmt: skip
 
 
-def parts_of(service: Service) -> list[Part]:
-    """How each part is, by name."""
-    return [part_view(state) for state in service.parts.all()]
+def parts_of(service: Service, *, whole: bool = False) -> list[Part]:
+    """How each part is, by name; why, and the mend, name files, hosts and users: for operators."""
+    return [part_view(state, whole=whole) for state in service.parts.all()]
 
 
-def part_view(state: PartState) -> Part:
+def part_view(state: PartState, *, whole: bool) -> Part:
     """A part, as it is shown."""
-    return Part(state.name, state.ok, state.since, state.why, state.mend)
+    why, mend = (state.why, state.mend) if whole else ("", "")
+    return Part(state.name, state.ok, state.since, why, mend)

@@ -39,6 +39,9 @@ from daemon.schemas import (
 from daemon.schemas_status import Ready
 from sia.state import GroupState, PoolState
 
+UNREADY = "commands are not taken; sia status and the log say why"
+"""To everybody: why names files, hosts and users."""
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -146,7 +149,7 @@ class ViewRoutes:
         unwell = [part for part in parts_of(service) if not part.ok]
         if service.ready:
             return answer(Ready("ok", now, parts=unwell))
-        return answer(Ready("unavailable", now, service.status().reason, unwell), 503)
+        return answer(Ready("unavailable", now, UNREADY, unwell), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """O(pools). It goes on where nobody knows what is durable: somebody is to be called."""

@@ -43,7 +43,7 @@ class Submissions:
         key = _key(request)
         if body.lstrip()[1:].lstrip().startswith(b'"jobs"'):
             return await self._submit_batch(request, decoded(body, self._batch, Batch), key)
-        group = specs_of(decoded(body, self._job, JobRequest), key)
+        group = _specs(decoded(body, self._job, JobRequest), key)
         (found,) = await self._found(request, [group])
         if isinstance(found, Refused):
             raise refusal(found)
@@ -59,7 +59,7 @@ class Submissions:
         if sum(job.array or 1 for job in batch.jobs) > MAX_JOBS:
             why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
             raise ProblemError(413, "too many jobs", why, "send several batches")
-        groups = [specs_of(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
+        groups = [_specs(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
         found = await self._found(request, groups)
         lines = [line_of(group, said) for group, said in zip(groups, found, strict=True)]
         statuses = [line.status for line in lines]
@@ -92,6 +92,11 @@ class Submissions:
     def _wrong(self, who: Who, spec: JobSpec) -> Refused | None:
         """Why a job is not even asked for."""
         return may_submit(who, spec) or nothing_to_run(spec, self._service.backend.can)
+
+
+def _specs(job: JobRequest, key: str) -> Group:
+    """A job as the daemon has it. Each pool has its own keys: none can take another's."""
+    return specs_of(job, f"{job.pool}\0{key}" if key else "")
 
 
 def may_submit(who: Who, spec: JobSpec) -> Refused | None:
