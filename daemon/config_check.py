@@ -40,7 +40,7 @@ LEAST_TICK = 0.01
 def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _policy, _forecast, _times, _pools, _nodes, _webhooks,
+        _database, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -191,6 +191,21 @@ def _nodes(config: Config) -> Iterator[str]:
 def _webhooks(config: Config) -> Iterator[str]:
     yield from _twice("webhook", [hook.name for hook in config.webhooks])
     yield from webhook_problems(config.webhooks, frozenset(pool.name for pool in config.pools))
+
+
+def _limits(config: Config) -> Iterator[str]:
+    """Bursts that count for nothing: without a rate nothing is limited."""
+    limits = config.limits
+    for key, burst, rate in (
+        ("rate", limits.burst, limits.rate),
+        ("token_rate", limits.token_burst, limits.token_rate),
+    ):
+        if burst and not rate:
+            name = key.replace("rate", "burst")
+            yield f"limits.{name}: is without a rate; add limits.{key}, or leave it out"
+    for pool in config.pools:
+        if pool.burst and not (pool.rate or limits.rate):
+            yield f"pool {pool.name}: burst: is without a rate; add rate, or leave it out"
 
 
 def _slurm(config: Config, backend: SlurmConfig) -> Iterator[str]:

@@ -106,7 +106,8 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[Problem]) -> WebhookC
 
 def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str]) -> Iterator[str]:
     """A line for each thing that is wrong with them, secrets that cannot be read too."""
-    from daemon.hooks.sign import read_secrets  # noqa: PLC0415  clients need none of it
+    from daemon.hooks.posting import trusting  # noqa: PLC0415  clients need none of it
+    from daemon.hooks.sign import read_secrets  # noqa: PLC0415
 
     for hook in webhooks:
         where = f"webhook {hook.name}"
@@ -125,8 +126,11 @@ def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str])
             read_secrets(hook.secret_file)
         except UserError as error:
             yield f"{where}: secret_file: {error.format_message()}"
-        if hook.ca_file is not None and not hook.ca_file.is_file():
-            yield f"{where}: ca_file: {hook.ca_file}: is no file; give one with certificates"
+        if hook.ca_file is not None:
+            try:
+                trusting(hook.ca_file)
+            except UserError as error:
+                yield f"{where}: ca_file: {error.format_message()}"
 
 
 def _url_problems(url: str) -> Iterator[str]:

@@ -27,6 +27,12 @@ class Letters:
         """Of all of a hook, in order."""
         return await self._keeper.run(lambda: self._keeper.journal.dead_numbers(hook))
 
-    async def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
-        """Keep these no longer."""
-        await self._keeper.run(lambda: self._keeper.journal.dig_out(hook, numbers))
+    async def dig_out(self, hook: str, numbers: Sequence[int]) -> int:
+        """Keep these no longer; how many of the hook are left."""
+        journal = self._keeper.journal
+
+        def do() -> int:
+            journal.dig_out(hook, numbers)
+            return len(journal.dead_numbers(hook))
+
+        return await self._keeper.run(do)

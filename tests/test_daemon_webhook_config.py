@@ -65,7 +65,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "pools: there is no 'visoin'",
         "timeout: is 7200 s; write up to 60s",
         "webhook[0].give_up: 'x' is no time",
-        "none.pem: is no file",
+        "none.pem: No such file or directory; give a file in PEM",
         "url: is http:// to another machine, which anybody can read; write https://",
         "webhook[1].batch: is 0",
         "webhook[2].name: is 'a b'; write letters, digits",
@@ -122,6 +122,9 @@ def test_certificates_that_are_none_are_refused(tmp_path):
     made = hook(tmp_path, "https://ops.example/", ca_file=no_pem)
     with pytest.raises(UserError, match=r"ca\.pem: .*; give a file in PEM"):
         Post(made, read_secrets(made.secret_file))
+    (found,) = said(tmp_path, table(ca_file="ca.pem"))
+    assert found.startswith("webhook ops: ca_file: ")
+    assert found.endswith("; give a file in PEM")
 
 
 def test_every_kind_that_is_told_can_be_asked_for():

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from daemon.access import MACHINE, Role, Who
 from daemon.answers import Notice
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.limits import BODY
 from daemon.journal import DeadLetter
+from daemon.sight import seen_by
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
 """The events that come next after one, some of them; waits for the first; none at the end."""
@@ -48,6 +50,7 @@ class Cutter:
     def __init__(self, config: WebhookConfig, page: Page) -> None:
         """Of these events."""
         self._config, self._page = config, page
+        self._who = Who(config.name, Role.VIEWER, config.pools) if config.pools else MACHINE
         self._held: Sequence[Notice] = ()
         self._after = 0  # the event after which they come
 
@@ -66,11 +69,12 @@ class Cutter:
         for notice in self._held:
             if last and notice.seq > last:
                 break
-            if self._wants(notice):
-                size += len(_encode(notice))
+            shown = seen_by(self._who, notice) if self._wants(notice) else None
+            if shown is not None:
+                size += len(_encode(shown))
                 if taken and (len(taken) == self._config.batch or size > BODY):
                     break
-                taken.append(notice)
+                taken.append(shown)
             looked += 1
         self._after = self._held[looked - 1].seq
         self._held = self._held[looked:]

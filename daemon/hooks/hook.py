@@ -25,6 +25,7 @@ from daemon.hooks.limits import (
 )
 from daemon.hooks.posting import Outcome, Post, Verdict
 from daemon.hooks.sign import Secrets
+from daemon.inbox import UnavailableError
 from daemon.journal import DeadLetter, JournalError
 from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY
@@ -161,9 +162,8 @@ class Hook:
 
     async def _try(self, delivery: Delivery) -> None:
         """Send it once, see what is to be done next, and wait as long as that takes."""
-        while not self._means.fence.holds():  # noqa: ASYNC110  no event tells: time does
+        while (outcome := await self._send(delivery)) is None:  # noqa: ASYNC110  time tells
             await asyncio.sleep(PROBE_EVERY)
-        outcome = await self._send(delivery)
         if outcome.verdict is Verdict.DELIVERED:
             self._put(Place(delivery.until))
             self._say()
@@ -185,8 +185,11 @@ class Hook:
             self._say()
             await self._pause(max(backoff(place.tries), outcome.wait))
 
-    async def _send(self, delivery: Delivery) -> Outcome:
+    async def _send(self, delivery: Delivery) -> Outcome | None:
+        """One request, when the one before is over; None, and none, where it may not act then."""
         async with self._sending:
+            if not self._means.fence.holds():
+                return None
             outcome = await self._post.send(delivery.body, delivery.id)
         self.last, self.asked = outcome, time.time()
         if outcome.verdict is Verdict.DELIVERED:
@@ -242,7 +245,12 @@ class Hook:
             self._means.parts.say(part)
 
     async def test(self) -> Outcome:
-        """Send an event that nothing stands for, once, whatever else is under way."""
+        """Send an event that nothing stands for, once, whatever else is under way.
+
+        Raises UnavailableError where another daemon may be the one who acts.
+        """
+        if not self._means.fence.holds():
+            raise UnavailableError(503, "another daemon may have taken over", PROBE_EVERY)
         delivery = trial(self.config.name, self._means.now())
         return await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
 
@@ -270,9 +278,11 @@ class Hook:
     async def _send_letter(self, number: int) -> None:
         name, letters = self.config.name, self._means.letters
         found = await letters.dead(name, number - 1, 1)
-        if not found or found[0].number != number or not self._means.fence.holds():
+        if not found or found[0].number != number:
             return
         outcome = await self._send(revived(found[0]))
+        if outcome is None:
+            return
         if outcome.verdict is Verdict.DELIVERED:
             await self.drop([number])
         elif outcome.verdict is not Verdict.REFUSED:
@@ -280,8 +290,8 @@ class Hook:
 
     async def drop(self, numbers: Sequence[int]) -> None:
         """Have these letters be no more. Raises JournalError."""
-        await self._means.letters.dig_out(self.config.name, numbers)
-        full, self.dead = self.state == "full", max(0, self.dead - len(numbers))
+        left = await self._means.letters.dig_out(self.config.name, numbers)
+        full, self.dead = self.state == "full", left
         if full:
             self._wake.set()
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from math import inf
+from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
@@ -50,13 +51,7 @@ class Post:
     def __init__(self, config: WebhookConfig, secrets: Secrets) -> None:
         """Nothing is sent yet. Raises UserError where the certificates cannot be read."""
         self._config, self._secrets = config, secrets
-        self._tls: ssl.SSLContext | bool = True
-        if config.ca_file is not None:
-            try:
-                self._tls = ssl.create_default_context(cafile=config.ca_file)
-            except OSError as error:
-                why = error.strerror or "holds no certificates"
-                raise UserError(f"{config.ca_file}: {why}; give a file in PEM") from None
+        self._tls = True if config.ca_file is None else trusting(config.ca_file)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -100,6 +95,15 @@ class Post:
                 return outcome
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return _failed(error, within)
+
+
+def trusting(ca_file: Path) -> ssl.SSLContext:
+    """By which a receiver is known. Raises UserError where that is no file of certificates."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        why = error.strerror or "holds no certificates"
+        raise UserError(f"{ca_file}: {why}; give a file in PEM") from None
 
 
 def _failed(error: Exception, within: float) -> Outcome:

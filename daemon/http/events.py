@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import msgspec
 from aiohttp import web
 from msgspec import Meta
-from msgspec.structs import replace
 
-from daemon.access import Role, Rule, Who
+from daemon.access import Rule, Who
 from daemon.answers import Notice
 from daemon.http.auth import Gate
 from daemon.http.guard import who_asks
@@ -21,6 +20,7 @@ from daemon.http.limits import HEARTBEAT, MAX_PAGE, MAX_READERS, MAX_SEQ, PAGE, 
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError
 from daemon.schemas import Event, Events
+from daemon.sight import seen_by
 
 if TYPE_CHECKING:
     from daemon.service import Service
@@ -154,22 +154,6 @@ async def _feed(
         if following is not None:
             following.cancel()
             await asyncio.wait((following,))
-
-
-def seen_by(who: Who, notice: Notice) -> Notice | None:
-    """As much of a notice as somebody may know; None where that is nothing.
-
-    Loans are told of the pool that lends, which knows not whose job it is.
-    """
-    if who.role is Role.OPERATOR:
-        return notice
-    if notice.kind.startswith("token_"):
-        return None
-    if who.sees_all or not notice.job or who.sees(notice.data.get("to") or ""):
-        return notice
-    if not notice.kind.startswith("loan_"):
-        return notice if who.sees(notice.pool) else None
-    return replace(notice, job="") if who.sees(notice.pool) else None
 
 
 async def _next(notices: AsyncIterator[Notice]) -> Notice | None:

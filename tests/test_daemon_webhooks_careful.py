@@ -1,0 +1,76 @@
+"""Webhooks: what is told to whom, and by whom."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from daemons import until
+from receivers import happens, hook, receiver, telling, told_all
+
+from daemon.answers import Notice
+from daemon.hooks import hook as hook_module
+from daemon.hooks.delivery import Cutter, opened
+from daemon.inbox import UnavailableError
+from daemon.journal import DeadLetter
+from tests.doors import story
+
+
+def events_for(folder, notices, **more):
+    """What a hook is told of these, in one delivery."""
+
+    async def page(_after):
+        return notices
+
+    cutter = Cutter(hook(folder, "https://a.example/", **more), page)
+    delivery = asyncio.run(cutter.next(0))
+    return opened(DeadLetter(1, "ops", 1, 0.0, "", delivery.body.decode())).events
+
+
+def test_a_pool_that_lends_is_told_to_whom_and_not_for_which_job(tmp_path):
+    notices = [
+        Notice(1, 0.0, "loan_opened", "secret", "vision", data={"to": "speech", "gpus": 2}),
+        Notice(2, 0.0, "loan_closed", "own", "vision", data={"to": "vision", "gpus": 2}),
+        Notice(3, 0.0, "ended", "mine", "vision"),
+        Notice(4, 0.0, "ended", "theirs", "speech"),
+        Notice(5, 0.0, "token_issued", data={"name": "a"}),
+    ]
+    told = events_for(tmp_path, notices, pools=["vision"])
+    assert [(event.seq, event.job) for event in told] == [(1, ""), (2, "own"), (3, "mine")]
+    assert told[0].data == {"to": "speech", "gpus": 2}
+    told = events_for(tmp_path, notices, pools=["vision", "speech"])
+    assert [event.job for event in told] == ["secret", "own", "mine", "theirs"]
+    assert events_for(tmp_path, notices) == notices
+
+
+@story
+async def test_letters_that_are_dropped_twice_are_counted_once(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hook_module, "MOST_DEAD", 3)
+        async with (
+            receiver(400) as ops,
+            telling(folder, hook(folder, ops, batch=1, refusals=1)) as daemon,
+        ):
+            await happens(daemon.service, 5)
+            one = daemon.hooks.get("ops")
+            await until(lambda: one.state == "full")
+            await asyncio.gather(one.drop([1]), one.drop([1]))
+            await until(lambda: one.state == "full")  # the next of them died
+            assert one.dead == len(await daemon.service.letters.numbers("ops")) == 3
+
+
+@story
+async def test_who_stops_to_be_the_one_who_acts_while_it_waits_sends_nothing(folder):
+    async with receiver() as ops, telling(folder, hook(folder, ops)) as daemon:
+        one, acts = daemon.hooks.get("ops"), [True]
+        fence = SimpleNamespace(holds=lambda: acts[0])
+        one._means, before = one._means._replace(fence=fence), one._means
+        async with one._sending:  # as if a dead letter were on its way
+            await happens(daemon.service, 1)
+            await asyncio.sleep(0.1)
+            acts[0] = False
+        await asyncio.sleep(0.1)
+        with pytest.raises(UnavailableError, match="another daemon"):
+            await one.test()
+        assert ops.got == []
+        one._means = before
+        await told_all(daemon, ops)
