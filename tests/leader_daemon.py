@@ -1,4 +1,4 @@
-"""`sia serve` in a world that outlives it: a folder in which each start and end is noted."""
+"""`sia serve` in a world that outlives it: a folder in which each start is noted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LASTS = 1.0
 
 
 class World:
-    """Starts and ends of attempts, a line each, appended whole: whoever reads sees each once."""
+    """Starts of attempts, a line for each time that one was asked for, appended whole."""
 
     def __init__(self, folder):
-        self.starts, self.ends = folder / "starts", folder / "ends"
+        self.starts = folder / "starts"
 
     def note(self, path, *words):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
@@ -66,11 +66,8 @@ class WorldBackend:
         key = (order.job, order.attempt)
         if not self._house.fence.holds():
             raise RuntimeError("the fence was open a moment ago")
-        begun = self._world.begun()
-        if key not in begun:
-            begun[key] = time.time()
-            self._world.note(self._world.starts, *key, self._house.fence.epoch, begun[key])
-        self._go_on(key, begun[key])
+        self._world.note(self._world.starts, *key, self._house.fence.epoch, time.time())
+        self._go_on(key, self._world.begun()[key])
 
     def _go_on(self, key, begun):
         self._house.sink(Started(*key))

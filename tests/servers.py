@@ -144,6 +144,9 @@ class Postgres:
         """An empty database, and how to name it."""
         self.run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         self.run(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def url(self, name):
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
 

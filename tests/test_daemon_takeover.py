@@ -5,7 +5,7 @@ import signal
 import sys
 
 import pytest
-from pair import Client, check, led_by, pair, until
+from pair import Client, Watch, check, led_by, pair, until
 
 ROUNDS = int(os.environ.get("SIA_TAKEOVERS", "3"))
 FAULTS = ("kill", "stop", "cut")
@@ -43,22 +43,26 @@ def break_and_mend(fault, leader, other):
 
 
 def test_the_leader_is_killed_stopped_and_cut_off_and_nothing_is_lost_or_done_twice(
-    members, capsys
+    members, postgres, capsys
 ):
     led_by(members)
     client, took = Client(members), {fault: [] for fault in FAULTS}
+    watch = Watch(members, postgres.url("takeover"))
     try:
+        client.goes_on()
         for number in range(ROUNDS):
             fault = FAULTS[number % len(FAULTS)]
             took[fault].append(break_and_mend(fault, *led_by(members)))
             client.goes_on()
     finally:
         client.stop()
+        watch.stop()
     with capsys.disabled():
         if len(FAULTS) < ROUNDS:
             worst = {fault: round(max(seconds), 1) for fault, seconds in took.items() if seconds}
             jobs = len(client.taken)
             sys.stdout.write(f"\n{ROUNDS} rounds, {jobs} jobs, without a leader at most {worst}\n")
     leader, _ = led_by(members)
-    epochs = check(leader, client.taken)
-    assert len(set(epochs)) > ROUNDS / 2
+    each_once = list(range(1, ROUNDS + 2))
+    assert watch.epochs == each_once
+    assert sorted(set(check(leader, client.taken))) == each_once
