@@ -40,19 +40,25 @@ class DatabaseUrl:
 
     @property
     def well_formed(self) -> bool:
-        """Whether it can be taken apart, and ports are numbers."""
+        """Whether it can be taken apart in one way only, and ports are numbers.
+
+        A password with a `/`, `#`, `?` or `@` that is written as it is ends somewhere else for
+        libpq than for us.
+        """
         try:
-            hosts = urlsplit(self._url).netloc.rpartition("@")[2]
+            parts = urlsplit(self._url)
         except ValueError:
             return False
+        if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query:
+            return False
+        hosts = parts.netloc.rpartition("@")[2]
         return all(HOST.fullmatch(host) for host in hosts.split(","))
 
     def __str__(self) -> str:
-        try:
-            parts = urlsplit(self._url)
-            return f"postgresql://{_place(parts)}{quote(unquote(parts.path))}"
-        except ValueError:
-            return "postgresql://"
+        if not self.well_formed:
+            return "postgresql://…"  # what of it is the password, nobody knows
+        parts = urlsplit(self._url)
+        return f"postgresql://{_place(parts)}{quote(unquote(parts.path))}"
 
     __repr__ = __str__
 

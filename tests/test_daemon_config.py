@@ -267,12 +267,17 @@ def test_a_database_is_a_file_or_a_postgresql(tmp_path):
         "postgresql://me:s3cret%zz@host/db",
         "postgresql://me:s3cret@host/db?pasword=s3cret",
         "postgresql://[me:s3cret@host/db",
+        "postgresql://me:top/s3cret@host:5/db",
+        "postgresql://me:top#s3cret@host/db",
+        "postgresql://me:top?s3cret@host/db",
+        "postgresql://me:top@s3cret@host/db",
     ],
 )
 def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
     said = the_problem(tmp_path, f"[daemon]\ndatabase = '{url}'")
     assert "write postgresql://USER@HOST:PORT/NAME" in said
     assert "s3cret" not in said
+    assert "top" not in said
 
 
 def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
