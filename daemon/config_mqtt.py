@@ -117,6 +117,10 @@ def mqtt_problems(config: MqttConfig | None) -> Iterator[str]:
     if config.broker == "embedded":
         yield from _embedded(config)
         return
+    try:
+        config.host.encode("idna")
+    except UnicodeError:
+        yield f"mqtt.host: {config.host!r} is no name of a host; look for dots that are too many"
     near = config.host in LOOPBACK
     if not near and not config.tls:
         yield f"mqtt.tls: {config.host} is another machine; write tls = true"

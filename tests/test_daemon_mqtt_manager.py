@@ -1,15 +1,18 @@
 """An external cluster manager on the bus: what is ordered runs once, whoever is away when."""
 
 import asyncio
+from types import SimpleNamespace
 
-from buses import daemon_on, part, peer
+from buses import daemon_on, on_bus, part, peer
 from daemons import until
 from managers import manager_on
 
+from daemon.config import PoolConfig
 from daemon.config_mqtt import MqttBackendConfig
 from daemon.fence import Alone
 from daemon.inputs import Cancel, Submit
 from daemon.jobs import JobPhase, JobSpec
+from daemon.serving import serving
 
 GONE = MqttBackendConfig(gone_after=1.5)
 
@@ -149,6 +152,60 @@ async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
         assert not manager.memory.started
         service.backend._house = house
         await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+
+
+@story
+async def test_more_ends_than_a_broker_takes_at_a_time_all_come_while_others_start(folder, broker):
+    pools = (PoolConfig("vision", 200),)
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port, pools=pools) as service,
+    ):
+        await service.submit([job(f"j{i}", 1e7) for i in range(100)])
+        await until(lambda: len(manager.running) == 100, 20)
+        await until(lambda: all(phase(service, f"j{i}") is JobPhase.RUNNING for i in range(100)), 9)
+        broker.stop(9)
+        await until(lambda: not part(service, "backend").ok, 20)
+        await service.submit([Cancel(f"j{i}") for i in range(100)])
+        broker.start()
+        for i in range(100):
+            await service.submit([job(f"m{i}")])
+        await until(lambda: len(service.book.ended) == 200, 20)
+        await until(lambda: part(service, "backend").ok, 20)
+
+
+@story
+async def test_a_defect_of_the_backend_is_said_and_ends_it_not(folder, broker):
+    async with (
+        manager_on(folder, broker.port),
+        cluster(folder, broker.port) as service,
+    ):
+        said = []
+        roster, house = service.backend._roster, service.backend._house
+        service.backend._house = house._replace(
+            parts=SimpleNamespace(say=lambda *words: (said.append(words), house.parts.say(*words)))
+        )
+        overdue = roster.overdue
+        roster.overdue = lambda *_: (setattr(roster, "overdue", overdue), 1 / 0)
+        await until(lambda: any("ZeroDivisionError" in str(words) for words in said), 20)
+        await service.submit([job("a")])
+        await until(lambda: phase(service, "a") is JobPhase.FINISHED, 20)
+        await until(lambda: part(service, "backend").ok, 20)
+
+
+def test_a_host_that_is_none_is_tried_again_with_words(tmp_path):
+    async def tell():
+        config = on_bus(tmp_path, 1883, mqtt={"host": "bus..example"}, backend=GONE)
+        async with serving(config) as (daemon, _):
+            for name in ("mqtt", "backend"):
+                await until(lambda: "no such host" in said(daemon, name), 20)  # noqa: B023
+            assert not any(task.done() for task in daemon.service.backend._tasks)
+
+    def said(daemon, name):
+        found = part(daemon.service, name)
+        return found.why if found else ""
+
+    asyncio.run(asyncio.wait_for(tell(), 60))
 
 
 class Shut(Alone):

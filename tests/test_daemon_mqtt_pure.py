@@ -127,8 +127,8 @@ def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
 
 def test_what_is_to_end_and_never_began_has_ended():
     made = roster()
-    made.stop(KEY, "end")
-    made.stop(KEY, "warn")
+    made.stop(KEY, "end", 0.0)
+    made.stop(KEY, "warn", 0.0)
     orders = [*made.ask(3, 1.0)]
     assert [type(order) for order in orders] == [Sync, Stop]
     assert orders[1].kind == "end"
@@ -167,8 +167,36 @@ def test_many_jobs_are_asked_after_in_parts():
     assert {part.epoch for part in parts} == {5}
     assert isinstance(made.start(("j0", 1), 5), Start)
     assert made.start(("j0", 2), 5) is None
-    assert made.waits(20.0, 10.0)
-    assert not made.waits(5.0, 10.0)
+    assert len(made.overdue(20.0, 10.0)) == 1200
+    assert not made.overdue(5.0, 10.0)
+
+
+def test_who_takes_long_to_end_has_nobody_else_asked_after():
+    made = Roster(1)
+    for i in range(20_000):
+        made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0, seen=True)
+    made.stop(("j7", 1), "end", 100.0)
+    assert not made.overdue(105.0, 10.0)  # it was told just now
+    late = made.overdue(111.0, 10.0)
+    question, stop = made.ask(5, 111.0, late)
+    assert question.some
+    assert [run.job for run in question.jobs] == ["j7"]
+    assert stop == Stop(epoch=5, job="j7", attempt=1, kind="end")
+    assert not made.overdue(112.0, 10.0)
+
+
+def test_what_comes_while_orders_go_out_breaks_nothing():
+    made = roster()
+    made.stop(KEY, "end", 0.0)
+    orders = iter(made.ask(3, 1.0))
+    next(orders)
+    made.want(StartEffect("b", 1, JobSpec("b", "p", 1), ()), 1.0)
+    assert [order.job for order in orders] == ["a"]
+
+
+@pytest.mark.parametrize("host", ["bus..example", "." * 3, "x" * 70 + ".example"])
+def test_what_is_no_name_of_a_host_is_said_at_the_door(host):
+    assert "mqtt.host" in "".join(mqtt_problems(MqttConfig(host=host)))
 
 
 def test_all_that_is_wrong_with_the_bus_is_said_at_once(tmp_path):

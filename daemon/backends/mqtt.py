@@ -21,6 +21,7 @@ from daemon.config_mqtt import MqttConfig
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
+from daemon.mqtt.again import again
 from daemon.mqtt.limits import MAX_PAYLOAD, RESEND_AFTER
 from daemon.mqtt.link import Link
 from daemon.mqtt.roster import Key, Roster
@@ -92,7 +93,7 @@ class MqttBackend:
             self._roster.want(each.order, monotonic(), seen=each.started is not None)
         self._beat = monotonic()  # it has its time to come
         work = (self._link.run, self._hear, self._send, self._watch)
-        self._tasks = [asyncio.create_task(each()) for each in work]
+        self._tasks = [asyncio.create_task(again(each, self._say_defect)) for each in work]
         return []
 
     async def start(self, order: StartEffect) -> None:
@@ -102,7 +103,7 @@ class MqttBackend:
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
         """Order it, now or when the manager is there."""
-        self._roster.stop((job, attempt), kind)
+        self._roster.stop((job, attempt), kind, monotonic())
         if self._ready:
             epoch = self._house.fence.epoch
             self._orders.put_nowait(Stop(epoch=epoch, job=job, attempt=attempt, kind=kind))
@@ -195,18 +196,22 @@ class MqttBackend:
         """See who is there; ask after all when somebody was away, or something has no answer."""
         while True:
             self._look()
-            now = monotonic()
-            if self._hears:
-                if self._session != self._link.session or self._roster.waits(now, RESEND_AFTER):
+            if self._hears and self._house.fence.holds():
+                try:
+                    await self._ask_after()
+                except WireError:
                     self._ask = True
-                if self._ask and self._house.fence.holds():
-                    self._session, self._ask = self._link.session, False
-                    try:
-                        for order in self._roster.ask(self._house.fence.epoch, now):
-                            await self._order(order)
-                    except WireError:
-                        self._ask = True
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _ask_after(self) -> None:
+        """Ask what is to be asked now. Raises WireError where it does not go out."""
+        now, only = monotonic(), None
+        if self._ask or self._session != self._link.session:
+            self._session, self._ask = self._link.session, False
+        elif not (only := self._roster.overdue(now, RESEND_AFTER)):
+            return
+        for order in self._roster.ask(self._house.fence.epoch, now, only):
+            await self._order(order)
 
     def _look(self) -> None:
         here = monotonic() - self._beat < self._gone_after
@@ -221,6 +226,10 @@ class MqttBackend:
             self._house.parts.say(PART, why, mend)
         else:
             self._house.parts.say(PART)
+
+    def _say_defect(self, why: str, mend: str) -> None:
+        self._ask = True  # what was under way may not have gone out
+        self._house.parts.say(PART, why, mend)
 
     def _say_link(self, why: str, mend: str) -> None:
         self._link_trouble = why, mend

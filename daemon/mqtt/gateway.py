@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import paho.mqtt.client as mqtt
 
 from daemon.admission import Admission
 from daemon.config_mqtt import MqttConfig
-from daemon.limits import PROBE_EVERY
-from daemon.logs import log
+from daemon.mqtt.again import again
 from daemon.mqtt.events import Events
 from daemon.mqtt.inbound import Inbound
 from daemon.mqtt.link import Link, Presence
@@ -58,8 +56,8 @@ class Gateway:
 
     async def run(self) -> None:
         """Until it is cancelled; says farewell then."""
-        linked = asyncio.create_task(self._again(self.link.run))
-        tasks = [asyncio.create_task(self._again(work)) for work in self._work]
+        linked = asyncio.create_task(again(self.link.run, self._say))
+        tasks = [asyncio.create_task(again(work, self._say)) for work in self._work]
         try:
             await asyncio.wait((linked, *tasks))
         finally:
@@ -67,15 +65,3 @@ class Gateway:
                 task.cancel()
             self.link.stop()
             await asyncio.gather(linked, *tasks, return_exceptions=True)
-
-    async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it to its end; a defect must not end it in silence, nor the others."""
-        while True:
-            try:
-                await work()
-            except Exception as error:  # noqa: BLE001  whatever it is, the others go on
-                log().exception("mqtt failed")
-                self._say(f"a defect of the daemon: {error!r}", "report it; it is tried again")
-                await asyncio.sleep(PROBE_EVERY)
-            else:
-                return

@@ -85,7 +85,7 @@ class Link:
                 return
             self._say(*trouble)
             tries = 0 if monotonic() - began > STEADY else tries + 1
-            most = min(BACK_OFF_MOST, BACK_OFF * 2**tries)
+            most = min(BACK_OFF_MOST, BACK_OFF * 2 ** min(tries, 16))  # more is no float
             await self._pause(SystemRandom().uniform(0, most))
 
     def stop(self) -> None:
@@ -113,6 +113,9 @@ class Link:
         except aiomqtt.MqttError as error:
             self._wire = None
             return _refused(config, error)
+        except ValueError:  # UnicodeError among them: what no name of a host may look like
+            self._wire = None
+            return Trouble(f"{config.where}: no such host", "look at mqtt.host")
         try:
             return await self._serve(wire)
         except (aiomqtt.MqttError, WireError) as error:

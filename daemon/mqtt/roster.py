@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from daemon.answers import StartEffect
 from daemon.backends import StopKind
@@ -54,31 +54,40 @@ class Roster:
         wanted = self._wanted.get(key)
         return None if wanted is None else start_order(wanted.order, epoch)
 
-    def stop(self, key: Key, kind: StopKind) -> None:
+    def stop(self, key: Key, kind: StopKind, now: float) -> None:
         """Have it end, or be warned; after an end there are no warnings."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.stop != "end":
-            wanted.stop = kind
+            wanted.stop, wanted.since = kind, now
 
-    def waits(self, now: float, patience: float) -> bool:
-        """Whether anything was ordered so long ago without an answer. O(n)."""
-        return any(
-            (each.seen is None or each.stop == "end") and now - each.since > patience
-            for each in self._wanted.values()
-        )
+    def drop(self, key: Key) -> bool:
+        """Have it not run, as it cannot be ordered; whether it was wanted."""
+        return self._wanted.pop(key, None) is not None
 
-    def ask(self, epoch: int, now: float) -> Iterator[Order]:
-        """Ask after all of it, and tell again what is to end."""
+    def overdue(self, now: float, patience: float) -> list[Key]:
+        """What was ordered so long ago without an answer. O(n)."""
+        return [
+            key
+            for key, each in self._wanted.items()
+            if (each.seen is None or each.stop == "end") and now - each.since > patience
+        ]
+
+    def ask(self, epoch: int, now: float, only: Sequence[Key] | None = None) -> list[Order]:
+        """Ask after all of it or only after some, and tell again what of that is to end."""
         self._asked += 1
-        keys = [*self._wanted]
+        keys = [*self._wanted] if only is None else [*only]
+        orders: list[Order] = []
         for begin in range(0, max(1, len(keys)), SYNC_JOBS):
             part = [Run(*key) for key in keys[begin : begin + SYNC_JOBS]]
             more = begin + SYNC_JOBS < len(keys)
-            yield Sync(epoch=epoch, number=self._asked, jobs=part, more=more)
-        for (job, attempt), wanted in self._wanted.items():
+            some = only is not None
+            orders.append(Sync(epoch=epoch, number=self._asked, jobs=part, more=more, some=some))
+        for job, attempt in keys:
+            wanted = self._wanted[job, attempt]
             wanted.since = now
             if wanted.stop is not None:
-                yield Stop(epoch=epoch, job=job, attempt=attempt, kind=wanted.stop)
+                orders.append(Stop(epoch=epoch, job=job, attempt=attempt, kind=wanted.stop))
+        return orders
 
     def hear(self, report: Report) -> tuple[list[Observation], Key | None]:
         """What a report comes to: what was seen, and whom to start (again)."""

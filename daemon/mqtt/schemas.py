@@ -122,6 +122,9 @@ class Sync(_Order, kw_only=True, tag_field="do", tag="sync", omit_defaults=True)
     number: Annotated[int, Meta(description="Of this question; it comes back with `synced`.")]
     jobs: list[Run] = []
     more: bool = False
+    some: Annotated[
+        bool, Meta(description="The daemon asks after these alone: nothing is said of `also`.")
+    ] = False
 
 
 Order = Start | Stop | Sync

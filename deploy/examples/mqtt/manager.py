@@ -189,7 +189,7 @@ class Manager:
             else:
                 self.say("unknown", (job, attempt), number=sync["number"])
         if not sync.get("more"):
-            for key in self.running.keys() - self.named:
+            for key in () if sync.get("some") else self.running.keys() - self.named:
                 self.say("also", key)
             self.say("synced", number=sync["number"])
             self.named = set()
