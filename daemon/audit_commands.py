@@ -16,7 +16,7 @@ from daemon.audit_offline import read_audit
 from daemon.client import Client, find
 from daemon.http.limits import MAX_PAGE
 from daemon.rows import AuditRow
-from daemon.schemas import Audit
+from daemon.schemas_access import Audit
 from replay.tables import show_table
 from replay.text import counted
 from sia.terminal import printable

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from daemon.access import Role
 from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
 from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
@@ -21,9 +20,6 @@ MAX_ARRAY = 10_000
 
 MAX_JOBS = 10_000
 """Jobs of one batch: they are one to two seconds of the daemon's work."""
-
-MAX_POOLS = 1000
-"""Of one token: more than any cluster is split into."""
 
 MAX_TEXT = 4096
 """Characters of one argument, variable or folder: Linux knows no longer path."""
@@ -315,85 +311,6 @@ class Maintenance(Struct):
     maintenance: list[MaintenanceView]
 
 
-class Loan(Struct):
-    """GPUs that a pool lends to a job of another one."""
-
-    job: str
-    borrower: str
-    donor: str
-    gpus: int
-    since: float
-
-
-class Loans(Struct):
-    """All that are open; `lent` and `borrowed` sum them up by pool."""
-
-    loans: list[Loan]
-    lent: dict[str, int]
-    borrowed: dict[str, int]
-
-
-class LendingState(Struct, forbid_unknown_fields=True):
-    """Whether new loans are made."""
-
-    on: bool
-
-
-class PoolForecast(Struct):
-    """New load foreseen for a pool, in GPUs, and what is held back for it, by window."""
-
-    pool: str
-    load: list[int]
-    held_back: list[int]
-
-
-class Forecasts(Struct):
-    """What is foreseen at this moment."""
-
-    policy: str
-    forecast: str
-    ready: Annotated[bool, Meta(description="Whether anything is foreseen yet.")]
-    model: Annotated[str, Meta(description="Its digest, where one has learned.")]
-    learned: Annotated[str, Meta(description="What came of the last training, if any.")]
-    windows: Annotated[list[float], Meta(description="Seconds.")]
-    pools: list[PoolForecast]
-
-
-class PlanWindow(Struct):
-    """What could be lent in a sharing group for so long."""
-
-    window: float
-    idle: int
-    held_back: int
-    usable: int
-
-
-class PlanPool(Struct):
-    """A pool's next jobs, in the order in which they are looked at."""
-
-    pool: str
-    ratio: Annotated[float | None, Meta(description="What it uses / (quota · weight).")]
-    waiting: int
-    next: list[JobView]
-
-
-class PlanGroup(Struct):
-    """Pools that lend to each other, in the order in which they are looked at."""
-
-    group: str
-    idle: int
-    windows: list[PlanWindow]
-    pools: list[PlanPool]
-
-
-class Plan(Struct):
-    """What would start next, were GPUs to become idle."""
-
-    time: float
-    lending: bool
-    groups: list[PlanGroup]
-
-
 class Event(Struct, omit_defaults=True):
     """Something that happened, durably. `seq` grows by 1."""
 
@@ -411,67 +328,6 @@ class Events(Struct):
 
     events: list[Event]
     next: int
-
-
-class TokenRequest(Struct, forbid_unknown_fields=True):
-    """A token that is to be issued."""
-
-    name: Annotated[Id, Meta(description="Of whoever has it, in log and audit.")]
-    role: Role
-    pools: Annotated[
-        list[Name],
-        Meta(
-            max_length=MAX_POOLS,
-            description="That it is for. A submitter and an admin need some, an operator has all, "
-            "and a viewer without any sees all.",
-        ),
-    ] = []
-    lasts: Annotated[Limit | None, Meta(description="Seconds; null: until it is revoked.")] = None
-
-
-class TokenMade(Struct):
-    """A token. Nobody can find it out later."""
-
-    name: str
-    role: Role
-    pools: list[str]
-    token: str
-    expires: float | None
-
-
-class TokenView(Struct):
-    """A token, but for what is secret."""
-
-    name: str
-    role: Role
-    pools: list[str]
-    created: float
-    by: str
-    expires: float | None
-    expired: bool
-
-
-class Tokens(Struct):
-    """All tokens."""
-
-    tokens: list[TokenView]
-
-
-class AuditView(Struct):
-    """A change, as it was written, and the digest of it and of all before."""
-
-    number: int
-    record: Raw
-    digest: str
-
-
-class Audit(Struct):
-    """A page of the audit, and where all of it ends."""
-
-    records: list[AuditView]
-    next: Annotated[int, Meta(description="`after` of the next page.")]
-    newest: int
-    head: Annotated[str, Meta(description="The newest digest, to be kept elsewhere.")]
 
 
 class Health(Struct, omit_defaults=True):

@@ -170,3 +170,8 @@ def certificate(folder, name):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return cert, context
+
+
+def parts(daemon):
+    """What is not well, and why."""
+    return {part.name: part.why for part in daemon.service.parts.all() if not part.ok}

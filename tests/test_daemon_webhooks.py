@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 from daemons import until
-from receivers import certificate, happens, hook, receiver, rude, signed, telling, told_all
+from receivers import happens, hook, parts, receiver, rude, signed, telling, told_all
 
 from daemon.hooks import hook as hook_module
 from daemon.hooks.delivery import opened
@@ -35,10 +35,6 @@ def state(daemon, name="ops"):
     return daemon.hooks.get(name).state
 
 
-def parts(daemon):
-    return {part.name: part.why for part in daemon.service.parts.all() if not part.ok}
-
-
 @story
 async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
@@ -53,7 +49,7 @@ async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
         assert first.headers["Content-Type"] == "application/json"
         assert first.events[-1]["kind"] == "submitted"
         assert state(daemon) == "delivering"
-        assert daemon.hooks.get("ops").lag == 0
+        await until(lambda: daemon.hooks.get("ops").lag == 0)  # it has heard the answer too
 
 
 @story
@@ -316,40 +312,6 @@ async def test_a_receiver_says_how_long_to_wait(tmp_path, impatient):
         await told_all(daemon, ops)
         assert loop.time() - began > 0.9
         assert daemon.hooks.get("ops").due == 0
-
-
-@story
-async def test_only_the_right_certificate_is_trusted(tmp_path, impatient):
-    mine, context = certificate(tmp_path, "127.0.0.1")
-    other, _ = certificate(tmp_path, "another.example")
-    async with receiver(tls=context) as ops:
-        hooks = (
-            hook(tmp_path, ops, "right", ca_file=mine),
-            hook(tmp_path, ops, "wrong", ca_file=other),
-            hook(tmp_path, ops, "system"),
-            hook(tmp_path, ops.url.replace("https", "http"), "plain"),
-        )
-        async with telling(tmp_path, *hooks) as daemon:
-            await happens(daemon.service, 1)
-            await told_all(daemon, ops)
-            await until(lambda: len(parts(daemon)) == 3)
-            assert {got.headers["X-Sia-Delivery"].split("-")[0] for got in ops.got} == {"right"}
-            for name in ("wrong", "system"):
-                assert "its certificate is refused" in parts(daemon)[f"webhook {name}"]
-
-
-@story
-async def test_a_certificate_for_another_name_is_not_trusted(tmp_path, impatient):
-    cert, context = certificate(tmp_path, "another.example")
-    async with (
-        receiver(tls=context) as ops,
-        telling(tmp_path, hook(tmp_path, ops, ca_file=cert)) as daemon,
-    ):
-        await happens(daemon.service, 1)
-        await until(lambda: parts(daemon))
-        assert "mismatch" in parts(daemon)["webhook ops"]
-        assert "not valid for" in parts(daemon)["webhook ops"]
-        assert ops.got == []
 
 
 def test_pauses_grow_and_are_never_alike():

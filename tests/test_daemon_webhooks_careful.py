@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from daemons import until
-from receivers import happens, hook, receiver, telling, told_all
+from receivers import certificate, happens, hook, parts, receiver, telling, told_all
 
 from daemon.answers import Notice
 from daemon.hooks import hook as hook_module
@@ -74,3 +74,37 @@ async def test_who_stops_to_be_the_one_who_acts_while_it_waits_sends_nothing(fol
         assert ops.got == []
         one._means = before
         await told_all(daemon, ops)
+
+
+@story
+async def test_only_the_right_certificate_is_trusted(folder):
+    mine, context = certificate(folder, "127.0.0.1")
+    other, _ = certificate(folder, "another.example")
+    async with receiver(tls=context) as ops:
+        hooks = (
+            hook(folder, ops, "right", ca_file=mine),
+            hook(folder, ops, "wrong", ca_file=other),
+            hook(folder, ops, "system"),
+            hook(folder, ops.url.replace("https", "http"), "plain"),
+        )
+        async with telling(folder, *hooks) as daemon:
+            await happens(daemon.service, 1)
+            await told_all(daemon, ops)
+            await until(lambda: len(parts(daemon)) == 3)
+            assert {got.headers["X-Sia-Delivery"].split("-")[0] for got in ops.got} == {"right"}
+            for name in ("wrong", "system"):
+                assert "its certificate is refused" in parts(daemon)[f"webhook {name}"]
+
+
+@story
+async def test_a_certificate_for_another_name_is_not_trusted(folder):
+    cert, context = certificate(folder, "another.example")
+    async with (
+        receiver(tls=context) as ops,
+        telling(folder, hook(folder, ops, ca_file=cert)) as daemon,
+    ):
+        await happens(daemon.service, 1)
+        await until(lambda: parts(daemon))
+        assert "mismatch" in parts(daemon)["webhook ops"]
+        assert "not valid for" in parts(daemon)["webhook ops"]
+        assert ops.got == []

@@ -11,7 +11,7 @@ from msgspec import Meta
 from daemon.access import Rule
 from daemon.http.limits import MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import Operation, Parameter, answer, query_of
-from daemon.schemas import Audit, AuditView
+from daemon.schemas_access import Audit, AuditView
 
 if TYPE_CHECKING:
     from daemon.service import Service

@@ -27,7 +27,6 @@ from daemon.inputs import (
     SetPool,
 )
 from daemon.schemas import (
-    LendingState,
     Maintenance,
     MaintenanceRequest,
     MaintenanceView,
@@ -38,6 +37,7 @@ from daemon.schemas import (
     PoolView,
     Why,
 )
+from daemon.schemas_plan import LendingState
 from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import decoded, refusal
 from daemon.inputs import IssueToken, RevokeToken
-from daemon.schemas import TokenMade, TokenRequest, Tokens, TokenView
+from daemon.schemas_access import TokenMade, TokenRequest, Tokens, TokenView
 from daemon.token import digest_of, new_token
 
 if TYPE_CHECKING:

@@ -25,11 +25,10 @@ from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.mqtt import asyncapi
-from daemon.schemas import (
+from daemon.schemas import Health, LogLevel
+from daemon.schemas_plan import (
     Forecasts,
-    Health,
     Loans,
-    LogLevel,
     Plan,
     PlanGroup,
     PlanPool,

@@ -12,16 +12,8 @@ from daemon.access import Who
 from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
 from daemon.http.limits import NODE_JOBS
 from daemon.http.waits import position_of, why
-from daemon.schemas import (
-    ArrayDetail,
-    JobDetail,
-    JobView,
-    Loan,
-    Loans,
-    NodeView,
-    OverrideView,
-    PoolView,
-)
+from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
+from daemon.schemas_plan import Loan, Loans
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state import PoolState
 

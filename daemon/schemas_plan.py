@@ -1,0 +1,88 @@
+"""What goes over HTTP of loans, of what is foreseen, and of what starts next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from daemon.schemas import JobView
+
+
+class Loan(Struct):
+    """GPUs that a pool lends to a job of another one."""
+
+    job: str
+    borrower: str
+    donor: str
+    gpus: int
+    since: float
+
+
+class Loans(Struct):
+    """All that are open; `lent` and `borrowed` sum them up by pool."""
+
+    loans: list[Loan]
+    lent: dict[str, int]
+    borrowed: dict[str, int]
+
+
+class LendingState(Struct, forbid_unknown_fields=True):
+    """Whether new loans are made."""
+
+    on: bool
+
+
+class PoolForecast(Struct):
+    """New load foreseen for a pool, in GPUs, and what is held back for it, by window."""
+
+    pool: str
+    load: list[int]
+    held_back: list[int]
+
+
+class Forecasts(Struct):
+    """What is foreseen at this moment."""
+
+    policy: str
+    forecast: str
+    ready: Annotated[bool, Meta(description="Whether anything is foreseen yet.")]
+    model: Annotated[str, Meta(description="Its digest, where one has learned.")]
+    learned: Annotated[str, Meta(description="What came of the last training, if any.")]
+    windows: Annotated[list[float], Meta(description="Seconds.")]
+    pools: list[PoolForecast]
+
+
+class PlanWindow(Struct):
+    """What could be lent in a sharing group for so long."""
+
+    window: float
+    idle: int
+    held_back: int
+    usable: int
+
+
+class PlanPool(Struct):
+    """A pool's next jobs, in the order in which they are looked at."""
+
+    pool: str
+    ratio: Annotated[float | None, Meta(description="What it uses / (quota · weight).")]
+    waiting: int
+    next: list[JobView]
+
+
+class PlanGroup(Struct):
+    """Pools that lend to each other, in the order in which they are looked at."""
+
+    group: str
+    idle: int
+    windows: list[PlanWindow]
+    pools: list[PlanPool]
+
+
+class Plan(Struct):
+    """What would start next, were GPUs to become idle."""
+
+    time: float
+    lending: bool
+    groups: list[PlanGroup]
