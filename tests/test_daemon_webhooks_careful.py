@@ -1,6 +1,7 @@
 """Webhooks: what is told to whom, and by whom."""
 
 import asyncio
+import sqlite3
 from types import SimpleNamespace
 
 import pytest
@@ -108,3 +109,26 @@ async def test_a_certificate_for_another_name_is_not_trusted(folder):
         assert "mismatch" in parts(daemon)["webhook ops"]
         assert "not valid for" in parts(daemon)["webhook ops"]
         assert ops.got == []
+
+
+@story
+async def test_events_too_old_to_be_kept_are_missed_once_in_the_log(folder):
+    said = []
+    async with receiver() as gone:
+        port = gone.port
+    async with telling(folder, hook(folder, gone)) as daemon:
+        await happens(daemon.service, 5)
+    with sqlite3.connect(daemon.config.database) as db:
+        db.execute("DELETE FROM notices WHERE seq <= 3")
+    db.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hook_module, "backoff", lambda _: 0.01)
+        patch.setattr(
+            hook_module, "log", lambda: SimpleNamespace(warning=lambda *_, **w: said.append(w))
+        )
+        answers = iter([500, 500])
+        async with receiver(lambda _: next(answers, 200), port=port) as ops:
+            async with telling(folder, hook(folder, ops)) as daemon:
+                await told_all(daemon, ops)
+            assert ops.numbers == list(range(4, daemon.service.told + 1))
+    assert said == [{"webhook": "ops", "first": 1, "last": 3}]

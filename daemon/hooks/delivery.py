@@ -45,7 +45,11 @@ class Delivery(NamedTuple):
 
 
 class Cutter:
-    """Cuts what happens into deliveries to one hook; holds a page of events at most."""
+    """Cuts what happens into deliveries to one hook; holds a page of events at most.
+
+    Attributes:
+        gone: The first and the last event of the newest gap: they were too old to be kept.
+    """
 
     def __init__(self, config: WebhookConfig, page: Page) -> None:
         """Of these events."""
@@ -53,6 +57,7 @@ class Cutter:
         self._who = Who(config.name, Role.VIEWER, config.pools) if config.pools else MACHINE
         self._held: Sequence[Notice] = ()
         self._after = 0  # the event after which they come
+        self.gone: tuple[int, int] | None = None
 
     async def next(self, after: int, last: int = 0) -> Delivery | None:
         """What comes after an event; up to `last` where a delivery is made once more.
@@ -63,6 +68,8 @@ class Cutter:
             self._held = await self._page(after)
         if not self._held:
             return None
+        if self._held[0].seq > after + 1:
+            self.gone = after + 1, self._held[0].seq - 1
         last = last if last >= self._held[0].seq else 0  # it may be too old to be kept
         taken: list[Notice] = []
         looked = size = 0

@@ -116,7 +116,7 @@ class Hook:
                         counted = True
                     if not await self._once():
                         return
-                except JournalError:  # the database says so itself; nothing is lost
+                except JournalError:  # the database says so itself
                     await asyncio.sleep(PROBE_EVERY)
                 except Exception:  # noqa: BLE001  a defect: it must not end the other hooks
                     await self._broke()
@@ -151,7 +151,13 @@ class Hook:
             await self._wake.wait()
             return True
         place = self.place
+        before = self._cutter.gone
         delivery = await self._cutter.next(place.cursor, place.last)
+        if (gone := self._cutter.gone) != before and gone is not None:
+            log().warning(
+                "a webhook is not told of events that are too old to be kept",
+                webhook=self.config.name, first=gone[0], last=gone[1],
+            )  # fmt: skip
         if delivery is None:
             return False
         if delivery.body:

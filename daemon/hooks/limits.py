@@ -44,7 +44,7 @@ TROUBLE_AFTER = 2
 """Failures in a row after which a hook is not well: one alone is a connection that was closed."""
 
 MOST_DEAD = 1000
-"""Dead letters of a hook, after which it waits for somebody: nothing is lost meanwhile."""
+"""Dead letters of a hook, after which it waits for somebody: what happens waits in the journal."""
 
 DEAD_PAGE = 20
 """Dead letters of one answer, if the client does not say: each has up to `BATCH` events."""
