@@ -12,12 +12,13 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 from click import ClickException
 
 from daemon.client_tls import distrust, trusting
+from daemon.config import Address
 from daemon.config_read import find_config, peek
 from daemon.token import checked_token, read_token
 from replay.errors import UserError
@@ -42,6 +43,11 @@ CUT_OFF = {
 }
 """What to do where somebody listens and says nothing."""
 
+STANDS_BY = "stand-by"
+"""What a daemon says that waits for its turn: nothing is done there."""
+
+AWAY = HTTPStatus.SERVICE_UNAVAILABLE
+
 DENIED, UNREACHABLE = 1, 3
 """Exit codes: the daemon says no; nobody answers."""
 
@@ -64,10 +70,19 @@ class UnreachableError(ClickException):
     exit_code = UNREACHABLE
 
 
-class Where(NamedTuple):
-    """A daemon, its token, and files in PEM."""
+class ElsewhereError(Exception):
+    """Nobody answers there, or a stand-by does: another daemon may be the one."""
 
-    url: str
+    def __init__(self, error: ClickException) -> None:
+        """With what is to be said where no other one is."""
+        super().__init__(str(error))
+        self.error = error
+
+
+class Where(NamedTuple):
+    """A daemon, or several of which one leads, the token, and files in PEM."""
+
+    urls: tuple[str, ...]
     token: str
     ca: str = ""
     """Whose certificates are trusted, besides those that this machine trusts."""
@@ -85,13 +100,30 @@ def find(config: Path | None) -> Where:
     listen = said.listen
     if listen.host in ("0.0.0.0", "::"):  # noqa: S104  it listens there; it is asked here
         listen = listen._replace(host="127.0.0.1" if listen.host == "0.0.0.0" else "::1")  # noqa: S104
-    url = os.environ.get("SIA_URL", listen.url).rstrip("/")
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
+    named = os.environ.get("SIA_URL", listen.url).split(",")
+    urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
     get = os.environ.get
     own = "" if "SIA_URL" in os.environ else said.tls.certificate
     ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")
-    return Where(url, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate))
+    return Where(urls, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate))
+
+
+def checked_url(url: str) -> str:
+    """An address to ask. Raises UserError where it is none, or tells the token to everybody."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https"):
+        raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
+    insecure = parts.scheme == "http" and not Address(host, 0).loopback
+    if insecure and "SIA_INSECURE" not in os.environ:
+        raise UserError(
+            f"SIA_URL: {url} would carry the token in clear over the network; write https://, or "
+            "set SIA_INSECURE=1 where something else encrypts"
+        )
+    return url
 
 
 def _token(usual: Path) -> str:
@@ -103,13 +135,30 @@ def _token(usual: Path) -> str:
 
 
 class Client:
-    """Asks one daemon; a connection is kept as long as that works."""
+    """Asks a daemon; a connection is kept as long as that works, with others tried where not."""
 
     def __init__(self, where: Where) -> None:
         """Nothing is asked yet."""
-        self._where, self._at = where, urlsplit(where.url)
+        self._where, self._url = where, where.urls[0]
         self._kept: HTTPConnection | None = None
         self._tls: ssl.SSLContext | None = None
+
+    @property
+    def _at(self) -> SplitResult:
+        return urlsplit(self._url)
+
+    def _each(self, ask: Callable[[], T]) -> T:
+        """What the first says that neither is away nor stands by; else what the last said."""
+        urls, first = self._where.urls, self._where.urls.index(self._url)
+        for i in range(len(urls)):
+            self._url = urls[(first + i) % len(urls)]
+            try:
+                return ask()
+            except ElsewhereError as error:
+                self.close()
+                last = error.error
+        self._url = urls[first]
+        raise last
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -132,8 +181,10 @@ class Client:
                 if time.monotonic() >= until:
                     raise
             except DeniedError as error:
-                if error.status != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() >= until:
+                if error.status != AWAY:
                     raise
+                if time.monotonic() >= until:
+                    raise UnreachableError(str(error)) from None
             time.sleep(RETRY)
 
     def ask(
@@ -146,7 +197,7 @@ class Client:
             value = msgspec.json.decode(text) if text else None
         except msgspec.DecodeError:
             raise UnreachableError(
-                f"{self._where.url}: does not answer as sia serve does; look at SIA_URL"
+                f"{self._url}: does not answer as sia serve does; look at SIA_URL"
             ) from None
         if response.status >= 400:
             raise DeniedError(response.status, value if isinstance(value, dict) else {})
@@ -156,22 +207,36 @@ class Client:
         """What is there as it is, and the path of what comes after it, if anything may."""
         response, body = self._send("GET", path, None, {})
         if response.status >= 400:
-            raise DeniedError(response.status, msgspec.json.decode(body))
+            raise DeniedError(response.status, _said(body))
         link = re.match(r'<([^>]*)>; rel="next"', response.getheader("Link", ""))
         return body, None if link is None else link[1]
 
     def _send(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
     ) -> tuple[HTTPResponse, bytes]:
+        return self._each(lambda: self._send_there(method, path, data, headers))
+
+    def _send_there(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[HTTPResponse, bytes]:
         kept = self._kept is not None
         try:
             response = self._request(method, path, data, headers, TIMEOUT)
-            return response, response.read()
+            body = response.read()
+        except ConnectionRefusedError as error:  # nothing of it was heard there
+            raise ElsewhereError(self._unreachable(error)) from None
         except (OSError, HTTPException) as error:
             self.close()
             if kept and method == "GET":  # the daemon has let go of it meanwhile
-                return self._send(method, path, data, headers)
+                return self._send_there(method, path, data, headers)
+            if method == "GET":
+                raise ElsewhereError(self._unreachable(error)) from None
             raise self._unreachable(error) from None
+        if response.status == AWAY:
+            said = _said(body)
+            if method == "GET" or said.get("title") == STANDS_BY:  # else it may have been done
+                raise ElsewhereError(DeniedError(response.status, said))
+        return response, body
 
     def _request(
         self,
@@ -201,12 +266,12 @@ class Client:
 
     def _unreachable(self, error: BaseException) -> UnreachableError:
         if isinstance(error, ssl.SSLError):
-            return UnreachableError(f"{self._where.url}: {distrust(error)}")
+            return UnreachableError(f"{self._url}: {distrust(error)}")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         mend = "start sia serve, or set SIA_URL"
         if isinstance(error, HTTPException | ConnectionResetError):  # somebody is there
             mend = CUT_OFF[self._at.scheme]
-        return UnreachableError(f"{self._where.url}: {why.lower()}; {mend}")
+        return UnreachableError(f"{self._url}: {why.lower()}; {mend}")
 
     def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
         """Events as they happen, for ever; after a cut it goes on where it was."""
@@ -218,9 +283,9 @@ class Client:
             self.close()
             try:
                 response = self._request("GET", "/v1/events", None, headers, SILENCE)
+                if response.status >= 400 and not (begun and response.status == AWAY):
+                    raise DeniedError(response.status, _said(response.read()))
                 begun = True
-                if response.status >= 400:
-                    raise DeniedError(response.status, msgspec.json.decode(response.read()))
                 for number, event in _events(response):
                     after = number
                     if event is not None:
@@ -228,11 +293,20 @@ class Client:
             except (OSError, HTTPException):
                 pass
             self.close()
-            alive = partial(self.get, "/healthz")
+            ready = partial(self.get, "/readyz")
             if begun:
-                self.patiently(alive)
+                self.patiently(ready)
             else:
-                alive()  # raises where nobody is there
+                ready()  # raises where nobody is there, or nobody leads
+
+
+def _said(body: bytes) -> dict[str, Any]:
+    """What a refusal says; nothing where it is none of sia serve's."""
+    try:
+        value = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None]]:

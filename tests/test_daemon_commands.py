@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -462,11 +463,45 @@ def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
 def test_patience_ends(monkeypatch):
     monkeypatch.setattr(client, "PATIENCE", 0.2)
     monkeypatch.setattr(client, "RETRY", 0.1)
-    asking = client.Client(client.Where(f"http://127.0.0.1:{free_port()}", "token"))
+    asking = client.Client(client.Where((f"http://127.0.0.1:{free_port()}",), "token"))
     began = time.monotonic()
     with pytest.raises(client.UnreachableError):
         asking.patiently(lambda: asking.get("/v1/pools"))
     assert time.monotonic() - began >= 0.2
+
+
+def test_whoever_names_several_daemons_is_answered_by_the_one_that_is_there(served):
+    token = (served.config.parent / "state" / "token").read_text().strip()
+    there = re.search(r"http://[0-9.:]+", served.first)[0]
+    away = f"http://127.0.0.1:{free_port()}"
+    env = {**os.environ, "SIA_URL": f"{away},{there}/", "SIA_TOKEN": token}
+    for words in (["pools", "--json"], ["submit", "--pool", "vision", "--duration", "1s"]):
+        assert asked_with(env, *words).returncode == 0
+    env["SIA_URL"] = f"{away},{away}"
+    done = asked_with(env, "pools")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"sia: {away}: connection refused; start sia serve")
+
+
+def asked_with(env, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "sia", *words], env=env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://10.1.2.3:8642", "would carry the token in clear"),
+        ("http://127.0.0.1:8642,http://gpu.example", "would carry the token in clear"),
+        ("gpu.example:8642", "is no address"),
+        ("https://gpu.example:port", "is no address"),
+    ],
+)
+def test_no_token_is_sent_where_others_can_read_it(url, what):
+    done = asked_with({**os.environ, "SIA_URL": url, "SIA_TOKEN": "0123456789abcdef01"}, "pools")
+    assert done.returncode == 2
+    assert what in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
