@@ -111,7 +111,11 @@ class Admission:
             return None  # the engine knows better why not
         limits = dict(self._limits_of(pool, who))
         for key, limit in limits.items():
-            if limit.max_waiting is not None and not self._room(key, limit.max_waiting, jobs):
+            if limit.max_waiting is None:
+                continue
+            if jobs > limit.max_waiting:
+                return _wide(key, limit.max_waiting, jobs)
+            if not self._room(key, limit.max_waiting, jobs):
                 return _full(key, limit.max_waiting)
         waits = {key: self._bucket(key, lim).wait(jobs) for key, lim in limits.items() if lim.rate}
         late = max(waits, key=lambda key: waits[key], default=None)
@@ -178,6 +182,12 @@ def _full(key: Key, most: int) -> Refused:
     what, name = key
     why = f"{what} {name} has {most:,} jobs that wait, or would have more"
     return Refused(429, "too many jobs wait", why, "send it again when some have started", AGAIN)
+
+
+def _wide(key: Key, most: int, jobs: int) -> Refused:
+    what, name = key
+    why = f"an array of {jobs:,} jobs, and {most:,} of {what} {name} may wait"
+    return Refused(422, "cannot be", why, "submit it in parts")
 
 
 def _fast(key: Key, limit: Limit, wait: float) -> Refused:

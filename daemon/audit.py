@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct, json
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from daemon.answers import Accepted, Answer
@@ -154,7 +154,7 @@ WORDS = {
 
 
 def record_of_configuration(before: Any, news: Configured) -> Record:
-    """Pools and policy, where a start with another configuration changed them."""
+    """What a start with another configuration changed in what jobs are decided by."""
     old, new = _settings(before), _settings(news.setup)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return Record(
@@ -165,8 +165,18 @@ def record_of_configuration(before: Any, news: Configured) -> Record:
 
 
 def _settings(setup: Any) -> dict[str, Any]:
-    pools = {f"pool {pool.name}": pool.quota for pool in setup.pools}
-    return {"policy": setup.policy, "nodes": len(setup.nodes), **pools}
+    """Each by itself, so that a record has what changed alone; cells are many, and so a digest."""
+    plain = to_builtins(setup, order="deterministic")
+    plain["options"] = to_builtins(setup.options, order="deterministic")  # the usual ones too
+    found = {f"{word} {key}": value for word in ("options", "modes", "areas")
+             for key, value in plain.pop(word, {}).items()}  # fmt: skip
+    for pool in plain.pop("pools"):
+        name = pool.pop("name")
+        found |= {f"pool {name} {key}": value for key, value in pool.items()}
+    found |= {f"node {node['name']}": node["gpus"] for node in plain.pop("nodes", ())}
+    if cells := plain.pop("cells", None):
+        found["cells"] = hashlib.sha256(_encode(cells)).hexdigest()
+    return {"policy": setup.policy, "lend_rests": setup.lend_rests, **found}
 
 
 class Finding(NamedTuple):

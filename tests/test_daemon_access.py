@@ -1,7 +1,7 @@
 """Who may do what: each route, asked with each kind of token, for an own and for another's pool."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -394,3 +394,40 @@ async def test_pools_have_keys_of_their_own(folder):
         line = (await asked(who, "POST", "/v1/jobs", batch, **key))["jobs"]
         again = (await asked(who, "POST", "/v1/jobs", batch, **key))["jobs"]
         assert [each["id"] for each in line] == [each["id"] for each in again]
+
+
+@story
+async def test_a_job_that_is_hidden_is_looked_for_as_long_as_one_that_is_not_there(folder):
+    async with clients(folder) as (client, made):
+        for name in ("own", "other"):
+            job = {"id": f"of-{name}", "pool": name, "gpus": 1, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        looked, past_job = [], client.service.past_job
+
+        async def past(job_id):
+            looked.append(job_id)
+            return await past_job(job_id)
+
+        client.service.past_job = past
+        who = made["viewer of own"]
+        await asked(who, "GET", "/v1/jobs/of-own")
+        await asked(who, "GET", "/v1/jobs/of-other", status=404)
+        await asked(who, "GET", "/v1/jobs/nowhere", status=404)
+        assert looked == ["of-other", "nowhere"]
+
+
+@story
+async def test_no_token_takes_all_event_streams_and_operators_find_room(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daemon.http.events.MAX_READERS", 5)
+        patch.setattr("daemon.http.events.READERS_KEPT", 2)
+        patch.setattr("daemon.http.events.READERS_EACH", 2)
+        async with clients(folder) as (_, made), AsyncExitStack() as open_ones:
+
+            async def follows(who):
+                stream = made[who].get("/v1/events", headers={"Accept": "text/event-stream"})
+                return (await open_ones.enter_async_context(stream)).status
+
+            assert [await follows("viewer of own") for _ in range(3)] == [200, 200, 503]
+            assert [await follows("viewer") for _ in range(2)] == [200, 503]
+            assert [await follows("operator") for _ in range(3)] == [200, 200, 503]

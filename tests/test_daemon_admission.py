@@ -40,6 +40,14 @@ class World:
         return [None if why is None else why.title for why in found]
 
 
+def test_an_array_for_which_there_is_never_room_is_not_told_to_come_again():
+    world = World(max_waiting=50, token_max_waiting=40)
+    said = world.admission.refusal("a", 60)
+    assert (said.status, said.retry_after, said.mend) == (422, 0.0, "submit it in parts")
+    assert world.admission.refusal("a", 45) is None
+    assert "of token ann" in world.admission.refusal("b", 45, "ann").detail
+
+
 def test_without_limits_everything_passes():
     world = World()
     assert all(world.admission.refusal("a", 1000, "ann") is None for _ in range(100))

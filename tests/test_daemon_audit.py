@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.audit import GENESIS, Record, Trail, Verifier, canonical, digest
+from daemon.audit import (
+    GENESIS,
+    Record,
+    Trail,
+    Verifier,
+    canonical,
+    digest,
+)
 from daemon.config import NodeConfig, PoolConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Drain, Lending
@@ -263,7 +270,7 @@ async def test_it_goes_on_over_restarts_and_says_what_a_configuration_changed(fo
         await asked(client, "PUT", "/v1/lending", {"on": True})
         rows = await records_of(client)
         assert [row["what"] for row in rows] == ["lending", "configure", "lending"]
-        assert (rows[1]["who"], rows[1]["after"]) == ("configuration", {"pool vision": 9})
+        assert (rows[1]["who"], rows[1]["after"]) == ("configuration", {"pool vision quota": 9})
         page = await asked(client, "GET", "/v1/audit?after=1&limit=1")
         assert (page["next"], page["newest"], len(page["records"])) == (2, 3, 1)
 

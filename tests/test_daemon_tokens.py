@@ -98,6 +98,18 @@ def test_a_token_says_for_which_cluster_it_is_and_nothing_else():
     assert cluster_of("sia_x") is None
 
 
+@story
+async def test_a_token_under_another_scheme_is_not_called_expired(folder):
+    async with door(folder) as client:
+        body = {"name": "x", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        for right in (token, TOKEN):
+            headers = {"Authorization": f"Token {right}"}
+            said = await asked(client, "GET", "/v1/jobs", status=401, headers=headers)
+            assert said["detail"] == "the token does not come as Bearer"
+            assert "Authorization: Bearer" in said["mend"]
+
+
 async def said_to(client, token):
     stranger = TestClient(client.server, headers={"Authorization": f"Bearer {token}"})
     said = await asked(stranger, "GET", "/v1/jobs", status=401)

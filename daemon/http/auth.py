@@ -54,7 +54,7 @@ class Gate:
         if wait := self._wrong_of.take(request.remote or "") or self._wrong.take():
             raise _too_often(wait)
         raise ProblemError(
-            401, "no valid token", self._why(token, digest), SEND,
+            401, "no valid token", self._why(kind, token, digest), SEND,
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
 
@@ -79,10 +79,12 @@ class Gate:
             return lambda: True
         return lambda: self._counts(digest) is not None
 
-    def _why(self, token: str, digest: str) -> str:
+    def _why(self, kind: str, token: str, digest: str) -> str:
         """Why it is none, as far as its bearer may know."""
         if not token:
             return "the token is missing"
+        if kind.lower() != "bearer":
+            return "the token does not come as Bearer"
         record = self._service.book.tokens.get(digest)
         if record is not None:
             return f"the token {record.name} has expired"

@@ -16,7 +16,16 @@ from daemon.access import Rule, Who
 from daemon.answers import Notice
 from daemon.http.auth import Gate
 from daemon.http.guard import who_asks
-from daemon.http.limits import HEARTBEAT, MAX_PAGE, MAX_READERS, MAX_SEQ, PAGE, SLOW_READER
+from daemon.http.limits import (
+    HEARTBEAT,
+    MAX_PAGE,
+    MAX_READERS,
+    MAX_SEQ,
+    PAGE,
+    READERS_EACH,
+    READERS_KEPT,
+    SLOW_READER,
+)
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError
 from daemon.schemas import Event, Events
@@ -44,7 +53,7 @@ class EventRoutes:
     def __init__(self, service: Service, gate: Gate) -> None:
         """Serve this, to those whom the gate lets in as long as they read."""
         self._service, self._gate = service, gate
-        self._readers: set[asyncio.Task[object]] = set()
+        self._readers: dict[asyncio.Task[object], Who] = {}
         self._closed = False
 
     def operations(self) -> list[Operation]:
@@ -84,20 +93,16 @@ class EventRoutes:
         return Events(events, after)
 
     async def _stream(self, request: web.Request, after: int) -> web.StreamResponse:
-        if len(self._readers) >= MAX_READERS:
-            raise ProblemError(
-                503, "too many readers", f"{MAX_READERS} follow already", "end one of them",
-                headers={"Retry-After": "10"},
-            )  # fmt: skip
+        who = who_asks(request)
+        self._make_sure_of_room(who)
         headers = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         reader = asyncio.current_task()
         assert reader is not None, "requests are tasks"
-        self._readers.add(reader)
+        self._readers[reader] = who
         try:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
-                who = who_asks(request)
                 still = self._gate.lasting(request)
                 await _feed(response, notices, after, who, still)
         except asyncio.CancelledError:
@@ -109,8 +114,23 @@ class EventRoutes:
             if request.transport is not None:
                 request.transport.abort()  # it does not read; it resumes by Last-Event-ID
         finally:
-            self._readers.discard(reader)
+            self._readers.pop(reader, None)
         return response
+
+    def _make_sure_of_room(self, who: Who) -> None:
+        """Raises ProblemError where there is none. O(readers)."""
+        why, others = "", who.role is not Role.OPERATOR
+        names = [each.name for each in self._readers.values() if each.role is not Role.OPERATOR]
+        if others and names.count(who.name) >= READERS_EACH:
+            why = f"{READERS_EACH} follow already with the token {who.name}"
+        elif others and len(names) >= MAX_READERS - READERS_KEPT:
+            why = f"{len(names)} follow already"
+        elif len(self._readers) >= MAX_READERS:
+            why = f"{MAX_READERS} follow already"
+        if why:
+            raise ProblemError(
+                503, "too many readers", why, "end one of them", headers={"Retry-After": "10"}
+            )
 
     async def close(self, app: web.Application) -> None:
         """Nobody follows any more: they come back to whoever serves next."""

@@ -107,9 +107,11 @@ class Guard:
     async def _check_job(self, request: web.Request, who: Who) -> None:
         job_id = request.match_info["id"]
         pool = self._service.book.pool_of(job_id)
-        if pool is None:
-            past = await self._service.past_job(job_id)
-            pool = None if past is None else past.spec.pool
+        if pool is not None and who.sees(pool):
+            return
+        past = await self._service.past_job(job_id)  # in any case: to take as long as for none
+        if pool is None and past is not None:
+            pool = past.spec.pool
         if pool is None or not who.sees(pool):
             if pool is not None:
                 request[DENIED] = Denial(request.path, 404)

@@ -43,6 +43,12 @@ WRONG_AT_ONCE = 100.0
 MAX_READERS = 100
 """Clients that follow events at a time: each costs a task and is told everything."""
 
+READERS_EACH = 20
+"""Of them under one token: dashboards of a team."""
+
+READERS_KEPT = 20
+"""Of them that are operators' alone: who looks why there are too many must get in."""
+
 HEARTBEAT = 15.0
 """Seconds without an event after which a reader is told that the daemon lives: proxies cut what is
 silent for half a minute."""
