@@ -194,3 +194,30 @@ def test_a_loan_is_in_the_owners_partition(slurm, tmp_path):
             assert lender in [part for _, part, *_ in slurm.squeue()]
 
     asyncio.run(story())
+
+
+def test_what_goes_wrong_in_one_look_does_not_end_the_looking(slurm, tmp_path, monkeypatch):
+    """A job that was queued again is over when it is to be held; then something unforeseen."""
+
+    async def story():
+        async def no(self, ref):
+            raise slurm_rest.SlurmRefusedError("Job/step already completing or completed")
+
+        def never(self, run, view):
+            raise ZeroDivisionError
+
+        async with serving(tmp_path, slurm) as service:
+            ref = slurm.sbatch("--hold", "--requeue", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await phase_is(service, f"slurm-{ref}", "running")
+            monkeypatch.setattr(slurm_rest.Rest, "hold", no)
+            slurm.run("scontrol", "requeue", ref)
+            await until(lambda: service.book.job(f"slurm-{ref}").attempt == 2)
+            monkeypatch.setattr(type(service.backend), "_go_on", never)
+            await until(lambda: not part(service).ok)
+            assert "ZeroDivisionError" in part(service).why
+            monkeypatch.undo()
+            await until(lambda: part(service).ok)
+            await submit(service, "next", "robots")
+            await phase_is(service, "next", "running")
+
+    asyncio.run(story())

@@ -18,7 +18,7 @@ from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, StopKind
 from daemon.backends.slurm_acts import Acts
 from daemon.backends.slurm_adopt import Adopter
-from daemon.backends.slurm_api import Slurm, SlurmError
+from daemon.backends.slurm_api import Slurm, SlurmError, SlurmRefusedError
 from daemon.backends.slurm_found import Found
 from daemon.backends.slurm_nodes import Nodes
 from daemon.backends.slurm_runs import (
@@ -37,6 +37,7 @@ from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, Requeued, Started, Stray
 from daemon.journal import JournalError
+from daemon.logs import log
 from sia.model import Nodes as Gpus
 
 NAME = "slurm/name"
@@ -57,6 +58,8 @@ REST = 50.0
 KEEP = 10.0
 """Seconds for which what a job was called is kept after its end was taken note of: until then that
 may not be durable yet."""
+
+BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
 
 
 class SlurmBackend:
@@ -165,6 +168,10 @@ class SlurmBackend:
                 await asyncio.sleep(self._config.poll)
             except (JournalError, UnavailableError):
                 await asyncio.sleep(self._config.poll)  # the journal says by itself how it is
+            except Exception as error:  # noqa: BLE001  starts and ends go on, whatever that was
+                self._house.parts.say("backend", f"a look at Slurm went wrong: {error!r}", BUG)
+                log().exception("a look at Slurm went wrong")
+                await asyncio.sleep(self._config.poll)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due - loop.time())):
                     await self._poke.wait()
@@ -270,8 +277,14 @@ class SlurmBackend:
             if not run.adopted:
                 self._acts.unwanted.add(run.ref)
             elif not held:
-                await self._slurm.hold(run.ref)
+                await self._hold(run.ref)
             self._done(run, Requeued(*run.key, why, held))
+
+    async def _hold(self, ref: str) -> None:
+        try:
+            await self._slurm.hold(ref)
+        except SlurmRefusedError as error:  # it is over by now, as the next look shows
+            log().warning("Slurm does not let a job be held", job=ref, why=str(error))
 
     def _done(self, run: Run, last: object) -> None:
         del self._runs[run.key]
