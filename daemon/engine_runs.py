@@ -234,14 +234,18 @@ class Runs:
             return record
         self._leave(record)
         if record.stop:
-            phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
-            self._jobs.finish(record, phase, record.stop)
+            self._finish_stopped(record)
         elif record.spec.requeue and record.attempt < MAX_STARTS:
             self._queue_again(record, seen.why)
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)
         return Accepted()
+
+    def _finish_stopped(self, record: JobRecord) -> None:
+        """What was to end does not begin again, however it came off its GPUs."""
+        phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
+        self._jobs.finish(record, phase, record.stop)
 
     def _queue_again(self, record: JobRecord, why: str) -> None:
         self._desk.tell("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
@@ -254,6 +258,9 @@ class Runs:
         if not isinstance(record, JobRecord):
             return record
         self._leave(record)
+        if record.stop:
+            self._finish_stopped(record)
+            return Accepted()
         self._queue_again(record, seen.why)
         if seen.hold:
             record.phase = JobPhase.HELD

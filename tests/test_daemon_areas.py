@@ -8,6 +8,7 @@ from daemons import SMALL, job, submit
 from daemon.areas import Areas
 from daemon.engine import Engine
 from daemon.inputs import (
+    Cancel,
     Drain,
     Ended,
     Limited,
@@ -138,6 +139,18 @@ def test_a_job_that_its_cluster_queued_again_waits_again():
     assert engine.book.jobs["x"].phase.value == "held"
     assert engine.step(5.0, [Ended("x", 2, 0)]).answers[0].status == 409
     assert engine.step(6.0, [Release("x")]).effects[0].attempt == 3
+    engine.check()
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_job_that_was_to_end_is_not_queued_again(hold):
+    engine = Engine.new(cluster())
+    engine.step(1.0, [submit("x", "a", 8), Started("x", 1)])
+    engine.step(2.0, [Cancel("x")])
+    step = engine.step(3.0, [Requeued("x", 1, "requeued", hold=hold)])
+    assert not step.effects
+    assert engine.book.job("x").phase.value == "cancelled"
+    assert "x" not in engine.book.jobs
     engine.check()
 
 

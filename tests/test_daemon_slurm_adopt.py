@@ -1,11 +1,14 @@
 """Held jobs that people submit to Slurm themselves: taken over, started when it is decided."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from slurm_daemons import phase_is, serving, submit, until
 
-from daemon.inputs import Cancel, Hold, Release
+from daemon.backends import slurm_adopt
+from daemon.inputs import Cancel, Hold, Release, SetPool
+from daemon.jobs import PoolMode
 
 
 def rows(slurm):
@@ -140,6 +143,30 @@ def test_a_job_that_is_queued_again_waits_for_its_turn(slurm, tmp_path):
             await phase_is(service, f"slurm-{other}", "held")
             await service.submit([Release(f"slurm-{other}")])
             await phase_is(service, f"slurm-{other}", "running")
+
+    asyncio.run(story())
+
+
+def test_what_a_closed_pool_refuses_is_taken_once_it_is_open(slurm, tmp_path, monkeypatch):
+    asked, told = [], []
+    submitted = slurm_adopt.Submit
+    monkeypatch.setattr(slurm_adopt, "RETRY", 0.4)
+    monkeypatch.setattr(
+        slurm_adopt, "Submit", lambda *a, **k: asked.append(a) or submitted(*a, **k)
+    )
+    monkeypatch.setattr(
+        slurm_adopt, "log", lambda: SimpleNamespace(warning=lambda what, **_: told.append(what))
+    )
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await service.submit([SetPool("speech", state=PoolMode.DRAIN)])
+            ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await until(lambda: len(asked) > 2)
+            assert service.book.job(f"slurm-{ref}") is None
+            await service.submit([SetPool("speech", state=PoolMode.OPEN)])
+            await phase_is(service, f"slurm-{ref}", "running")
+            assert told == ["a held job of Slurm is left alone"]
 
     asyncio.run(story())
 

@@ -267,7 +267,10 @@ class SlurmBackend:
     async def _waits(self, run: Run, held: bool, restarts: int, reason: str) -> None:  # noqa: FBT001
         """It was released, and waits: for Slurm, or because somebody has had it wait again."""
         assert run.ref is not None, "it was released under no name"
-        if held and "_" in run.ref and not run.told and run.tries < TRIES:
+        if run.stop:
+            run.stopped = False  # what Slurm has queued again since is to end all the same
+            self._poke.set()
+        elif held and "_" in run.ref and not run.told and run.tries < TRIES:
             run.released, run.tries = None, run.tries + 1
             self._poke.set()
         elif held or restarts > run.restarts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from time import time
 
 from msgspec.structs import replace
@@ -25,6 +26,9 @@ ACTOR = "slurm"
 AT_ONCE = 500
 """Jobs that are adopted in one step: no other client waits for long."""
 
+RETRY = 60.0
+"""Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
+
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
 
@@ -35,7 +39,7 @@ class Adopter:
         """None is known; those of before come to be known by their origin."""
         self._config, self._slurm, self._house = config, slurm, house
         self._jobs: dict[str, str] = {}  # by origin: the job's id here
-        self._refused: set[str] = set()
+        self._refused: dict[str, float] = {}  # by origin: when it is asked for again
         self._locked: set[str] = set()  # those that only an operator can release
         self._last: View | None = None
 
@@ -48,7 +52,8 @@ class Adopter:
         """Take over what is new, and follow what waits. O(jobs in Slurm) where any changed."""
         if self._last is None:
             self._remember()
-        if self._last is None or self._last.jobs is not view.jobs:
+        again = view.began >= min(self._refused.values(), default=inf)
+        if self._last is None or self._last.jobs is not view.jobs or again:
             await self._take_over(view)
         self._last = view
         await self._follow(view, runs)
@@ -64,10 +69,16 @@ class Adopter:
         for ref, job in view.jobs.items():
             origin = origin_of(ref, job)
             again = job.restarts > 0 and ref in known  # queued again, it counts as submitted then
-            if not again and origin not in self._jobs and origin not in self._refused:
+            left = view.began < self._refused.get(origin, 0.0)
+            if not again and origin not in self._jobs and not left:
                 spec = self._spec(ref, job)
                 if spec is not None:
                     new[origin] = spec
+        self._refused = {
+            origin: due
+            for origin, due in self._refused.items()
+            if due > view.began or origin in new
+        }
         specs = list(new.values())
         for i in range(0, len(specs), AT_ONCE):
             await self._submit(specs[i : i + AT_ONCE], view)
@@ -89,12 +100,14 @@ class Adopter:
         answers = await self._house.ask([Submit(spec, actor=ACTOR) for spec in asked])
         for spec, answer in zip(asked, answers, strict=True):
             if isinstance(answer, Refused):
-                self._refused.add(spec.origin)
-                log().warning(
-                    "a held job of Slurm is left alone", job=spec.id, user=spec.user,
-                    why=answer.detail, mend=answer.mend,
-                )  # fmt: skip
+                if spec.origin not in self._refused:
+                    log().warning(
+                        "a held job of Slurm is left alone", job=spec.id, user=spec.user,
+                        why=answer.detail, mend=answer.mend,
+                    )  # fmt: skip
+                self._refused[spec.origin] = view.began + RETRY
             else:
+                self._refused.pop(spec.origin, None)
                 self._jobs[spec.origin] = spec.id
 
     def _spec(self, ref: str, job: SlurmJob) -> JobSpec | None:
