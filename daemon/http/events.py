@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.access import Rule, Who
+from daemon.access import Role, Rule, Who
 from daemon.answers import Notice
 from daemon.http.auth import Gate
 from daemon.http.guard import who_asks
