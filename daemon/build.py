@@ -80,7 +80,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
             fence=lease,
             snapshot_every=config.snapshot_every,
         )
-        hooks = Hooks(config.webhooks, service)
+        hooks = Hooks(config.webhooks, service, lenient=lease is not None)
     except BaseException:
         journal.close()
         raise

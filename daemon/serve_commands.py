@@ -44,7 +44,9 @@ def _summary(config: Config) -> str:
 
 async def _serve(config: Config) -> None:
     from daemon.serving import serving, stop_on_signals, until  # noqa: PLC0415  aiohttp takes time
+    from daemon.tls import survive_hangup  # noqa: PLC0415  the same
 
+    survive_hangup()
     stop = stop_on_signals()
     if isinstance(config.database, DatabaseUrl):
         require_psycopg()

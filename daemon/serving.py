@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from daemon.beside import Beside, meanwhile
 from daemon.build import Daemon, build
 from daemon.config import Address, Config
 from daemon.http.app import bind, make_app
@@ -30,25 +32,32 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving(
-    config: Config, bound: socket.socket | None = None, lease: Lease | None = None
+    config: Config,
+    bound: socket.socket | None = None,
+    lease: Lease | None = None,
+    certificate: Certificate | None = None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
     """A daemon that serves, and where; it stops in order, and jobs go on.
 
-    On the address that is `bound` already, if it is; with the `lease` of a PostgreSQL.
+    On the address that is `bound` already, if it is; with the `lease` of a PostgreSQL; with the
+    `certificate` that was shown before, if one was: its files may be just being changed.
 
     Raises UserError where the address, the token file, the database or the machine cannot be had,
     with nothing begun.
     """
-    async with broker(config.mqtt), _serving(config, bound, lease) as found:
+    async with broker(config.mqtt), _serving(config, bound, lease, certificate) as found:
         yield found
 
 
 @asynccontextmanager
 async def _serving(
-    config: Config, bound: socket.socket | None, lease: Lease | None
+    config: Config,
+    bound: socket.socket | None,
+    lease: Lease | None,
+    certificate: Certificate | None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
     """As `serving`, where the broker is there that it is to have itself."""
-    certificate = certificate_of(config.tls)
+    certificate = certificate or certificate_of(config.tls)
     bound = bound or bind(config.listen)
     daemon = None
     try:
@@ -66,39 +75,26 @@ async def _serving(
         raise
     try:
         await daemon.hooks.open(newest)
-        runner = await listen(make_app(daemon, config, token, metrics), bound, certificate)
-        address = config.listen._replace(port=bound.getsockname()[1])
-        log().info(
-            "serving", url=address.url, database=str(config.database),
-            token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
-            after=f"{perf_counter() - began:.1f} s",
-        )  # fmt: skip
-        _warn(config, address)
-        aside = [_tell(daemon.service, newest), daemon.hooks.run(), *_learning(daemon)]
-        aside += [*_watching(daemon, lease), *_bus(daemon, config)]
-        aside += _certified(daemon, certificate)
-        async with _meanwhile(*aside):
-            yield daemon, address
-        log().info("stopping")
-        await runner.cleanup()
+        door = await listen(make_app(daemon, config, token, metrics), bound, certificate)
+        try:
+            address = config.listen._replace(port=bound.getsockname()[1])
+            log().info(
+                "serving", url=address.url, database=str(config.database),
+                token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
+                after=f"{perf_counter() - began:.1f} s",
+            )  # fmt: skip
+            _warn(config, address)
+            aside = _aside(daemon, config, newest, lease, certificate)
+            async with meanwhile(daemon.service.parts, *aside):
+                yield daemon, address
+            log().info("stopping")
+        finally:
+            await door.cleanup()
     finally:
         await daemon.service.stop()
         trail = daemon.service.trail
         log().info("stopped", audit_records=trail.number, audit_head=trail.head)
         bound.close()
-
-
-@asynccontextmanager
-async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Have all this be done until the end."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def _let_go(daemon: Daemon) -> None:
@@ -108,9 +104,30 @@ async def _let_go(daemon: Daemon) -> None:
     daemon.journal.close()
 
 
-def _watching(daemon: Daemon, lease: Lease | None) -> list[Coroutine[None, None, None]]:
-    """Who says how the lease is, where there is one."""
-    return [] if lease is None else [_watch(daemon.service.parts, lease)]
+def _aside(
+    daemon: Daemon,
+    config: Config,
+    newest: int,
+    lease: Lease | None,
+    certificate: Certificate | None,
+) -> Iterator[Beside]:
+    """What is done beside serving, of what there is."""
+    service = daemon.service
+    parts = service.parts
+    yield Beside("log", lambda: _tell(service, newest))
+    yield Beside("webhooks", daemon.hooks.run)
+    if daemon.retraining is not None:
+        learn = daemon.retraining.run
+        yield Beside("forecast", lambda: learn(lambda: service.engine, service.past_jobs))
+    if lease is not None:
+        yield Beside("lease", lambda: _watch(parts, lease))
+    if config.mqtt is not None:
+        from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
+
+        mqtt = config.mqtt
+        yield Beside("mqtt", lambda: Gateway(service, mqtt, daemon.admission).run())
+    if certificate is not None:
+        yield Beside("tls", lambda: keep(certificate, partial(parts.say, "tls")))
 
 
 async def _watch(parts: Parts, lease: Lease) -> None:
@@ -121,44 +138,20 @@ async def _watch(parts: Parts, lease: Lease) -> None:
         await asyncio.sleep(PROBE_EVERY)
 
 
-def _learning(daemon: Daemon) -> list[Coroutine[None, None, None]]:
-    """What forecasts learn by, if they are to."""
-    if daemon.retraining is None:
-        return []
-    service = daemon.service
-    return [daemon.retraining.run(lambda: service.engine, service.past_jobs)]
-
-
-def _bus(daemon: Daemon, config: Config) -> list[Coroutine[None, None, None]]:
-    """What is said and heard over MQTT, if the daemon is to be there."""
-    if config.mqtt is None:
-        return []
-    from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
-
-    return [Gateway(daemon.service, config.mqtt, daemon.admission).run()]
-
-
 async def _tell(service: Service, after: int) -> None:
     """Log what happens from that notice on; where the journal cannot be read, later."""
     while True:
         try:
             async for notice in service.notices(after):
+                after = notice.seq  # first: one that cannot be told is left out
                 tell(notice)
-                after = notice.seq
         except JournalError:
+            await asyncio.sleep(PROBE_EVERY)
+        except Exception:  # noqa: BLE001  a defect: the others are told
+            log().exception("an event could not be told", seq=after)
             await asyncio.sleep(PROBE_EVERY)
         else:
             return
-
-
-def _certified(
-    daemon: Daemon, certificate: Certificate | None
-) -> list[Coroutine[None, None, None]]:
-    """Who says how the certificate is, where there is one."""
-    if certificate is None:
-        return []
-    parts = daemon.service.parts
-    return [keep(certificate, lambda why, mend: parts.say("tls", why, mend))]
 
 
 def _warn(config: Config, address: Address) -> None:

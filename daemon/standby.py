@@ -19,6 +19,7 @@ from daemon.http.door import listen
 from daemon.http.problems import ProblemError
 from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log
+from daemon.parts import Parts
 from daemon.schemas import Health
 from daemon.store import JournalError
 from daemon.tls import Certificate
@@ -148,7 +149,7 @@ async def _wait(
     stop: asyncio.Event,
     certificate: Certificate | None,
 ) -> Turn | None:
-    said, turn = StandBy(candidate), None
+    said, parts, turn = StandBy(candidate), Parts(time.time), None
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
     runner = await listen(said.app(), bound.dup(), certificate)
@@ -156,7 +157,7 @@ async def _wait(
         while turn is None and not stop.is_set():
             await _sleep(stop)
             if certificate is not None:
-                certificate.look()
+                parts.say("tls", *certificate.look())
             try:
                 turn = await _look(candidate)
                 _tell(said, "")

@@ -97,8 +97,13 @@ async def keep(certificate: Certificate, say: Callable[[str, str], None]) -> Non
             with suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), LOOK_EVERY)
     finally:
-        with suppress(ValueError, RuntimeError):
-            loop.remove_signal_handler(signal.SIGHUP)
+        survive_hangup()
+
+
+def survive_hangup() -> None:
+    """SIGHUP ends nothing from now on, whether or not there is a certificate to look at."""
+    with suppress(ValueError, RuntimeError):  # not the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, int)
 
 
 def certificate_of(config: TlsConfig) -> Certificate | None:

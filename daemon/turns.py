@@ -13,7 +13,7 @@ from daemon.logs import log
 from daemon.serving import serving, until
 from daemon.standby import Turn, stand_by
 from daemon.store import JournalError
-from daemon.tls import certificate_of
+from daemon.tls import Certificate, certificate_of
 from replay.errors import UserError
 
 
@@ -32,7 +32,7 @@ async def serve_in_turn(
             turn = await stand_by(url, config.listen, bound, stop, certificate, patient=began)
             began = True
             if turn is not None:
-                await _lead(config, bound.dup(), turn, stop, say)
+                await _lead(config, bound.dup(), turn, stop, say, certificate)
     finally:
         bound.close()
 
@@ -43,10 +43,11 @@ async def _lead(
     turn: Turn,
     stop: asyncio.Event,
     say: Callable[[Address], None],
+    certificate: Certificate | None,
 ) -> None:
     """Until the turn is over; the lease is given back where nobody has taken it."""
     try:
-        async with serving(config, bound, turn.lease) as (daemon, address):
+        async with serving(config, bound, turn.lease, certificate) as (daemon, address):
             say(address)
             await until(daemon, stop, turn.over)
             if turn.lease.lost:

@@ -79,6 +79,10 @@ class Served:
         self.begin()
 
     def begin(self):
+        self.begin_only()
+        self.first = self.process.stdout.readline()
+
+    def begin_only(self):
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
@@ -86,7 +90,6 @@ class Served:
                 stderr=log,
                 text=True,
             )
-        self.first = self.process.stdout.readline()
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)

@@ -107,7 +107,7 @@ class Hook:
 
     async def run(self) -> None:
         """Deliver, until cancelled or told to end."""
-        counted = False
+        counted = self._ending = False
         try:
             while not self._ending:
                 try:
@@ -280,6 +280,9 @@ class Hook:
                 await self._send_letter(number)
             except JournalError:
                 self._again.clear()  # they stay dead; the operator sees them there
+            except Exception:  # noqa: BLE001  a defect: likewise
+                log().exception("a dead letter could not be sent", webhook=self.config.name)
+                self._again.clear()
 
     async def _send_letter(self, number: int) -> None:
         name, letters = self.config.name, self._means.letters

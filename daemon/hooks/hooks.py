@@ -19,16 +19,29 @@ from replay.errors import UserError
 class Hooks:
     """Those that the configuration names."""
 
-    def __init__(self, configs: Sequence[WebhookConfig], service: Service) -> None:
-        """Nothing is sent before `run`. Raises UserError where a secret cannot be read."""
+    def __init__(
+        self, configs: Sequence[WebhookConfig], service: Service, *, lenient: bool = False
+    ) -> None:
+        """Nothing is sent before `run`. Raises UserError where a secret cannot be read.
+
+        Where it is `lenient`, a hook without is left out, and goes on where it was another time:
+        who takes over from another daemon is not to fail of it.
+        """
         self._service, self._ledger = service, Ledger(service.notes)
         means = Means(
             service.page, lambda: service.told, self._ledger, service.letters, service.parts,
             service.fence, service.clock.now,
         )  # fmt: skip
-        self._hooks = {
-            config.name: Hook(config, read_secrets(config.secret_file), means) for config in configs
-        }
+        self._hooks: dict[str, Hook] = {}
+        for config in configs:
+            try:
+                self._hooks[config.name] = Hook(config, read_secrets(config.secret_file), means)
+            except UserError as error:
+                if not lenient:
+                    raise
+                why, _, mend = error.format_message().rpartition("; ")
+                mend += ", and start the daemon anew"
+                service.parts.say(f"webhook {config.name}", f"nothing is sent: {why}", mend)
         self._open = False
 
     def __iter__(self) -> Iterator[Hook]:

@@ -86,6 +86,8 @@ class Ledger:
             return
         try:
             await self._notes.write({key(name): text(self._places[name]) for name in changed})
-        except JournalError:
+        except Exception as error:
             self._changed |= changed
             self._news.set()
+            if not isinstance(error, JournalError):
+                raise
