@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -18,6 +19,7 @@ import paho.mqtt.client as mqtt
 from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, StopKind
 from daemon.config_mqtt import MqttConfig
+from daemon.inputs import StartFailed
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
@@ -25,14 +27,12 @@ from daemon.mqtt.again import again
 from daemon.mqtt.limits import MAX_PAYLOAD, RESEND_AFTER
 from daemon.mqtt.link import Link
 from daemon.mqtt.roster import Key, Roster
-from daemon.mqtt.schemas import ManagerState, Order, Report, Stop
+from daemon.mqtt.schemas import ManagerState, Order, Report, Start, Stop
 from daemon.mqtt.topics import Topics
-from daemon.mqtt.wire import DENIED, WireError
+from daemon.mqtt.wire import DENIED, TOO_LARGE, WireError
 from sia.model import Nodes
 
 PART = "backend"
-
-DENIAL = ("the broker takes no orders", "allow them in its ACL (docs/mqtt.md)")
 
 LOOK_EVERY = 0.5
 """Seconds between two looks whether the manager is there, and whether something is to be asked."""
@@ -253,13 +253,15 @@ class MqttBackend:
         if not self._house.fence.holds():
             raise WireError("another daemon acts")
         sent = await self._link.send(self._topics.manager("order"), _encode(order))
-        sent.add_done_callback(self._sent)
+        sent.add_done_callback(partial(self._sent, order))
 
-    def _sent(self, future: asyncio.Future[int]) -> None:
+    def _sent(self, order: Order, future: asyncio.Future[int]) -> None:
         if future.cancelled() or future.exception() is not None:
             self._ask = True
+        elif future.result() == TOO_LARGE and isinstance(order, Start):
+            if self._roster.drop((order.job, order.attempt)):
+                size, most = len(_encode(order)), self._link.most
+                why = f"its order has {size:,} bytes, the broker takes {most:,} (max_packet_size)"
+                self._house.sink(StartFailed(order.job, order.attempt, why))
         elif future.result() >= DENIED:
-            self._link_trouble = DENIAL
             self._ask = True
-        elif self._link_trouble == DENIAL:
-            self._link_trouble = "", ""

@@ -18,6 +18,9 @@ from daemon.schemas import BatchLine
 from daemon.service import Service
 from daemon.submissions import array_name, line_of, nothing_to_run, together
 
+DEFECT = 500
+"""The status of what broke a step by a defect of ours."""
+
 Place = tuple[int, int]
 """Of a job in a batch: which letter, and which of its jobs."""
 
@@ -73,14 +76,12 @@ class Clerk:
             if (why := nothing_to_run(group[0], can)) is not None
         }
         wrong.update(await self._too_many(letters, wrong))
-        commands: list[Command] = []
-        for i, letter in letters.items():
-            if letter.command is not None:
-                commands.append(letter.command)
-            for k in range(len(letter.groups)):
-                if (i, k) not in wrong:
-                    commands += letter.submits(k)
-        said = iter(await self._durable(commands))
+        asked = [_commands(i, letter, wrong) for i, letter in letters.items()]
+        answers = await self._durable([each for some in asked for each in some])
+        if any(isinstance(each, Refused) and each.status == DEFECT for each in answers):
+            # nothing was done of what one of them broke: once more, each by itself
+            answers = [each for some in asked for each in await self._durable(some)]
+        said = iter(answers)
         return {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
 
     async def _too_many(
@@ -109,6 +110,14 @@ class Clerk:
                 return await self._service.submit(commands)
             except UnavailableError as error:
                 await asyncio.sleep(min(error.retry_after, PROBE_EVERY))
+
+
+def _commands(i: int, letter: Letter, wrong: Collection[Place]) -> list[Command]:
+    """What a letter asks the service for, but for what is refused already."""
+    if letter.command is not None:
+        return [letter.command]
+    groups = (k for k in range(len(letter.groups)) if (i, k) not in wrong)
+    return [each for k in groups for each in letter.submits(k)]
 
 
 def _names(letter: Letter) -> set[str]:

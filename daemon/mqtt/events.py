@@ -14,10 +14,11 @@ import msgspec
 from daemon.answers import Notice
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
+from daemon.logs import log
 from daemon.mqtt.limits import CURSOR_EVERY
-from daemon.mqtt.link import Link, Say
+from daemon.mqtt.link import Link
 from daemon.mqtt.topics import Topics
-from daemon.mqtt.wire import DENIED, WireError
+from daemon.mqtt.wire import DENIED, TOO_LARGE, WireError
 from daemon.schemas import Event
 from daemon.service import Service
 
@@ -27,15 +28,14 @@ _encode = msgspec.json.Encoder().encode
 class Events:
     """Publishes notices of pools; others are on nobody's topic."""
 
-    def __init__(self, service: Service, link: Link, topics: Topics, say: Say) -> None:
-        """Say if the broker does not take them."""
-        self._service, self._link, self._topics, self._say = service, link, topics, say
+    def __init__(self, service: Service, link: Link, topics: Topics) -> None:
+        """Of this daemon's pools."""
+        self._service, self._link, self._topics = service, link, topics
         self._key = f"mqtt:{topics.cluster}:cursor"
         self._under_way: deque[tuple[int, asyncio.Future[int] | None]] = deque()
         self._done = 0
         """All up to here have reached the broker."""
         self._noted = -1
-        self._refused = False
         self._note_at = 0.0
 
     async def run(self) -> None:
@@ -105,13 +105,11 @@ class Events:
             if future is not None:
                 if not future.done():
                     break
-                if future.result() >= DENIED:
-                    self._say("the broker takes no events", "allow them in its ACL (docs/mqtt.md)")
-                    self._refused = True
+                reason = future.result()
+                if reason == TOO_LARGE:
+                    log().warning("event larger than the broker takes", seq=seq)
+                elif reason >= DENIED:
                     raise WireError("refused")
-                if self._refused:
-                    self._refused = False
-                    self._say("", "")
             self._under_way.popleft()
             self._done = seq
         if self._noted != self._done and monotonic() >= self._note_at:

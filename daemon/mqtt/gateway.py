@@ -47,7 +47,7 @@ class Gateway:
         self._inbound = Inbound(service, self.link, topics, replies, admission)
         self._work = (
             self._inbound.run,
-            Events(service, self.link, topics, self._say).run,
+            Events(service, self.link, topics).run,
             States(service, self.link, topics).run,
         )
 

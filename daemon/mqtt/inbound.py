@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -78,13 +80,35 @@ class Inbound:
         while True:
             await self._news.wait()
             batch = self._gather()
-            answers = await self._clerk.answers([letter for _, letter in batch])
-            said = zip(batch, answers, strict=True)
-            if await self._replies.tell(
-                [(came.pool, came.mail, reply) for (came, _), reply in said]
-            ):
-                for came, _ in batch:
-                    self._link.ack(came.message, came.session)
+            try:
+                await self._answer(batch)
+            except Exception:  # noqa: BLE001  one message must not hold up all others
+                log().exception("messages failed", messages=len(batch))
+                for each in batch:
+                    await self._alone(*each)
+
+    async def _answer(self, batch: Sequence[tuple[Came, Letter | Reply]]) -> None:
+        """Have it done, say so, and acknowledge it; or have it come again."""
+        answers = await self._clerk.answers([letter for _, letter in batch])
+        said = zip(batch, answers, strict=True)
+        told = await self._replies.tell(
+            [(came.pool, came.mail, reply) for (came, _), reply in said]
+        )
+        for came, _ in batch:
+            if told:
+                self._link.ack(came.message, came.session)
+            else:
+                self._link.drop(came.session)
+
+    async def _alone(self, came: Came, letter: Letter | Reply) -> None:
+        """Once more, by itself; what fails again is refused, or else would come for ever."""
+        try:
+            await self._answer([(came, letter)])
+        except Exception as error:  # noqa: BLE001  whatever it is
+            with suppress(Exception):
+                await self._answer([(came, self._defect(came, error))])
+                return
+            self._link.ack(came.message, came.session)
 
     def _gather(self) -> list[tuple[Came, Letter | Reply]]:
         """What one step may have, in the order in which it came."""
@@ -117,10 +141,14 @@ class Inbound:
         except ProblemError as problem:
             return reply_to(problem)
         except Exception as error:  # noqa: BLE001  one message must not hold up all others
-            log().exception("message failed", topic=came.mail.topic[:200])
-            wrong = ProblemError(500, "defect", f"a defect of the daemon: {error!r}", "report it")
-            return reply_to(wrong)
+            return self._defect(came, error)
         return letter
+
+    def _defect(self, came: Came, error: Exception) -> Reply:
+        """What to say where the fault is ours."""
+        log().exception("message failed", topic=came.mail.topic[:200])
+        why = f"a defect of the daemon: {error!r}"
+        return reply_to(ProblemError(500, "defect", why, "report it"))
 
     def _groan(self, came: Came) -> None:
         """Where there is no pool, there is nobody to tell but the operator."""

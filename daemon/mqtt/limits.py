@@ -7,6 +7,16 @@ MAX_PACKET = 2**20
 """Bytes of a packet that a broker may send us (MQTT 5): what is a little too long is refused with
 words, what is far too long is not even carried."""
 
+PROTOCOL_PACKET = 2**28 - 1
+"""Bytes of any packet (MQTT 5), where the broker names no limit of its own. Of an older broker,
+which cannot, it is taken that it has ours."""
+
+OVERHEAD = 16
+"""Bytes of a packet beside topic, payload and properties, and a few more."""
+
+REPLY_LINES = 100
+"""Jobs of one message of which an event each is told; of the others there is a number."""
+
 MAX_CORRELATION = 256
 """Bytes of correlation data: a UUID has 36."""
 

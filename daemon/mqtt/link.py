@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from secrets import SystemRandom
 from time import monotonic
 from typing import NamedTuple
@@ -18,11 +19,15 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from daemon.config_mqtt import MqttConfig
 from daemon.limits import PROBE_EVERY
-from daemon.mqtt.limits import BACK_OFF, BACK_OFF_MOST, FAREWELL, STEADY
-from daemon.mqtt.wire import DENIED, Receive, Wire, WireError
+from daemon.mqtt.limits import BACK_OFF, BACK_OFF_MOST, FAREWELL, PROTOCOL_PACKET, STEADY
+from daemon.mqtt.wire import DENIED, TOO_LARGE, Receive, Wire, WireError
 
 Say = Callable[[str, str], None]
 """Takes why it is not well, and the mend; two empty ones where it is."""
+
+
+LEVELS = 6
+"""Of a topic, that say whose it is and what for: answers differ in those that follow."""
 
 
 class Trouble(NamedTuple):
@@ -68,6 +73,7 @@ class Link:
         self._config, self._name, self._filters = config, name, filters
         self._receive, self._say, self._may, self._presence = receive, say, may, presence
         self._wire: Wire | None = None
+        self._denied: set[str] = set()
         self._stop = asyncio.Event()
         self.up = asyncio.Event()
         self.session = 0
@@ -103,7 +109,7 @@ class Link:
             will = None
             if self._presence is not None:
                 will = aiomqtt.Will(self._presence.topic, self._presence.gone, 1, retain=True)
-            wire = Wire(config, self._name, will, self._receive)
+            wire = Wire(config, self._name, will, self._receive, self._may)
         except (OSError, ValueError) as error:
             return _unread(config, error)
         self.session += 1
@@ -134,6 +140,7 @@ class Link:
             reason = await wire.send(self._presence.topic, self._presence.here, retain=True)
             if await reason >= DENIED:
                 return Trouble(f"the broker lets us not write {self._presence.topic}", _ACL)
+        self._denied.clear()
         self.up.set()
         self._say("", "")
         stop = asyncio.ensure_future(self._stop.wait())
@@ -164,13 +171,38 @@ class Link:
                     sent = await wire.send(self._presence.topic, self._presence.gone, retain=True)
                     await sent
 
+    @property
+    def most(self) -> int:
+        """Bytes of a packet that the broker takes; while there is none, any."""
+        return PROTOCOL_PACKET if self._wire is None else self._wire.most
+
     async def send(
         self, topic: str, payload: bytes, *, retain: bool = False, with_: Properties | None = None
     ) -> asyncio.Future[int]:
         """See `Wire.send`. Raises WireError while there is no connection."""
         if self._wire is None:
             raise WireError("not connected")
-        return await self._wire.send(topic, payload, retain=retain, with_=with_)
+        sent = await self._wire.send(topic, payload, retain=retain, with_=with_)
+        sent.add_done_callback(partial(self._heed, topic))
+        return sent
+
+    def _heed(self, topic: str, sent: asyncio.Future[int]) -> None:
+        """Say what the broker does not let us write, and that it does so again."""
+        if sent.cancelled() or sent.exception() is not None or not self.up.is_set():
+            return
+        door, before = "/".join(topic.split("/")[:LEVELS]), len(self._denied)
+        if DENIED <= sent.result() != TOO_LARGE:
+            self._denied.add(door)
+        else:
+            self._denied.discard(door)
+        if len(self._denied) != before:
+            names = ", ".join(sorted(self._denied)[:3])
+            self._say(*((f"the broker lets us not write {names}", _ACL) if names else ("", "")))
+
+    def drop(self, session: int) -> None:
+        """End that connection: what was not acknowledged comes again in the next one."""
+        if self._wire is not None and session == self.session:
+            self._wire.drop()
 
     def pause(self, on: bool) -> None:  # noqa: FBT001
         """Read nothing more for now, or read on."""

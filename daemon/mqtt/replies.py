@@ -10,11 +10,15 @@ from paho.mqtt.properties import Properties
 
 from daemon.http.problems import ProblemError
 from daemon.mqtt.door import Mail
+from daemon.mqtt.limits import MAX_CORRELATION, MAX_PACKET, OVERHEAD, REPLY_LINES
 from daemon.mqtt.link import Link
 from daemon.mqtt.schemas import Reply
 from daemon.mqtt.topics import Topics
 from daemon.mqtt.wire import WireError
-from daemon.schemas import Event
+from daemon.schemas import BatchLine, Event
+
+FRAME = MAX_CORRELATION + 2 * OVERHEAD
+"""Bytes that an answer's packet has beside its topic and its body."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,14 +39,17 @@ class Replies:
         self._link, self._topics, self._now, self._known = link, topics, now, known
 
     async def tell(self, answers: Sequence[tuple[str, Mail, Reply]]) -> bool:
-        """Whether all answers have reached the broker; if not, the messages come again."""
+        """Whether all answers have reached the broker; if not, the messages come again.
+
+        What it refuses would be refused again: `Link` says so.
+        """
         sent = []
         try:
             for pool, mail, reply in answers:
                 if mail.reply and self._topics.is_reply(mail.reply, pool):
-                    sent.append(
-                        await self._link.send(mail.reply, _encode(reply), with_=_back(mail))
-                    )
+                    room = min(self._link.most, MAX_PACKET) - len(mail.reply.encode()) - FRAME
+                    body = fitting(reply, room)
+                    sent.append(await self._link.send(mail.reply, body, with_=_back(mail)))
                 if self._known(pool):
                     topic = self._topics.pool(pool, "event")
                     events = self._events(pool, reply, answered=bool(mail.reply))
@@ -59,14 +66,42 @@ class Replies:
         if not reply.jobs:
             data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
             return [Event(0, now, "refused", pool=pool, data=data)]
+        told = [
+            line
+            for line in reply.jobs
+            if line.status >= 400 or (line.status == 200 and not answered)
+        ]
         events = []
-        for line in reply.jobs:
+        for line in told[:REPLY_LINES]:
             if line.status >= 400:
                 data = {"status": line.status, "why": line.detail, "mend": line.mend}
                 events.append(Event(0, now, "refused", line.id, pool, data=data))
-            elif line.status == 200 and not answered:
+            else:
                 events.append(Event(0, now, "known", line.id, pool))
+        if more := sum(line.status >= 400 for line in told[REPLY_LINES:]):
+            why = f"{more:,} more jobs of the message"
+            data = {
+                "status": 413,
+                "why": why,
+                "mend": "look at its answer, or send fewer at a time",
+            }
+            events.append(Event(0, now, "refused", pool=pool, data=data))
         return events
+
+
+def fitting(reply: Reply, room: int) -> bytes:
+    """An answer of so many bytes at most: without words for each job, or without the jobs."""
+    body = _encode(reply)
+    if len(body) <= room:
+        return body
+    why = f"the answer has {len(body):,} bytes, more than goes over the broker"
+    lines = [BatchLine(each.id, each.status, retry_after=each.retry_after) for each in reply.jobs]
+    short = Reply(reply.status, lines, f"{why}; words are left out", "send fewer jobs at a time")
+    body = _encode(short)
+    if len(body) <= room:
+        return body
+    mend = "ask for the jobs over HTTP, and send fewer at a time"
+    return _encode(Reply(reply.status, [], why, mend))
 
 
 def _back(mail: Mail) -> Properties | None:

@@ -12,17 +12,30 @@ from typing import Any
 
 import aiomqtt
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from daemon.config_mqtt import MqttConfig
-from daemon.mqtt.limits import MAX_PACKET, SESSION, TIMEOUT, UNACKNOWLEDGED, WINDOW
+from daemon.logs import log
+from daemon.mqtt.limits import (
+    MAX_PACKET,
+    OVERHEAD,
+    PROTOCOL_PACKET,
+    SESSION,
+    TIMEOUT,
+    UNACKNOWLEDGED,
+    WINDOW,
+)
 
 DENIED = 0x80
 """Reasons from here on are refusals (MQTT 5)."""
 
 HUNG_UP = "it hung up before it said anything; mqtt.tls may not be as it wants it"
+
+TOO_LARGE = 0x95
+"""The reason for what is larger than the broker takes: it would hang up instead of saying so."""
 
 Receive = Callable[[mqtt.MQTTMessage], None]
 
@@ -39,10 +52,19 @@ class Wire(aiomqtt.Client):
         name: the client's id; the broker keeps a session under it.
         will: what the broker says of us when we are gone without a word.
         receive: hears of each message, on the loop; must not raise.
+        may: asked right before anything goes out.
+
+    Attributes:
+        most: Bytes of a packet that the broker takes.
     """
 
     def __init__(
-        self, config: MqttConfig, name: str, will: aiomqtt.Will | None, receive: Receive
+        self,
+        config: MqttConfig,
+        name: str,
+        will: aiomqtt.Will | None,
+        receive: Receive,
+        may: Callable[[], bool] = lambda: True,
     ) -> None:
         """Nothing is connected yet. Raises OSError, ValueError where a file cannot be read."""
         five = config.protocol == "5"
@@ -63,7 +85,11 @@ class Wire(aiomqtt.Client):
             tls_context=config.context(),
         )
         self.five = five
-        self._receive = receive
+        self.most = PROTOCOL_PACKET if five else MAX_PACKET
+        self._receive, self._may = receive, may
+        self._read_publish = self._client._handle_publish  # noqa: SLF001  it has no other hook
+        self._client._handle_publish = self._take  # type: ignore[method-assign]  # noqa: SLF001
+        self._readable = True
         self._client.manual_ack_set(True)  # noqa: FBT003  paho's own
         self._client.connect_timeout = TIMEOUT / 2
         self._unconfirmed: dict[int, asyncio.Future[int]] = {}
@@ -97,10 +123,15 @@ class Wire(aiomqtt.Client):
 
         The future has the broker's reason (0x80 and above: it refused), or raises WireError.
         """
+        size = OVERHEAD + len(topic.encode()) + len(payload)
+        if size + (len(with_.pack()) if with_ else 0) > self.most:  # type: ignore[no-untyped-call]
+            refused: asyncio.Future[int] = self._loop.create_future()
+            refused.set_result(TOO_LARGE)
+            return refused
         await self._room.acquire()
-        if self._disconnected.done():
+        if self._disconnected.done() or not self._may():
             self._room.release()
-            raise WireError("not connected")
+            raise WireError("not connected, or another daemon acts")
         info = self._client.publish(topic, payload, 1, retain, with_)
         if info.rc != mqtt.MQTT_ERR_SUCCESS:
             self._room.release()
@@ -127,8 +158,15 @@ class Wire(aiomqtt.Client):
             if not future.done():
                 future.set_exception(WireError("the connection is gone"))
         self._unconfirmed.clear()
-        if self._disconnected.done() and not self._disconnected.cancelled():
-            self._disconnected.exception()  # whoever wanted to know has asked
+        if self._disconnected.done():
+            self._client._sock_close()  # noqa: SLF001  the broker may not know that it ended
+            if not self._disconnected.cancelled():
+                self._disconnected.exception()  # whoever wanted to know has asked
+
+    def drop(self) -> None:
+        """End the connection, so that what was not acknowledged comes again."""
+        if not self._disconnected.done():
+            self._disconnected.set_exception(WireError("dropped"))
 
     def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
         """As `aiomqtt` does, but that reading can be paused. In the thread that connects."""
@@ -158,6 +196,7 @@ class Wire(aiomqtt.Client):
         properties: Properties | None = None,
     ) -> None:
         most = getattr(properties, "ReceiveMaximum", WINDOW)
+        self.most = getattr(properties, "MaximumPacketSize", self.most)
         if most < WINDOW:  # more would have the broker hang up
             self._room = asyncio.Semaphore(most)
         super()._on_connect(client, userdata, flags, reason_code, properties)
@@ -174,7 +213,27 @@ class Wire(aiomqtt.Client):
             self._connected.set_exception(aiomqtt.MqttError(HUNG_UP))
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
+    def _take(self) -> MQTTErrorCode:
+        """A message has come. What paho cannot read is dropped: else it came again for ever."""
+        self._readable = False
+        try:
+            return self._read_publish()
+        except Exception as error:
+            if self._readable:
+                raise
+            packet = self._client._in_packet  # noqa: SLF001
+            body = bytes(packet["packet"])
+            end = 2 + int.from_bytes(body[:2])
+            topic = body[2:end].decode(errors="replace")
+            log().warning(
+                "message that is no MQTT dropped", topic=topic[:200], why=str(error)[:200]
+            )
+            qos = packet["command"] >> 1 & 3
+            self.ack(int.from_bytes(body[end : end + 2]), qos)
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
+        self._readable = True
         self._receive(message)
 
     def _on_publish(
