@@ -13,7 +13,9 @@ SCHEMES = ("postgresql", "postgres")
 
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{1,5})?")
 
-NEEDS_EXTRA = "PostgreSQL needs psycopg, which is not installed; pip install 'sia[postgres]'"
+NEEDS_EXTRA = (
+    "PostgreSQL needs psycopg, which is not installed; pip install 'sia-scheduler[postgres]'"
+)
 
 
 class DatabaseUrl:

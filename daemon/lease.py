@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
 from typing import Any, NamedTuple
 
 from psycopg import errors, sql
@@ -37,6 +36,9 @@ LOOK_EVERY = 0.5
 DEAF = 30.0
 """Seconds for which a daemon that has begun to serve may do nothing at all, and keep the lease: far
 more than its longest work, and one that hangs must not keep others from leading for good."""
+
+BEGIN = 2 * 3600.0
+"""Seconds from its turn until it serves, likewise: a migration of an hour, and as much again."""
 
 ANSWER_WITHIN = 2.0
 """Seconds for an answer about the lease: longer ones leave no time for another try."""
@@ -168,7 +170,7 @@ class Lease:
         self._url, self.epoch = url, epoch
         self.lost, self.trouble = False, ""
         self._until = since + LEASE - MARGIN
-        self._heard = inf  # there is a lot to do before it serves
+        self._heard = since + BEGIN - DEAF  # there is a lot to do before it serves
         self._deposed = deposed
         self._desk: Desk | None = desk
         self._enough = threading.Event()

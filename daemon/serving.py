@@ -16,7 +16,9 @@ from daemon.build import Daemon, build
 from daemon.config import Address, Config
 from daemon.http.app import bind, make_app
 from daemon.http.door import listen
+from daemon.http.problems import ProblemError
 from daemon.http.prometheus import Metrics
+from daemon.http.waiting import RETRY, waiting
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log, tell
@@ -65,8 +67,9 @@ async def _serving(
         metrics = Metrics()
         began = perf_counter()
         log().info("restoring", database=str(config.database))
-        daemon = build(config, metrics, lease)
-        await daemon.service.start()
+        async with _beginning(bound, certificate, lease):
+            daemon = await asyncio.to_thread(build, config, metrics, lease)
+            await daemon.service.start()
         newest = daemon.service.told
     except BaseException:
         bound.close()
@@ -95,6 +98,23 @@ async def _serving(
         trail = daemon.service.trail
         log().info("stopped", audit_records=trail.number, audit_head=trail.head)
         bound.close()
+
+
+@asynccontextmanager
+async def _beginning(
+    bound: socket.socket, certificate: Certificate | None, lease: Lease | None
+) -> AsyncIterator[None]:
+    """Answer that a daemon lives which takes over: that may take long, and others look at it."""
+    if lease is None:
+        yield
+        return
+    why = ProblemError(503, "starting", "this daemon begins to lead", "wait", headers=RETRY)
+    app = waiting(lambda: why, lambda: (lease.holds(), lease.epoch))
+    runner = await listen(app, bound.dup(), certificate)
+    try:
+        yield
+    finally:
+        await runner.cleanup()
 
 
 async def _let_go(daemon: Daemon) -> None:

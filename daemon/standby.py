@@ -7,9 +7,9 @@ import os
 import secrets
 import socket
 import time
+from ipaddress import ip_address
 from typing import NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from daemon.clock import uptime
@@ -17,10 +17,10 @@ from daemon.config import Address
 from daemon.config_database import DatabaseUrl
 from daemon.http.door import listen
 from daemon.http.problems import ProblemError
+from daemon.http.waiting import RETRY, waiting
 from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log
 from daemon.parts import Parts
-from daemon.schemas import Health
 from daemon.store import JournalError
 from daemon.tls import Certificate
 from replay.errors import UserError
@@ -88,30 +88,23 @@ class StandBy:
         self.trouble = ""
 
     def app(self) -> web.Application:
-        """It lives; whatever else it is asked, it says who leads."""
-        app = web.Application()
-        app.router.add_get("/healthz", self._health)
-        app.router.add_route("*", "/{path:.*}", self._elsewhere)
-        return app
+        """It lives, and does not act; whatever else it is asked, it says who leads."""
+        return waiting(self._problem, self._leads)
 
-    async def _health(self, request: web.Request) -> web.Response:
-        body = msgspec.json.encode(Health("ok", time.time()))
-        return web.Response(body=body, content_type="application/json")
-
-    async def _elsewhere(self, request: web.Request) -> web.Response:
-        return self._problem().response()
+    def _leads(self) -> tuple[bool, int]:
+        seen = self._candidate.seen
+        return False, seen.epoch if seen else 0
 
     def _problem(self) -> ProblemError:
-        retry = {"Retry-After": "1"}
         seen = self._candidate.seen
         if self.trouble:  # it names hosts and users, and nobody is asked for a token here
             why = "the database cannot be asked who leads"
-            return ProblemError(503, "stand-by", why, "look into the log", headers=retry)
+            return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
         if seen is None:
-            return ProblemError(503, "stand-by", "starting", "wait", headers=retry)
+            return ProblemError(503, "stand-by", "starting", "wait", headers=RETRY)
         leader = seen.place if seen.holder else "nobody"
         detail = f"this daemon is a stand-by: {leader} leads (number {seen.epoch})"
-        return ProblemError(503, "stand-by", detail, f"ask {leader}", headers=retry)
+        return ProblemError(503, "stand-by", detail, f"ask {leader}", headers=RETRY)
 
 
 async def stand_by(
@@ -127,8 +120,7 @@ async def stand_by(
 
     Raises UserError where the database cannot be had at the beginning, unless it is `patient`.
     """
-    place = address._replace(port=bound.getsockname()[1]).url
-    candidate = Candidate(url, place)
+    candidate = Candidate(url, _place(address, bound))
     try:
         turn = None
         try:
@@ -141,6 +133,13 @@ async def stand_by(
         return turn
     finally:
         candidate.close()
+
+
+def _place(address: Address, bound: socket.socket) -> str:
+    """Where others ask for it: who listens on all addresses is reached by the machine's name."""
+    host, port = bound.getsockname()[:2]
+    here = socket.gethostname() if ip_address(host).is_unspecified else address.host
+    return address._replace(host=here, port=port).url
 
 
 async def _wait(

@@ -1,6 +1,7 @@
 """The daemon's configuration: what it may say, and all that is wrong with it at once."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -283,4 +284,9 @@ def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
 def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     said = the_problem(tmp_path, "[daemon]\ndatabase = 'postgresql:///db'")
-    assert "pip install 'sia[postgres]'" in said
+    root = Path(__file__).parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert "postgres" in project["optional-dependencies"]
+    mend = f"pip install '{project['name']}[postgres]'"
+    assert mend in said
+    assert mend in (root / "docs" / "postgres.md").read_text()

@@ -95,6 +95,14 @@ def test_a_holder_that_hangs_loses_it(base, monkeypatch):
         assert (lease.trouble, lease.epoch) == ("", 1)
 
 
+def test_a_holder_that_never_comes_to_serve_loses_it(base, monkeypatch):
+    monkeypatch.setattr("daemon.lease.BEGIN", 1.0)
+    with held(base.url) as lease:
+        assert lease.holds()
+        until(lambda: not lease.holds())
+        assert "does nothing any more" in lease.trouble
+
+
 def test_one_of_many_takes_it(base):
     """All that look at once, at the very moment when it is free."""
 

@@ -289,7 +289,7 @@ def _lost(config: MqttConfig, name: str, error: BaseException | None) -> Trouble
     """Why a connection ended."""
     code = getattr(getattr(error, "rc", None), "value", None)
     if code == 0x8E:
-        mend = "give each cluster and daemon another mqtt.client_id"
+        mend = "give each cluster another mqtt.client_id; its stand-by has the same"
         return Trouble(f"{config.where}: another client came as {name!r}", mend)
     mend = f"{_ALIVE}, and that nobody else comes as client {name!r}"
     return Trouble(f"{config.where}: the connection is gone", mend)
