@@ -60,6 +60,20 @@ def test_tasks_that_wait_together_are_told_apart():
     assert job_of({**OLD, "array_job_id": 5, "array_task_id": 3}).refs == ["5_3"]
 
 
+def test_a_list_of_tasks_that_is_cut_is_said_to_be():
+    cut = {**OLD, "job_state": "PENDING", "array_job_id": 7, "array_task_string": "1,3,25-4...%2"}
+    job = job_of(cut)
+    assert job.refs == ["7_1", "7_3"]
+    assert "SLURM_BITSTR_LEN=0" in job.strange
+
+
+def test_a_part_of_a_heterogeneous_job_is_told_apart():
+    assert "heterogeneous" in job_of({**OLD, "het_job_id": 7}).strange
+    assert "heterogeneous" in job_of({**NEW, "het_job_id": new(7)}).strange
+    assert not job_of({**NEW, "het_job_id": new(0)}).strange
+    assert not job_of({**OLD, "het_job_id": 0}).strange
+
+
 @pytest.mark.parametrize(
     ("text", "gpus"),
     [("gres:gpu:2", 2), ("gres/gpu:a100:3,gres/nic:1", 3), ("gpu", 1), ("gres:gpu:a100", 1),
