@@ -216,10 +216,13 @@ class SlurmCluster:
         plugins = ("-s", "openapi/v0.0.38")
         who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         rest = self._which("slurmrestd")
-        self._spawn("rest", rest, *plugins, "-a", "rest_auth/local", f"unix:{self.socket}", **who)
+        whole = ("env", "SLURM_BITSTR_LEN=0")  # no list of tasks is cut
+        self._spawn(
+            "rest", *whole, rest, *plugins, "-a", "rest_auth/local", f"unix:{self.socket}", **who
+        )  # fmt: skip
         self._spawn(
             "rest.jwt",
-            "env",
+            *whole,
             "SLURM_JWT=daemon",
             rest,
             *plugins,

@@ -15,6 +15,13 @@ def rows(slurm):
     return {ref: (part, state, where) for ref, part, state, *where in slurm.squeue()}
 
 
+def warnings_of(monkeypatch):
+    told = []
+    log = SimpleNamespace(warning=lambda what, **_: told.append(what))
+    monkeypatch.setattr(slurm_adopt, "log", lambda: log)
+    return told
+
+
 @pytest.mark.parametrize("way", ["token", "commands"])
 def test_a_held_job_is_started_where_it_is_decided(slurm, tmp_path, way):
     async def story():
@@ -148,14 +155,11 @@ def test_a_job_that_is_queued_again_waits_for_its_turn(slurm, tmp_path):
 
 
 def test_what_a_closed_pool_refuses_is_taken_once_it_is_open(slurm, tmp_path, monkeypatch):
-    asked, told = [], []
+    asked, told = [], warnings_of(monkeypatch)
     submitted = slurm_adopt.Submit
     monkeypatch.setattr(slurm_adopt, "RETRY", 0.4)
     monkeypatch.setattr(
         slurm_adopt, "Submit", lambda *a, **k: asked.append(a) or submitted(*a, **k)
-    )
-    monkeypatch.setattr(
-        slurm_adopt, "log", lambda: SimpleNamespace(warning=lambda what, **_: told.append(what))
     )
 
     async def story():
@@ -167,6 +171,37 @@ def test_what_a_closed_pool_refuses_is_taken_once_it_is_open(slurm, tmp_path, mo
             await service.submit([SetPool("speech", state=PoolMode.OPEN)])
             await phase_is(service, f"slurm-{ref}", "running")
             assert told == ["a held job of Slurm is left alone"]
+
+    asyncio.run(story())
+
+
+def test_parts_of_a_heterogeneous_job_are_left_alone(slurm, tmp_path, monkeypatch):
+    told = warnings_of(monkeypatch)
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            part = ("-H", "--gres=gpu:1", "-t", "5", "-p")
+            slurm.sbatch(*part, "speech", ":", *part[1:], "robots")
+            after = slurm.sbatch(*part, "speech")
+            await phase_is(service, f"slurm-{after}", "running")
+            assert list(service.book.jobs) == [f"slurm-{after}"]
+
+    asyncio.run(story())
+    assert told == ["a held job of Slurm is left alone"] * 2
+
+
+@pytest.mark.parametrize("way", ["token", "commands"])
+def test_tasks_of_an_array_with_many_gaps_all_run(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            tasks = [100 + 3 * each + each % 2 for each in range(24)]
+            numbers = ",".join(map(str, tasks))
+            ref = slurm.sbatch(
+                "-H", "-p", "vision", "--gres=gpu:1", f"--array={numbers}", "-t", "5",
+                script="true",
+            )  # fmt: skip
+            for task in tasks:
+                await phase_is(service, f"slurm-{ref}_{task}", "finished")
 
     asyncio.run(story())
 

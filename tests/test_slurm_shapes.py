@@ -3,6 +3,7 @@
 import pytest
 
 from daemon.backends.hostlist import names_of, numbers_of
+from daemon.backends.slurm_acts import Acts
 from daemon.backends.slurm_api import script_of
 from daemon.backends.slurm_runs import Run, comment_of, end_of, key_of
 from daemon.backends.slurm_shapes import SlurmJob, each_of, gpus_of, job_of, node_of, partition_of
@@ -58,6 +59,20 @@ def test_tasks_that_wait_together_are_told_apart():
     together = {**OLD, "job_state": "PENDING", "array_job_id": 7, "array_task_string": "0-1,3%2"}
     assert job_of(together).refs == ["7_0", "7_1", "7_3"]
     assert job_of({**OLD, "array_job_id": 5, "array_task_id": 3}).refs == ["5_3"]
+
+
+def test_a_list_of_tasks_that_is_cut_is_said_to_be():
+    cut = {**OLD, "job_state": "PENDING", "array_job_id": 7, "array_task_string": "1,3,25-4...%2"}
+    job = job_of(cut)
+    assert job.refs == ["7_1", "7_3"]
+    assert "SLURM_BITSTR_LEN=0" in job.strange
+
+
+def test_a_part_of_a_heterogeneous_job_is_told_apart():
+    assert "heterogeneous" in job_of({**OLD, "het_job_id": 7}).strange
+    assert "heterogeneous" in job_of({**NEW, "het_job_id": new(7)}).strange
+    assert not job_of({**NEW, "het_job_id": new(0)}).strange
+    assert not job_of({**OLD, "het_job_id": 0}).strange
 
 
 @pytest.mark.parametrize(
@@ -123,6 +138,17 @@ def test_comments_name_the_attempt():
     assert key_of("ab", comment_of("ab", ("x:y", 2))) == ("x:y", 2)
     for other in ("", "sia", "sia:cd:1:x", "sia:ab:one:x", "mine"):
         assert key_of("ab", other) is None
+
+
+def test_no_two_jobs_write_to_one_file():
+    acts = Acts(SlurmConfig(folder="/out"), None, None, "ab", {})
+    long = "ö" * 199
+    ids = ["a", "a.1", "a/1", f"{long}a", f"{long}b"]
+    ids.append(acts.output(f"{long}a", 1, "").name.removesuffix(".1."))
+    files = {acts.output(job, attempt, "stdout").name for job in ids for attempt in (1, 2)}
+    assert len(files) == 2 * len(ids)
+    assert "a.1.stdout" in files
+    assert max(map(len, files)) < 255
 
 
 def test_words_are_not_a_shells():

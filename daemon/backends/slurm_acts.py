@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from math import ceil
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 AT_ONCE = 8
 """Requests that are on their way at a time: more only wait in slurmctld."""
+
+MAX_FILE = 150
+"""Characters of a job's id in the names of its files, of which most file systems allow 255."""
 
 GRACE = 1
 """Minutes that Slurm's own limit is longer: the daemon ends jobs at the second, and says why."""
@@ -140,8 +144,7 @@ class Acts:
 
     def output(self, job: str, attempt: int, stream: str) -> Path:
         """Where a job writes."""
-        name = quote(job, safe="")[:150]
-        return Path(self._config.folder) / f"{name}.{attempt}.{stream}"
+        return Path(self._config.folder) / f"{_file_of(job)}.{attempt}.{stream}"
 
     def _wanted(self, order: StartEffect) -> Wanted:
         spec, key = order.spec, (order.job, order.attempt)
@@ -173,6 +176,14 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
         if isinstance(each, BaseException):
             raise each
     return found  # type: ignore[return-value]
+
+
+def _file_of(job: str) -> str:
+    """A name for files that no other job has: a `+` is in none that is not cut."""
+    name = quote(job, safe="")
+    if len(name) <= MAX_FILE:
+        return name
+    return f"{name[:MAX_FILE]}+{sha256(job.encode()).hexdigest()[:32]}"
 
 
 def _plain(name: str) -> str:

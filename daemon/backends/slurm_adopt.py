@@ -41,6 +41,7 @@ class Adopter:
         self._jobs: dict[str, str] = {}  # by origin: the job's id here
         self._refused: dict[str, float] = {}  # by origin: when it is asked for again
         self._locked: set[str] = set()  # those that only an operator can release
+        self._strange: set[int] = set()  # those that are left alone, of which that was said
         self._last: View | None = None
 
     @property
@@ -79,6 +80,7 @@ class Adopter:
             for origin, due in self._refused.items()
             if due > view.began or origin in new
         }
+        self._strange &= {job.array or job.id for job in view.jobs.values()}
         specs = list(new.values())
         for i in range(0, len(specs), AT_ONCE):
             await self._submit(specs[i : i + AT_ONCE], view)
@@ -114,7 +116,11 @@ class Adopter:
         """The job that a held one of Slurm is here; None where it is not to be taken over."""
         pool = self._pool_of(job.partition)
         waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
-        if pool is None or not waits or job.gpus <= 0 or job.comment.startswith(f"{MARK}:"):
+        if pool is None or not waits or job.comment.startswith(f"{MARK}:"):
+            return None
+        if job.strange:
+            self._say_strange(job)
+        if job.gpus <= 0 or job.strange:
             return None
         if "unfulfilled" in job.dependency or job.eligible > time():
             return None  # it could not run yet: GPUs would only be kept for it
@@ -122,6 +128,16 @@ class Adopter:
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
             nodes=job.on, origin=origin_of(ref, job),
         )  # fmt: skip
+
+    def _say_strange(self, job: SlurmJob) -> None:
+        number = job.array or job.id
+        if number not in self._strange:
+            self._strange.add(number)
+            why, _, mend = job.strange.partition("; ")
+            log().warning(
+                "a held job of Slurm is left alone",
+                job=f"slurm-{number}", user=job.user, why=why, mend=mend,
+            )  # fmt: skip
 
     def _pool_of(self, partition: str) -> str | None:
         """The pool whose jobs are in a partition; of several, the first that is a pool's."""
@@ -164,6 +180,10 @@ class Adopter:
     async def _waits(self, record: JobRecord, job: SlurmJob | None) -> list[Command]:
         """What somebody has done to a job that waits here and in Slurm."""
         job_id, origin = record.spec.id, record.spec.origin
+        if job is None:  # a list of tasks that is cut does not name all
+            there = await self._slurm.job(origin.partition("@")[0])
+            if any(origin_of_any(origin, each) for each in there):
+                return []
         if job is None or job.state in ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED"):
             return [Cancel(job_id, actor=ACTOR)]
         if job.state in ("RUNNING", "SUSPENDED", "TIMEOUT", "NODE_FAIL"):

@@ -55,7 +55,7 @@ class Commands:
     def __init__(self, conf: str = "") -> None:
         """Nothing is asked yet."""
         self._env = {name: os.environ[name] for name in KEPT if name in os.environ}
-        self._env["LC_ALL"] = "C.UTF-8"
+        self._env |= {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}  # 0: no list of tasks is cut
         if conf:
             self._env["SLURM_CONF"] = conf
         self._few = asyncio.Semaphore(AT_ONCE)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
 
 from daemon.backends.hostlist import names_of, numbers_of
+from daemon.logs import log
 
 Json = Mapping[str, Any]
 
@@ -29,6 +31,16 @@ STANDS_FOR = {
     "STOPPED": "RUNNING",
 }
 """Flags that older versions say instead of a state."""
+
+CUT_HERE = "..."
+"""Where Slurm cuts a list of tasks, at 64 characters unless it is told not to."""
+
+CUT = (
+    "the list of its tasks is cut; let slurmrestd have SLURM_BITSTR_LEN=0 in its environment, or "
+    "give the array tasks without gaps"
+)
+HET = "it is a part of a heterogeneous job, whose parts start together; submit one without --hold"
+ODD = "its GPUs are asked for by socket, or not as many on each node; ask for them by --gres"
 
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::[^:=(,]+)??(?:[:=](\d+))?(?:\(.*)?")
 
@@ -63,6 +75,8 @@ class SlurmJob(Struct, frozen=True):
     dependency: str = ""
     eligible: float = 0.0
     submitted: float = 0.0
+    strange: str = ""
+    """Why it is left alone although it may ask for GPUs, with the mend; empty for others."""
 
     @property
     def refs(self) -> list[str]:
@@ -163,9 +177,13 @@ def job_of(job: Json) -> SlurmJob:
     task = number(job.get("array_task_id"))
     array = _int(job.get("array_job_id"))
     waiting = _text(job.get("array_task_string"))
+    strange = HET if _int(job.get("het_job_id")) else ""
+    if CUT_HERE in waiting:
+        waiting, strange = waiting.partition(CUT_HERE)[0].rpartition(",")[0], CUT
     tasks = tuple(numbers_of(waiting)) if waiting and task is None else ()
     minutes = number(job.get("time_limit"))
     gpus, on = _width(job)
+    strange = strange or (ODD if gpus < 0 else "")
     code, signal = _exit(job.get("exit_code"))
     return SlurmJob(
         _int(job["job_id"]), base, frozenset(flags), array, None if task is None else int(task),
@@ -176,6 +194,7 @@ def job_of(job: Json) -> SlurmJob:
         code=code, signal=signal, time_limit=None if minutes is None else 60.0 * minutes,
         gpus=gpus, on=on, dependency=_text(job.get("dependency")),
         eligible=_int(job.get("eligible_time")), submitted=_int(job.get("submit_time")),
+        strange=strange if gpus else "",
     )  # fmt: skip
 
 
@@ -240,6 +259,12 @@ def each_of(kind: Any, rows: Sequence[Any]) -> list[Any]:
     for row in rows:
         try:
             found.append(kind(row))
-        except (KeyError, ValueError, TypeError, AttributeError):
-            continue
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            _say_once(kind.__name__, type(error).__name__)
     return found
+
+
+@cache
+def _say_once(kind: str, error: str) -> None:
+    """A row that cannot be read comes again with each look."""
+    log().warning("Slurm says what is not understood; it is left out", what=kind, error=error)
