@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from daemons import until
+from doors import story
 from receivers import certificate, happens, hook, parts, receiver, telling, told_all
 
 from daemon.answers import Notice
@@ -13,7 +14,6 @@ from daemon.hooks import hook as hook_module
 from daemon.hooks.delivery import Cutter, opened
 from daemon.inbox import UnavailableError
 from daemon.journal import DeadLetter
-from tests.doors import story
 
 
 def events_for(folder, notices, **more):
@@ -132,3 +132,22 @@ async def test_events_too_old_to_be_kept_are_missed_once_in_the_log(folder):
                 await told_all(daemon, ops)
             assert ops.numbers == list(range(4, daemon.service.told + 1))
     assert said == [{"webhook": "ops", "first": 1, "last": 3}]
+
+
+@story
+async def test_a_hook_is_well_again_once_a_letter_or_a_trial_was_taken(folder):
+    async with (
+        receiver(400) as ops,
+        telling(folder, hook(folder, ops, batch=1, refusals=1)) as daemon,
+    ):
+        await happens(daemon.service, 1)
+        await until(lambda: parts(daemon))
+        ops.answer = 200
+        daemon.hooks.get("ops").again([1])
+        await until(lambda: not parts(daemon))
+        ops.answer = 400
+        await happens(daemon.service, 1, prefix="other")
+        await until(lambda: parts(daemon))
+        ops.answer = 200
+        await daemon.hooks.get("ops").test()
+        assert not parts(daemon)

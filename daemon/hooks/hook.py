@@ -258,7 +258,10 @@ class Hook:
         if not self._means.fence.holds():
             raise UnavailableError(503, "another daemon may have taken over", PROBE_EVERY)
         delivery = trial(self.config.name, self._means.now())
-        return await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
+        outcome = await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
+        if outcome.verdict is Verdict.DELIVERED:
+            self._say()
+        return outcome
 
     def resume(self) -> None:
         """Try again at once, also one that is gone."""
@@ -294,6 +297,7 @@ class Hook:
             return
         if outcome.verdict is Verdict.DELIVERED:
             await self.drop([number])
+            self._say()
         elif outcome.verdict is not Verdict.REFUSED:
             self._again.clear()  # the others would fare no better, and stay dead
 
