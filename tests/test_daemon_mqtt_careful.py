@@ -1,8 +1,10 @@
 """One message, one job, one defect: what must not hold up the others on the bus."""
 
 import asyncio
+import gc
 import json
 import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -235,3 +237,42 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
     lines = (*OPEN, f"acl_file {rules}")
     with mosquitto(tmp_path, lines) as broker:
         asyncio.run(asyncio.wait_for(tell(broker), 60))
+
+
+@story()
+async def test_a_broker_that_comes_and_goes_leaves_no_tracebacks(folder, broker):
+    wrong = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what))
+    async with (
+        manager_on(folder, broker.port),
+        daemon_on(folder, broker.port, backend=BACKEND) as service,
+    ):
+        for turn in range(3):
+            jobs = [
+                Submit(JobSpec(f"{turn}-{i}", "vision", 1, ("x",), duration=1.0)) for i in range(60)
+            ]
+            submitting = asyncio.create_task(service.submit(jobs))
+            broker.stop(signal.SIGKILL)
+            await submitting
+            await until(lambda: not part(service, "mqtt").ok, 20)
+            broker.start()
+            await until(lambda: part(service, "mqtt").ok, 20)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not wrong
+
+
+@story()
+async def test_a_socket_that_is_gone_before_it_is_watched_is_let_be(folder, broker):
+    wire = Wire(MqttConfig(port=broker.port), "w", None, print)
+    with socket.socket() as gone:
+        wire._on_socket_open(wire._client, None, gone)
+        wire._on_socket_register_write(wire._client, None, gone)
+        number = gone.fileno()
+    wrong = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, what: wrong.append(what))
+    await asyncio.sleep(0.01)
+    assert not wrong
+    assert not loop.remove_reader(number)
+    assert wire._misc_task is None
