@@ -8,7 +8,7 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from buses import daemon_on, part, peer
+from buses import daemon_on, on_bus, part, peer
 from daemons import until
 from managers import manager_on
 from paho.mqtt.packettypes import PacketTypes
@@ -27,6 +27,7 @@ from daemon.mqtt.replies import fitting
 from daemon.mqtt.schemas import Reply
 from daemon.mqtt.wire import TOO_LARGE, Wire, WireError
 from daemon.schemas import BatchLine
+from daemon.serving import serving
 
 ROOT = "sia/v1/main"
 POOL = f"{ROOT}/pool/vision"
@@ -219,10 +220,14 @@ async def test_who_waited_for_room_until_it_was_deposed_sends_nothing(folder, br
 @pytest.mark.server
 def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
     async def tell(broker):
-        async with daemon_on(tmp_path, broker.port) as service, peer(broker.port, ME) as one:
+        config = on_bus(tmp_path, broker.port)
+        async with serving(config) as (daemon, _), peer(broker.port, ME) as one:
+            service = daemon.service
+            await until(lambda: part(service, "mqtt") is not None, 20)
             job = {"id": "a", "gpus": 1, "duration": 1}
             await one.say(f"{POOL}/submit", job, reply=ME)
-            await until(lambda: "pool/vision/reply" in part(service, "mqtt").why, 20)
+            for name in ("reply", "state"):
+                await until(lambda: f"pool/vision/{name}" in part(service, "mqtt").why, 20)  # noqa: B023
             assert "ACL" in part(service, "mqtt").mend
             rules.write_text("topic readwrite sia/#\n")
             broker.process.send_signal(signal.SIGHUP)
@@ -230,9 +235,14 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
                 await one.say(f"{POOL}/submit", job, reply=ME)
                 await asyncio.sleep(0.05)
             assert one.on("/reply/me")
+            await one.client.subscribe(f"{POOL}/state", qos=1)
+            await until(lambda: f"{POOL}/state" in one.retained, 20)
 
     rules = tmp_path / "acl"
-    rules.write_text("topic readwrite sia/#\ntopic deny sia/v1/main/pool/vision/reply/#\n")
+    rules.write_text(
+        "topic readwrite sia/#\ntopic deny sia/v1/main/pool/vision/reply/#\n"
+        "topic deny sia/v1/main/pool/vision/state\n"
+    )
     rules.chmod(0o644)
     lines = (*OPEN, f"acl_file {rules}")
     with mosquitto(tmp_path, lines) as broker:
