@@ -1,12 +1,14 @@
 """One message, one job, one defect: what must not hold up the others on the bus."""
 
 import asyncio
+import gc
 import json
 import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
-from buses import daemon_on, part, peer
+from buses import daemon_on, on_bus, part, peer
 from daemons import until
 from managers import manager_on
 from paho.mqtt.packettypes import PacketTypes
@@ -25,6 +27,7 @@ from daemon.mqtt.replies import fitting
 from daemon.mqtt.schemas import Reply
 from daemon.mqtt.wire import TOO_LARGE, Wire, WireError
 from daemon.schemas import BatchLine
+from daemon.serving import serving
 
 ROOT = "sia/v1/main"
 POOL = f"{ROOT}/pool/vision"
@@ -217,10 +220,14 @@ async def test_who_waited_for_room_until_it_was_deposed_sends_nothing(folder, br
 @pytest.mark.server
 def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
     async def tell(broker):
-        async with daemon_on(tmp_path, broker.port) as service, peer(broker.port, ME) as one:
+        config = on_bus(tmp_path, broker.port)
+        async with serving(config) as (daemon, _), peer(broker.port, ME) as one:
+            service = daemon.service
+            await until(lambda: part(service, "mqtt") is not None, 20)
             job = {"id": "a", "gpus": 1, "duration": 1}
             await one.say(f"{POOL}/submit", job, reply=ME)
-            await until(lambda: "pool/vision/reply" in part(service, "mqtt").why, 20)
+            for name in ("reply", "state"):
+                await until(lambda: f"pool/vision/{name}" in part(service, "mqtt").why, 20)  # noqa: B023
             assert "ACL" in part(service, "mqtt").mend
             rules.write_text("topic readwrite sia/#\n")
             broker.process.send_signal(signal.SIGHUP)
@@ -228,10 +235,54 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
                 await one.say(f"{POOL}/submit", job, reply=ME)
                 await asyncio.sleep(0.05)
             assert one.on("/reply/me")
+            await one.client.subscribe(f"{POOL}/state", qos=1)
+            await until(lambda: f"{POOL}/state" in one.retained, 20)
 
     rules = tmp_path / "acl"
-    rules.write_text("topic readwrite sia/#\ntopic deny sia/v1/main/pool/vision/reply/#\n")
+    rules.write_text(
+        "topic readwrite sia/#\ntopic deny sia/v1/main/pool/vision/reply/#\n"
+        "topic deny sia/v1/main/pool/vision/state\n"
+    )
     rules.chmod(0o644)
     lines = (*OPEN, f"acl_file {rules}")
     with mosquitto(tmp_path, lines) as broker:
         asyncio.run(asyncio.wait_for(tell(broker), 60))
+
+
+@story()
+async def test_a_broker_that_comes_and_goes_leaves_no_tracebacks(folder, broker):
+    wrong = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what))
+    async with (
+        manager_on(folder, broker.port),
+        daemon_on(folder, broker.port, backend=BACKEND) as service,
+    ):
+        for turn in range(3):
+            jobs = [
+                Submit(JobSpec(f"{turn}-{i}", "vision", 1, ("x",), duration=1.0)) for i in range(60)
+            ]
+            submitting = asyncio.create_task(service.submit(jobs))
+            broker.stop(signal.SIGKILL)
+            await submitting
+            await until(lambda: not part(service, "mqtt").ok, 20)
+            broker.start()
+            await until(lambda: part(service, "mqtt").ok, 20)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not wrong
+
+
+@story()
+async def test_a_socket_that_is_gone_before_it_is_watched_is_let_be(folder, broker):
+    wire = Wire(MqttConfig(port=broker.port), "w", None, print)
+    with socket.socket() as gone:
+        wire._on_socket_open(wire._client, None, gone)
+        wire._on_socket_register_write(wire._client, None, gone)
+        number = gone.fileno()
+    wrong = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, what: wrong.append(what))
+    await asyncio.sleep(0.01)
+    assert not wrong
+    assert not loop.remove_reader(number)
+    assert wire._misc_task is None

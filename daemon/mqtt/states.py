@@ -13,7 +13,7 @@ from daemon.limits import PROBE_EVERY
 from daemon.mqtt.limits import STATE_EVERY
 from daemon.mqtt.link import Link
 from daemon.mqtt.topics import Topics
-from daemon.mqtt.wire import WireError
+from daemon.mqtt.wire import DENIED, WireError
 from daemon.service import Service
 
 _encode = msgspec.json.Encoder().encode
@@ -82,5 +82,6 @@ class States:
                     await self._link.send(self._topics.pool(name, "state"), view, retain=True)
                 )
                 self._said[name] = view
-        for each in sent:
-            await each
+        if max([await each for each in sent], default=0) >= DENIED:
+            self._said.clear()
+            self._steps = -1  # once more, until it may be

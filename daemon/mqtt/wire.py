@@ -92,6 +92,7 @@ class Wire(aiomqtt.Client):
         self._readable = True
         self._client.manual_ack_set(True)  # noqa: FBT003  paho's own
         self._client.connect_timeout = TIMEOUT / 2
+        self._disconnected.add_done_callback(_looked_at)
         self._unconfirmed: dict[int, asyncio.Future[int]] = {}
         self._room = asyncio.Semaphore(WINDOW)
         self._paused = False
@@ -160,8 +161,6 @@ class Wire(aiomqtt.Client):
         self._unconfirmed.clear()
         if self._disconnected.done():
             self._client._sock_close()  # noqa: SLF001  the broker may not know that it ended
-            if not self._disconnected.cancelled():
-                self._disconnected.exception()  # whoever wanted to know has asked
 
     def drop(self) -> None:
         """End the connection, so that what was not acknowledged comes again."""
@@ -170,11 +169,31 @@ class Wire(aiomqtt.Client):
 
     def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
         """As `aiomqtt` does, but that reading can be paused. In the thread that connects."""
-        self._loop.call_soon_threadsafe(self._begin, sock.fileno())
+        self._loop.call_soon_threadsafe(self._begin, sock)
 
-    def _begin(self, number: int) -> None:
-        self._loop.add_reader(number, self._read)
-        self._misc_task = self._loop.create_task(self._misc_loop())
+    def _begin(self, sock: Any) -> None:
+        if self._is(sock):
+            self._loop.add_reader(sock, self._read)
+            self._misc_task = self._loop.create_task(self._misc_loop())
+
+    def _on_socket_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        """As `aiomqtt` does, but that the socket may be gone when it comes to it. In any thread."""
+        self._loop.call_soon_threadsafe(self._write_on, sock)
+
+    def _write_on(self, sock: Any) -> None:
+        if self._is(sock):
+            self._loop.add_writer(sock, self._write)
+
+    def _is(self, sock: object) -> bool:
+        """Whether it is still ours; else it is closed, and its number may be another's."""
+        return sock is self._client.socket()
+
+    def _write(self) -> None:
+        try:
+            self._client.loop_write()
+        except Exception as error:  # noqa: BLE001  whatever it is, the connection is no use
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
 
     def _read(self) -> None:
         try:
@@ -211,6 +230,7 @@ class Wire(aiomqtt.Client):
     ) -> None:
         if not self._connected.done():  # `aiomqtt` would wait until its time is up
             self._connected.set_exception(aiomqtt.MqttError(HUNG_UP))
+            self._connected.exception()  # perhaps nobody waits for it any more
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _take(self) -> MQTTErrorCode:
@@ -247,6 +267,12 @@ class Wire(aiomqtt.Client):
         future = self._unconfirmed.pop(mid, None)
         if future is not None and not future.done():
             future.set_result(reason_code.value)
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    """Whether anybody asks for it or not."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _asked() -> Properties:
