@@ -52,12 +52,16 @@ class Postgres:
     def open(self) -> None:
         """Connect. What an earlier connection has sent is over by then: done, or never done."""
         name = f"sia journal {secrets.token_hex(8)}"
-        self._db = db = connect(self._url, name)
-        with said(self._url):
-            self._end_others(db)
-            self._names = [name]
+        db = connect(self._url, name)
+        try:
+            with said(self._url):
+                self._end_others(db)
             if not self._holds(db):
                 raise self._deposed()
+        except BaseException:
+            db.close()  # while an earlier one may still write, nothing goes over this one
+            raise
+        self._db, self._names = db, [name]
 
     def _end_others(self, db: Connection) -> None:
         """End what is left of earlier connections: they could still write what is on its way."""

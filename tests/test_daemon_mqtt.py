@@ -24,6 +24,9 @@ ME = f"{POOL}/reply/me"
 JOB = {"id": "a", "gpus": 2, "duration": 30}
 LONG = {"gpus": 1, "duration": 1e6}
 
+KEY = b"\0\xff" * 8
+"""Correlation data, as long as a UUID."""
+
 
 def story(tell):
     """Run a coroutine function as a test, with a folder and a broker."""
@@ -89,8 +92,8 @@ async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(
 @story
 async def test_correlation_data_makes_the_id_of_a_job_that_has_none(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
-        said = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=b"\0\xff")
-        again = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=b"\0\xff")
+        said = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=KEY)
+        again = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=KEY)
         ids = [line["id"] for line in said["jobs"]]
         assert [line["id"] for line in again["jobs"]] == ids
         assert len(set(ids)) == 2
@@ -173,6 +176,9 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
         await until(lambda: "response topic" in refusals(one)[-1]["data"]["why"], 20)
         await one.say(stored, {"id": "kept", **LONG}, retain=True)
         await until(lambda: "retained" in refusals(one)[-1]["data"]["why"], 20)
+        said = await answered(one, stored, {"id": "flown", **LONG}, qos=0)
+        assert "QoS 1" in said["mend"]
+        await one.say(f"{ROOT}/pool/%76ision/submit", {"id": "spelt", **LONG})
         await one.say(f"{ROOT}/pool/nobodys/submit", JOB)
         await one.say(f"{ROOT}/pool//submit", JOB)
         await one.say(f"{ROOT}/pool/a/b/submit", JOB)

@@ -70,6 +70,7 @@ def test_a_pools_name_comes_back_from_its_topic(name):
 @pytest.mark.parametrize(
     "topic",
     ["", "sia/v1/main/pool/p", "sia/v1/main/pool//cmd", "sia/v1/main/pool/a/b/cmd", "x",
+     "sia/v1/main/pool/%70/cmd", "sia/v1/main/pool/a%2fb/cmd", "sia/v1/main/pool/%ff/cmd",
      "sia/v1/other/pool/p/cmd", "xsia/v1/main/pool/p/cmd", "sia/v1/main/pool/p/event"],
 )  # fmt: skip
 def test_other_topics_are_not_for_the_daemon(topic):
@@ -82,6 +83,19 @@ def test_answers_go_below_the_pools_own_topic_alone():
                   "sia/v1/main/pool/q/reply/me", "sia/v1/main/pool/p/submit",
                   "sia/v1/main/pool/p/reply/#"):  # fmt: skip
         assert not TOPICS.is_reply(topic, "p")
+
+
+def test_correlation_data_that_count_from_one_make_no_ids():
+    """After a restart they would name other jobs, which would count as known."""
+    mail = Mail(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
+    assert "give it an id" in opened(mail, "submit")[1].details.mend
+    assert opened(mail._replace(correlation=bytes(16)), "submit")[0].jobs == 1
+    assert opened(mail._replace(payload=b'{"gpus":1,"id":"a"}'), "submit")[0].jobs == 1
+
+
+def test_a_message_that_the_broker_does_not_keep_is_refused():
+    mail = Mail(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}', qos=0)
+    assert "QoS 1" in opened(mail, "cmd")[1].details.mend
 
 
 def test_a_command_says_who_asked():

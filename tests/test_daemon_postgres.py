@@ -82,6 +82,19 @@ def test_a_connection_that_the_server_ended_between_two_steps_is_made_anew(base)
         assert rows(base) == 2
 
 
+def test_nothing_is_sent_before_the_connection_before_has_ended(base, monkeypatch):
+    """What it had sent could still be done, after a look that did not find it."""
+    with closing(base.journal()) as journal:
+        monkeypatch.setattr("daemon.postgres.LOCK_PATIENCE", 0.0)
+        with monkeypatch.context() as it:
+            it.setattr("daemon.postgres.END_OTHERS", "SELECT 1 WHERE %s::text[] IS NOT NULL")
+            with pytest.raises(JournalError, match="an earlier connection does not end"):
+                journal.reopen()
+            with pytest.raises(JournalError, match="an earlier connection does not end"):
+                journal.marks("")
+        assert journal.marks("") == {}
+
+
 def test_a_step_that_was_under_way_when_the_connection_broke_is_no_step(base, between):
     with closing(by_way_of(base, between)) as journal:
         engine = recover(journal, CLUSTER)

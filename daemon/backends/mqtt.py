@@ -24,7 +24,7 @@ from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.mqtt.again import again
-from daemon.mqtt.limits import MAX_PAYLOAD, RESEND_AFTER
+from daemon.mqtt.limits import MAX_PAYLOAD, RESEND_AFTER, UNACKNOWLEDGED
 from daemon.mqtt.link import Link
 from daemon.mqtt.roster import Key, Roster
 from daemon.mqtt.schemas import ManagerState, Order, Report, Start, Stop
@@ -135,7 +135,8 @@ class MqttBackend:
         return self._link.up.is_set() and self._here and self._heard == self._link.session
 
     def _receive(self, message: mqtt.MQTTMessage) -> None:
-        self._reports.put_nowait((message, self._link.session))
+        if message.qos or self._reports.qsize() < UNACKNOWLEDGED:  # no broker holds back QoS 0
+            self._reports.put_nowait((message, self._link.session))
 
     async def _hear(self) -> None:
         while True:

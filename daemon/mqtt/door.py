@@ -13,7 +13,7 @@ from daemon.http.problems import ProblemError, decoded
 from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.jobs import JobSpec
 from daemon.mqtt import schemas
-from daemon.mqtt.limits import MAX_CORRELATION, MAX_PAYLOAD
+from daemon.mqtt.limits import MAX_CORRELATION, MAX_PAYLOAD, MIN_CORRELATION
 from daemon.mqtt.schemas import PoolCommand, PoolJob, PoolJobs
 from daemon.mqtt.topics import Door, Topics
 from daemon.schemas import MAX_JOBS
@@ -33,6 +33,7 @@ class Mail(NamedTuple):
     """Where an answer is wanted."""
     correlation: bytes = b""
     """What is to come back with it."""
+    qos: int = 1
 
 
 class Letter(NamedTuple):
@@ -78,6 +79,8 @@ def read(mail: Mail, topics: Topics, pool: str, door: Door) -> Letter:
     """What is asked for. Raises ProblemError for whatever is wrong."""
     if mail.retained:
         raise _wrong("a retained message", "publish without retain: it would come again and again")
+    if not mail.qos:
+        raise _wrong("QoS 0, with which a message may be lost on its way", "publish with QoS 1")
     if len(mail.payload) > MAX_PAYLOAD:
         why = f"{len(mail.payload):,} bytes, more than {MAX_PAYLOAD:,}"
         raise ProblemError(413, "too large", why, "send several messages, or a batch over HTTP")
@@ -104,10 +107,11 @@ def _submission(mail: Mail, pool: str) -> Letter:
     for i, job in enumerate(jobs):
         if job.pool not in (None, pool):
             raise _wrong(f"a job of pool {job.pool!r} on the topic of {pool!r}", "leave pool out")
-        if job.id is None and not mail.correlation:
+        if job.id is None and len(mail.correlation) < MIN_CORRELATION:
             raise _wrong(
                 "a job without id, of which a second one would be made if the message came twice",
-                "give it an id, or the message correlation data",
+                f"give it an id, or the message a UUID as correlation data ({MIN_CORRELATION} "
+                "bytes at least)",
             )
         key = f"mqtt {pool} {mail.correlation.hex()} {i}"
         groups.append(specs_of(replace(job, pool=pool), key))

@@ -60,15 +60,21 @@ class Inbound:
 
     def receive(self, message: mqtt.MQTTMessage) -> None:
         """Take a message. What is for nobody is acknowledged at once."""
-        found = None
+        found, topic = None, "one that is no text"
         try:
             mail = _mail(message)
-            found = self._topics.read(mail.topic)
+            topic = mail.topic
+            found = self._topics.read(topic)
         except UnicodeDecodeError:
-            pass  # a topic that is no text is none of ours
+            pass  # it is none of ours
         if found is None:
+            self._groan(topic)
             self._link.ack(message, self._link.session)
             return
+        if not message.qos and len(self._queue) >= UNACKNOWLEDGED:
+            return  # it would be refused; a flood of those must not hold up the others
+        while self._queue and self._queue[0].session != self._link.session:
+            self._queue.popleft()  # the broker sends it again
         self._queue.append(Came(mail, message, self._link.session, *found))
         self._news.set()
         if len(self._queue) >= 2 * UNACKNOWLEDGED:
@@ -135,7 +141,7 @@ class Inbound:
         """What is asked for, or why not."""
         try:
             if came.pool not in self._service.book.pools:
-                self._groan(came)
+                self._groan(came.mail.topic)
                 raise ProblemError(404, "no such pool", "there is no pool of that topic's name", "")
             letter = read(came.mail, self._topics, came.pool, came.door)
         except ProblemError as problem:
@@ -150,11 +156,11 @@ class Inbound:
         why = f"a defect of the daemon: {error!r}"
         return reply_to(ProblemError(500, "defect", why, "report it"))
 
-    def _groan(self, came: Came) -> None:
+    def _groan(self, topic: str) -> None:
         """Where there is no pool, there is nobody to tell but the operator."""
         if monotonic() - self._groaned > GROAN_EVERY:
             self._groaned = monotonic()
-            log().warning("message for no pool", topic=came.mail.topic[:200])
+            log().warning("message for no pool", topic=topic[:200])
 
 
 def _mail(message: mqtt.MQTTMessage) -> Mail:
@@ -166,4 +172,5 @@ def _mail(message: mqtt.MQTTMessage) -> Mail:
         bool(message.retain),
         getattr(said, "ResponseTopic", ""),
         getattr(said, "CorrelationData", b""),
+        message.qos,
     )

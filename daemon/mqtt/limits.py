@@ -20,6 +20,10 @@ REPLY_LINES = 100
 MAX_CORRELATION = 256
 """Bytes of correlation data: a UUID has 36."""
 
+MIN_CORRELATION = 16
+"""Bytes of those that jobs' ids are made of: a UUID has so many. Shorter ones are counters, which
+begin anew with their program, or are those of somebody else in the pool."""
+
 UNACKNOWLEDGED = 1000
 """Messages that have come in and are not durable yet: as many as one step takes."""
 

@@ -19,7 +19,7 @@ TopicsPool = Annotated[Name | None, Meta(description="If given, the topic's.")]
 
 
 class PoolJob(JobRequest, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job to run in the pool of the topic. It has an id, or the message correlation data."""
+    """A job to run in the pool of the topic. It has an id, or the message a UUID to go by."""
 
     pool: TopicsPool = None  # type: ignore[assignment]
 

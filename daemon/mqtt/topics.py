@@ -49,11 +49,14 @@ class Topics(NamedTuple):
         return f"{self.root}/manager/{what}"
 
     def read(self, topic: str) -> tuple[str, Door] | None:
-        """Whose it is and what of; None for topics that are not for the daemon."""
+        """Whose it is and what of; None for topics that are not for the daemon.
+
+        Each pool has one topic: who may not write there must not do so by another spelling.
+        """
         begin, _, rest = topic.partition(f"{self.root}/pool/")
-        pool, _, name = rest.partition("/")
-        door = DOORS.get(name)
-        return None if begin or not pool or door is None else (unquoted(pool), door)
+        level, _, name = rest.partition("/")
+        pool, door = unquoted(level), DOORS.get(name)
+        return None if begin or door is None or quoted(pool) != level or not pool else (pool, door)
 
     def is_reply(self, topic: str, pool: str) -> bool:
         """Whether answers may go there: nobody has us publish where they could not themselves."""
