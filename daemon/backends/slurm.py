@@ -21,6 +21,7 @@ from daemon.backends.slurm_adopt import Adopter
 from daemon.backends.slurm_api import Slurm, SlurmError, SlurmRefusedError
 from daemon.backends.slurm_found import Found
 from daemon.backends.slurm_nodes import Nodes
+from daemon.backends.slurm_own import Own
 from daemon.backends.slurm_runs import (
     RUNS,
     Key,
@@ -28,10 +29,9 @@ from daemon.backends.slurm_runs import (
     View,
     end_of,
     gone,
-    is_of,
-    key_of,
     mark_of,
 )
+from daemon.backends.slurm_shapes import SlurmJob
 from daemon.backends.slurm_some import look_at
 from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
@@ -105,9 +105,9 @@ class SlurmBackend:
         if name is None:
             name = secrets.token_hex(4)
             await house.notes.write({NAME: name})
-        self._name = name
+        self._own = Own(house, name, marks, self._config.user)
         self._marks = {key: ref for key, ref in marks.items() if key.startswith(RUNS)}
-        self._acts = Acts(self._config, self._slurm, house, name, self._marks)
+        self._acts = Acts(self._config, self._slurm, house, self._own, self._marks)
         self._adopter = Adopter(self._config, self._slurm, house)
         self._nodes = Nodes(self._config, self._slurm, house, self._found)
 
@@ -115,7 +115,9 @@ class SlurmBackend:
         """Look for all of these in Slurm, as soon as it is there; none is to be started again."""
         for each in expected:
             run = Run(each.order, sought=False, started=each.started is not None)
-            run.ref = run.ref or self._marks.get(mark_of(run.key))
+            mark = self._marks.get(mark_of(run.key))
+            if mark is not None and not run.adopted:
+                run.named(mark)
             self._runs[run.key] = run
         self._follower = asyncio.create_task(self._follow())
         return []
@@ -163,8 +165,7 @@ class SlurmBackend:
             except SlurmError as error:
                 self._house.parts.say("backend", error.why, error.mend)
                 self._view, due = None, loop.time() + self._config.poll
-                for run in self._runs.values():
-                    run.sought = run.sought and run.released is not None  # look before acting
+                self._look_first()
                 await asyncio.sleep(self._config.poll)
             except (JournalError, UnavailableError):
                 await asyncio.sleep(self._config.poll)  # the journal says by itself how it is
@@ -176,6 +177,13 @@ class SlurmBackend:
                 async with asyncio.timeout(max(0.0, due - loop.time())):
                     await self._poke.wait()
             self._poke.clear()
+
+    def _look_first(self) -> None:
+        """Slurm was away: numbers of jobs may be others' by now."""
+        for run in self._runs.values():
+            run.sought, run.seen = run.sought and run.released is not None, False
+        self._acts.unwanted.clear()
+        self._strays.clear()  # what is there all the same is found again
 
     async def _turn(self, *, looks: bool) -> None:
         """Do what is to be done, then look at what has come of all."""
@@ -217,15 +225,20 @@ class SlurmBackend:
             self._seek(run, view)
             return
         job = view.jobs.get(run.ref)
-        if job is not None and not is_of(self._name, run, job):
+        if job is not None and not self._own.is_of(run, job):
             self._gone(run, view)  # Slurm has lost its state, and counts its jobs from 1 again
             return
         if job is None:
             if not await self._slurm.job(run.ref):
                 self._gone(run, view)
             return
-        if "COMPLETING" in job.flags:
-            return
+        if not run.seen:
+            run.seen, run.submitted = True, int(job.submitted)
+            self._poke.set()
+        if "COMPLETING" not in job.flags:
+            await self._shown(run, job, view)
+
+    async def _shown(self, run: Run, job: SlurmJob, view: View) -> None:
         over = end_of(run, job)
         if over is not None:
             self._done(run, over)
@@ -257,9 +270,9 @@ class SlurmBackend:
         if run.sought:
             return
         run.sought = True
-        same = [job.id for job in view.jobs.values() if key_of(self._name, job.comment) == run.key]
+        same = self._own.keys(view).get(run.key)
         if same:
-            self._acts.found[run.key] = str(min(same))
+            self._acts.found[run.key] = min(same, key=int)
         elif run.stop:
             self._done(run, Ended(*run.key, why="it was never started"))
         self._poke.set()
@@ -297,9 +310,9 @@ class SlurmBackend:
     def _sweep(self, view: View) -> None:
         """Find what bears this daemon's name and should not be there."""
         refs = {run.ref for run in self._runs.values()} | {*self._acts.found.values()}
-        for ref, job in view.jobs.items():
-            key = key_of(self._name, job.comment)
-            if key is None or ref in refs or job.state not in ("PENDING", "RUNNING", "SUSPENDED"):
+        for key, ref in ((key, ref) for key, some in self._own.keys(view).items() for ref in some):
+            job = view.jobs[ref]
+            if ref in refs or job.state not in ("PENDING", "RUNNING", "SUSPENDED"):
                 continue
             if job.state == "PENDING" and job.held:
                 self._acts.unwanted.add(ref)

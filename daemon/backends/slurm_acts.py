@@ -13,7 +13,9 @@ from urllib.parse import quote
 from daemon.answers import StartEffect
 from daemon.backends import House
 from daemon.backends.slurm_api import Place, Slurm, SlurmError, SlurmRefusedError, Wanted, script_of
+from daemon.backends.slurm_own import Own
 from daemon.backends.slurm_runs import Key, Run, comment_of, mark_of
+from daemon.backends.slurm_shapes import SlurmJob
 from daemon.config_slurm import SlurmConfig
 from daemon.inputs import Ended, Requeued, StartFailed
 
@@ -38,10 +40,10 @@ class Acts:
     """
 
     def __init__(
-        self, config: SlurmConfig, slurm: Slurm, house: House, name: str, marks: dict[str, str]
+        self, config: SlurmConfig, slurm: Slurm, house: House, own: Own, marks: dict[str, str]
     ) -> None:
-        """As the daemon of that name; `marks` say what jobs are called."""
-        self._config, self._slurm, self._house, self._name = config, slurm, house, name
+        """`marks` say what jobs are called."""
+        self._config, self._slurm, self._house, self._own = config, slurm, house, own
         self._marks = marks
         self.found: dict[Key, str] = {}
         self.unwanted: set[str] = set()
@@ -57,7 +59,8 @@ class Acts:
         for some in _parts([run for run in waiting if not run.stop and self._to_release(run)]):
             if not self._house.fence.holds():
                 return
-            await _all(self._release(runs, run) for run in some)
+            ready = await self._same(some)
+            await _all(self._release(runs, run) for run in ready)
         await self._end(runs)
 
     def _to_release(self, run: Run) -> bool:
@@ -73,13 +76,44 @@ class Acts:
         some = [run for run in some if run.key in runs]
         names = await _all(self._submit(runs, run) for run in some)
         known = {run: ref for run, ref in zip(some, names, strict=True) if ref}
-        if known:
-            marks = {mark_of(run.key): ref for run, ref in known.items()}
-            await self._house.notes.write(marks)
-            self._marks.update(marks)
-        for run, ref in known.items():
-            run.ref = ref
+        if not known:
+            return
+        jobs = await self._seen(known.values())
+        await self._own.learn(job.user for job in jobs.values())
+        marks = {}
+        for run, ref in known.items():  # held until now: nobody else can have taken its number
+            when = f"@{int(jobs[ref].submitted)}" if ref in jobs else ""
+            marks[mark_of(run.key)] = ref + when
+        await self._house.notes.write(marks)
+        self._marks.update(marks)
+        for run in known:
+            run.named(marks[mark_of(run.key)])
+            run.seen = True
             self.found.pop(run.key, None)
+
+    async def _seen(self, refs: Iterable[str]) -> dict[str, SlurmJob]:
+        """These as they are now, by what they are called. Raises SlurmError."""
+        refs = set(refs)
+        if self._slurm.single:
+            numbers = {ref.partition("_")[0] for ref in refs}  # a task that waits has none yet
+            rows = [job for some in await _all(map(self._slurm.job, numbers)) for job in some]
+        else:
+            rows = await self._slurm.jobs() or []
+        return {ref: job for job in rows for ref in job.refs if ref in refs}
+
+    async def _same(self, some: Sequence[Run]) -> Sequence[Run]:
+        """Those that may be released; of others' jobs that is asked for right before.
+
+        Slurm may count its jobs from 1 again since they were looked at.
+        """
+        others = [run for run in some if run.adopted]
+        if not others:
+            return some
+        jobs = await self._seen(run.ref for run in others if run.ref)
+        for run in others:
+            job = jobs.get(run.ref or "")
+            run.sought = run.seen = job is not None and self._own.is_of(run, job)
+        return [run for run in some if run.sought]  # the next look tells of the rest
 
     async def _submit(self, runs: dict[Key, Run], run: Run) -> str:
         """What it is called from now on; nothing where it cannot be."""
@@ -115,7 +149,7 @@ class Acts:
 
     async def _end(self, runs: Mapping[Key, Run]) -> None:
         """End what is to end, and remove what should not be there."""
-        ending = [run for run in runs.values() if run.stop and run.ref and not run.stopped]
+        ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
         all_of: list[Run | str] = [*ending, *self.unwanted]
         for some in _parts(all_of):
             if not self._house.fence.holds():
@@ -157,7 +191,7 @@ class Acts:
         if self._config.folder:
             out, err = (str(self.output(*key, each)) for each in ("stdout", "stderr"))
         return Wanted(
-            _plain(spec.name or spec.id), comment_of(self._name, key), self.place(order),
+            _plain(spec.name or spec.id), comment_of(self._own.name, key), self.place(order),
             script_of(spec.command, env), spec.cwd or self._config.work_dir, minutes,
             out.replace("%", "%%"), err.replace("%", "%%"),
         )  # fmt: skip

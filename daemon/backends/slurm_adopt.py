@@ -151,6 +151,8 @@ class Adopter:
         for origin, job_id in list(self._jobs.items()):
             record = book.jobs.get(job_id)
             job = view.jobs.get(origin.partition("@")[0])
+            if not origin_of_any(origin, job, "" if record is None else record.spec.user):
+                job = None  # another has its number by now: that one is let be
             if record is None:
                 await self._let_go(origin, job_id, job)
             elif (job_id, record.attempt) not in runs and record.phase in WAITING:
@@ -163,7 +165,7 @@ class Adopter:
     async def _let_go(self, origin: str, job_id: str, job: SlurmJob | None) -> None:
         """It is over here: what still waits there was cancelled here, and is cancelled there."""
         ended = self._house.book().ended.get(job_id)
-        waits = job is not None and job.state == "PENDING" and origin_of_any(origin, job)
+        waits = job is not None and job.state == "PENDING"
         if waits and ended is not None and self._house.fence.holds():
             await self._cancel(origin.partition("@")[0])
             return
@@ -220,11 +222,12 @@ def origin_of(ref: str, job: SlurmJob) -> str:
     return f"{ref}@{int(job.submitted)}"
 
 
-def origin_of_any(origin: str, job: SlurmJob | None) -> bool:
-    """Whether this is that job, and not a later one of its number."""
+def origin_of_any(origin: str, job: SlurmJob | None, user: str = "") -> bool:
+    """Whether this is that job, of that user, and not a later one of its number."""
     if job is None:
         return False
-    return job.restarts > 0 or origin == origin_of(origin.partition("@")[0], job)
+    again = job.restarts > 0 and user in ("", job.user)  # that counts as submitted then
+    return again or origin == origin_of(origin.partition("@")[0], job)
 
 
 def _renamed(spec: JobSpec) -> JobSpec:

@@ -53,6 +53,8 @@ class Run:
 
     Attributes:
         ref: What it is called in Slurm; None until that is durable.
+        submitted: When Slurm says that it was submitted; None where that was not seen.
+        seen: Whether it is surely that which is called so: Slurm was not away since.
         sought: Whether it was looked for in Slurm, where a daemon before may have submitted it.
         fresh: Whether no daemon before this one can have released it.
         released: When it was last told to run, by the loop's clock; None before.
@@ -66,12 +68,19 @@ class Run:
         """It is to begin, unless it is found."""
         self.order, self.sought, self.told, self.fresh = order, sought, started, fresh
         self.ref: str | None = order.spec.origin.partition("@")[0] or None
+        self.submitted: int | None = None
+        self.seen = False
         self.released: float | None = None
         self.restarts = 0
         self.alive: float | None = None
         self.tries = 0
         self.stop = False
         self.stopped = False
+
+    def named(self, mark: str) -> None:
+        """It is called so, and was submitted then."""
+        self.ref, _, when = mark.partition("@")
+        self.submitted = int(when) if when else None
 
     @property
     def key(self) -> Key:
@@ -115,13 +124,6 @@ def key_of(instance: str, comment: str) -> Key | None:
     if (mark, name) != (MARK, instance) or not attempt.isdecimal():
         return None
     return job, int(attempt)
-
-
-def is_of(instance: str, run: Run, job: SlurmJob) -> bool:
-    """Whether this is the job of that attempt, and not a later one with its number."""
-    if run.adopted:  # one that is queued again counts as submitted then
-        return job.restarts > 0 or run.order.spec.origin.endswith(f"@{int(job.submitted)}")
-    return key_of(instance, job.comment) == run.key
 
 
 def gone(run: Run, now: float) -> Observation:

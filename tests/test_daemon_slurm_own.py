@@ -1,0 +1,110 @@
+"""Whose a job of Slurm is: not what its comment says, and not its number alone."""
+
+import asyncio
+
+import pytest
+from slurm_daemons import phase, phase_is, serving, submit, until
+
+from daemon.backends import slurm_rest
+from daemon.inputs import Cancel
+
+
+async def looks(monkeypatch, service, times=3):
+    """Wait for so many whole turns."""
+    seen = []
+    forget = type(service.backend)._forget
+
+    async def counted(self):
+        await forget(self)
+        seen.append(1)
+
+    monkeypatch.setattr(type(service.backend), "_forget", counted)
+    await until(lambda: len(seen) >= times)
+    monkeypatch.undo()
+
+
+def full(service):
+    return [
+        submit(service, f"full-{pool}", pool, gpus)
+        for pool, gpus in (("vision", 16), ("speech", 8), ("robots", 8))
+    ]
+
+
+def comments(slurm, state="RUNNING"):
+    return [text for found, text in slurm.squeue("%T %k") if found == state]
+
+
+@pytest.mark.parametrize("way", ["token", "commands"])
+def test_a_job_may_change_its_own_comment(slurm, tmp_path, monkeypatch, way):
+    async def story():
+        ran = slurm.root / "out" / f"comment-{way}"
+        told = f"scontrol update JobId=$SLURM_JOB_ID Comment=epoch3; echo x >> {ran}; sleep 60"
+        env = {"SLURM_CONF": str(slurm.conf)}
+        async with serving(tmp_path, slurm, way) as service:
+            await submit(service, "own", command=("sh", "-c", told), requeue=True, env=env)
+            await phase_is(service, "own", "running")
+            await until(ran.exists)
+            await until(lambda: comments(slurm) == ["epoch3"])
+            await looks(monkeypatch, service)
+        async with serving(tmp_path, slurm, way) as service:
+            await looks(monkeypatch, service)
+            assert (phase(service, "own"), service.book.job("own").attempt) == ("running", 1)
+            assert ran.read_text().split() == ["x"]
+            await service.submit([Cancel("own")])
+            await phase_is(service, "own", "cancelled")
+            await until(lambda: not slurm.squeue())
+
+    asyncio.run(story())
+
+
+def test_nobody_stands_in_for_anothers_attempt(slurm, tmp_path, monkeypatch):
+    """The answer to a submission is lost; a user has an earlier job with the same comment."""
+
+    async def story():
+        submitted, theirs = slurm_rest.Rest.submit, []
+
+        async def lost(self, wanted):
+            theirs.append(slurm.sbatch("-H", f"--comment={wanted.comment}", "-p", "speech"))
+            await submitted(self, wanted)
+            raise slurm_rest.SlurmError("the answer is lost", "")
+
+        async with serving(tmp_path, slurm) as service:
+            monkeypatch.setattr(slurm_rest.Rest, "submit", lost)
+            out = slurm.root / "out" / "mine"
+            await submit(service, "a", command=("sh", "-c", f"id -un > {out}; sleep 60"))
+            await until(lambda: theirs)
+            monkeypatch.setattr(slurm_rest.Rest, "submit", submitted)
+            await phase_is(service, "a", "running")
+            await until(out.exists)
+            assert [row for row in slurm.squeue("%i %T %u") if row[0] == theirs[0]] == [
+                [theirs[0], "PENDING", "nobody"]
+            ]
+
+    asyncio.run(story())
+
+
+def test_a_job_with_the_number_of_an_adopted_one_is_let_be(slurm, tmp_path, monkeypatch):
+    """Slurm has lost its state, and counts its jobs from 1 again."""
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            for one in full(service):
+                await one
+            await phase_is(service, "full-speech", "running")
+            ref = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            name = f"slurm-{ref}"
+            await phase_is(service, name, "pending")
+            await looks(monkeypatch, service)
+            slurm.stop("slurmctld")  # nothing of the daemon goes on meanwhile
+            for path in (slurm.root / "state").glob("job_state*"):
+                path.unlink()
+            slurm.start_ctld("-c")
+            other = ""
+            while int(other or 0) < int(ref):
+                other = slurm.sbatch("-H", "-p", "robots", "-t", "5")
+            before = slurm.run("scontrol", "show", "job", ref)
+            await phase_is(service, name, "cancelled")
+            await looks(monkeypatch, service)
+            assert slurm.run("scontrol", "show", "job", ref) == before
+
+    asyncio.run(story())
