@@ -33,6 +33,9 @@ TIMEOUT = 10.0
 SLOP = 2.0
 """Seconds by which what was seen last is said to be older: Slurm counts in whole ones."""
 
+WHOLE = 60.0
+"""Seconds until all jobs are asked for though none has changed: Slurm's clock may be set too."""
+
 HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
 """Slurm's numbers: a job was submitted, and is held; there is no such job; it is over."""
 
@@ -77,8 +80,9 @@ class Rest:
         self._address, self._jwt_file, self._user = address, jwt_file, user
         self._session: aiohttp.ClientSession | None = None
         self._version = 0
-        self._ahead: float | None = None  # Slurm's clock, compared to this one
+        self._ahead = 0.0  # Slurm's clock, compared to the loop's
         self._seen = 0.0
+        self._whole_due = 0.0
         self._expires: float | None = None
 
     @property
@@ -93,15 +97,19 @@ class Rest:
 
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
         """All; None where nothing has changed."""
-        if self._ahead is None:
-            self._ahead = await self._clock() - time.time()
-        now = time.time() + self._ahead
-        params = {"update_time": str(int(self._seen - SLOP))} if changed and self._seen else {}
+        loop = asyncio.get_running_loop()  # whose clock nobody sets
+        changed = changed and loop.time() < self._whole_due
+        if not changed:
+            self._ahead = await self._clock() - loop.time()
+        now = loop.time() + self._ahead
+        params = {"update_time": str(int(self._seen - SLOP))} if changed else {}
         found = await self._ask("GET", "jobs", params=params)
         if found.status == 304:
             return None
         self._well(found)
         self._seen = now
+        if not changed:
+            self._whole_due = loop.time() + WHOLE
         return each_of(job_of, found.body.get("jobs") or [])
 
     async def _clock(self) -> float:
