@@ -262,12 +262,19 @@ class Rest:
         try:
             headers = {**await self._headers(), "Content-Type": "application/json"}
             async with session.request(
-                method, self._base + path, params=params, data=data, headers=headers
+                method,
+                self._base + path,
+                params=params,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
             ) as answer:
                 text, status = await answer.read(), answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             what = str(error) or type(error).__name__
             raise SlurmError(f"slurmrestd does not answer ({what})", GONE) from None
+        if status in (301, 302, 303, 307, 308):  # whoever is there shall not have the token
+            raise SlurmError(f"slurmrestd sends elsewhere (HTTP {status})", "mend backend.rest")
         if status in (401, 403):
             raise SlurmError(f"slurmrestd refuses the token (HTTP {status})", TOKEN)
         try:
