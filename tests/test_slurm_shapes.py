@@ -8,12 +8,23 @@ from aiohttp.test_utils import TestServer
 
 from daemon.backends.hostlist import names_of, numbers_of
 from daemon.backends.slurm_acts import Acts
+from daemon.backends.slurm_adopt import Adopter
 from daemon.backends.slurm_api import SlurmError, script_of
 from daemon.backends.slurm_rest import Rest
 from daemon.backends.slurm_runs import Run, comment_of, end_of, key_of
-from daemon.backends.slurm_shapes import SlurmJob, each_of, gpus_of, job_of, node_of, partition_of
+from daemon.backends.slurm_shapes import (
+    BASES,
+    SlurmJob,
+    each_of,
+    gpus_of,
+    job_of,
+    node_of,
+    partition_of,
+)
+from daemon.book import JobRecord
 from daemon.config_slurm import SlurmConfig, slurm_problems
-from daemon.inputs import Ended, Lost, StartFailed
+from daemon.inputs import Cancel, Ended, Lost, StartFailed
+from daemon.jobs import JobSpec
 
 OLD = {
     "job_id": 7, "array_job_id": 0, "array_task_id": None, "array_task_string": "",
@@ -49,6 +60,20 @@ def test_a_job_is_the_same_in_each_shape(shape):
     )
     assert (job.time_limit, job.submitted, job.held, job.restarts) == (300.0, 1795316831, True, 1)
     assert (job.nodes, job.refs) == (("n1", "n2"), ["7"])
+
+
+@pytest.mark.parametrize("state", [state for state in BASES if state != "PENDING"])
+def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
+    record = JobRecord(JobSpec("slurm-7", "a", 1, origin="7@0"), 0.0, None)
+    adopter = Adopter(SlurmConfig(), None, None)
+    assert asyncio.run(adopter._waits(record, SlurmJob(7, state))) == [
+        Cancel("slurm-7", actor="slurm")
+    ]
+
+
+def test_states_of_jobs_that_older_versions_say_alone_are_read():
+    for alone, is_now in (("RESV_DEL_HOLD", "PENDING"), ("CONFIGURING", "RUNNING")):
+        assert job_of({**OLD, "job_state": alone}).state == is_now
 
 
 def test_states_may_be_lists_with_flags():
