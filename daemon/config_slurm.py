@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -25,6 +27,8 @@ class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
     """Holds a token, which may be renewed at any time; beside the configuration if relative."""
     user: Text = ""
     """Whose token that is."""
+    plain_http: bool = False
+    """Whether the token may go to another machine by http://, where something else encrypts."""
     commands: bool = False
     """Whether to do without slurmrestd, by Slurm's commands as the daemon's user."""
     conf: Text = ""
@@ -50,6 +54,15 @@ def placed(config: SlurmConfig, base: Path) -> SlurmConfig:
     return replace(config, jwt_file=jwt, folder=str(base / config.folder) if config.folder else "")
 
 
+def _near(url: str) -> bool:
+    """Whether this is on the same machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]:
     """A line for each thing that is wrong with it."""
     rest = config.rest
@@ -59,6 +72,11 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
         yield f"backend.rest: is {rest!r}; write unix:/PATH or http://HOST:PORT"
     if rest.startswith("http") and not (config.jwt_file and config.user):
         yield "backend.jwt_file: slurmrestd asks for a token by TCP; write jwt_file and user"
+    if rest.startswith("http://") and not (config.plain_http or _near(rest)):
+        yield (
+            f"backend.rest: {rest} would carry an operator's token in clear over the network; "
+            "write https://, or plain_http = true where something else encrypts"
+        )
     for pool in config.partitions:
         if pool not in pools:
             yield f"backend.partitions: there is no pool {pool!r}; name one, or leave it out"

@@ -105,6 +105,8 @@ def test_what_people_do_to_jobs_that_wait_is_followed(slurm, tmp_path):
             await until(lambda: service.book.job(longer).time_limit == 180.0)
             slurm.run("scontrol", "update", f"JobId={refs[1]}", "Nice=7")
             await until(lambda: service.book.job(longer).priority == -7)
+            slurm.run("scontrol", "update", f"JobId={refs[1]}", "Nice=0")
+            await until(lambda: service.book.job(longer).priority == 0)
             await service.submit([Cancel(here)])
             await until(lambda: refs[2] not in rows(slurm))
             await service.submit([Hold(last)])

@@ -1,6 +1,8 @@
 """Slurm, or the daemon, goes away and comes back; nodes and partitions do too."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import pytest
 from slurm_daemons import phase_is, serving, submit, until
@@ -39,6 +41,27 @@ def test_slurmctld_is_killed_and_comes_back(slurm, tmp_path, way):
             await phase_is(service, "during", "finished")
             await until(lambda: part(service).ok)
             assert lines_of(ran) == ["before", "during"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("whose", ["the daemon's", "Slurm's"])
+def test_a_clock_that_is_set_hides_no_job(slurm, monkeypatch, whose):
+    async def story():
+        rest = slurm_rest.Rest(slurm.url, slurm.jwt, "root")
+        await rest.jobs()
+        if whose == "Slurm's":  # then what was seen is later than all that comes
+            rest._seen += 3600
+            monkeypatch.setattr(rest, "_whole_due", 0.0)
+        else:
+            stepped = SimpleNamespace(time=lambda: time.time() + 3600)
+            monkeypatch.setattr(slurm_rest, "time", stepped)
+            slurm.sbatch("--hold")
+            assert await rest.jobs(changed=True) is not None
+        ref = slurm.sbatch("--hold")
+        found = await rest.jobs(changed=True)
+        assert ref in [str(job.id) for job in found]
+        await rest.close()
 
     asyncio.run(story())
 

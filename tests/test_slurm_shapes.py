@@ -1,14 +1,30 @@
 """What Slurm says, in the shape of each version: 0.0.38 as recorded, later ones as documented."""
 
+import asyncio
+
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from daemon.backends.hostlist import names_of, numbers_of
 from daemon.backends.slurm_acts import Acts
-from daemon.backends.slurm_api import script_of
+from daemon.backends.slurm_adopt import Adopter
+from daemon.backends.slurm_api import SlurmError, script_of
+from daemon.backends.slurm_rest import Rest
 from daemon.backends.slurm_runs import Run, comment_of, end_of, key_of
-from daemon.backends.slurm_shapes import SlurmJob, each_of, gpus_of, job_of, node_of, partition_of
+from daemon.backends.slurm_shapes import (
+    BASES,
+    SlurmJob,
+    each_of,
+    gpus_of,
+    job_of,
+    node_of,
+    partition_of,
+)
+from daemon.book import JobRecord
 from daemon.config_slurm import SlurmConfig, slurm_problems
-from daemon.inputs import Ended, Lost, StartFailed
+from daemon.inputs import Cancel, Ended, Lost, StartFailed
+from daemon.jobs import JobSpec
 
 OLD = {
     "job_id": 7, "array_job_id": 0, "array_task_id": None, "array_task_string": "",
@@ -44,6 +60,20 @@ def test_a_job_is_the_same_in_each_shape(shape):
     )
     assert (job.time_limit, job.submitted, job.held, job.restarts) == (300.0, 1795316831, True, 1)
     assert (job.nodes, job.refs) == (("n1", "n2"), ["7"])
+
+
+@pytest.mark.parametrize("state", [state for state in BASES if state != "PENDING"])
+def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
+    record = JobRecord(JobSpec("slurm-7", "a", 1, origin="7@0"), 0.0, None)
+    adopter = Adopter(SlurmConfig(), None, None)
+    assert asyncio.run(adopter._waits(record, SlurmJob(7, state))) == [
+        Cancel("slurm-7", actor="slurm")
+    ]
+
+
+def test_states_of_jobs_that_older_versions_say_alone_are_read():
+    for alone, is_now in (("RESV_DEL_HOLD", "PENDING"), ("CONFIGURING", "RUNNING")):
+        assert job_of({**OLD, "job_state": alone}).state == is_now
 
 
 def test_states_may_be_lists_with_flags():
@@ -159,5 +189,38 @@ def test_words_are_not_a_shells():
 def test_a_wrong_configuration_is_said_whole():
     wrong = SlurmConfig(rest="tcp://x", commands=True, partitions={"nobody": "p", "a": "b"})
     assert len(list(slurm_problems(wrong, ["a", "b"]))) == 4
-    assert len(list(slurm_problems(SlurmConfig(rest="http://x:1"), ["a"]))) == 1
+    assert len(list(slurm_problems(SlurmConfig(rest="http://[::1]:1"), ["a"]))) == 1
     assert not list(slurm_problems(SlurmConfig(commands=True), ["a"]))
+
+
+@pytest.mark.parametrize(
+    ("rest", "plain", "wrong"),
+    [("http://10.0.0.1:6820", False, 1), ("http://10.0.0.1:6820", True, 0),
+     ("https://10.0.0.1:6820", False, 0), ("http://localhost:6820", False, 0),
+     ("http://127.0.0.1@evil:1", False, 1)],
+)  # fmt: skip
+def test_a_token_goes_over_no_network_in_clear(rest, plain, wrong):
+    config = SlurmConfig(rest=rest, jwt_file="jwt", user="sia", plain_http=plain)
+    assert len(list(slurm_problems(config, ["a"]))) == wrong
+
+
+def test_a_token_is_not_sent_on(tmp_path):
+    (tmp_path / "jwt").write_text("a.b.c")
+    heard = []
+
+    async def answer(request):
+        heard.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    async def story():
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        async with TestServer(app) as server:
+            rest = Rest(f"http://127.0.0.1:{server.port}", tmp_path / "jwt", "root")
+            with pytest.raises(SlurmError, match="elsewhere"):
+                await rest.cancel("1")
+            await rest.close()
+
+    asyncio.run(story())
+    assert "/elsewhere" not in heard
+    assert len(heard) == 1

@@ -31,6 +31,9 @@ RETRY = 60.0
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
+ENDED_WAITING = ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED")
+"""States of what is over and need never have run."""
+
 
 class Adopter:
     """Takes jobs over, and follows what becomes of those that wait."""
@@ -42,6 +45,7 @@ class Adopter:
         self._refused: dict[str, float] = {}  # by origin: when it is asked for again
         self._locked: set[str] = set()  # those that only an operator can release
         self._strange: set[int] = set()  # those that are left alone, of which that was said
+        self._nice: set[str] = set()  # those with a `Nice`; without, the priority here counts
         self._last: View | None = None
 
     @property
@@ -172,6 +176,7 @@ class Adopter:
         if not waits:
             del self._jobs[origin]
             self._locked.discard(origin)
+            self._nice.discard(origin)
 
     async def _cancel(self, ref: str) -> None:
         try:
@@ -186,17 +191,18 @@ class Adopter:
             there = await self._slurm.job(origin.partition("@")[0])
             if any(origin_of_any(origin, each) for each in there):
                 return []
-        if job is None or job.state in ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED"):
+        if job is None or job.state in ENDED_WAITING:
             return [Cancel(job_id, actor=ACTOR)]
-        if job.state in ("RUNNING", "SUSPENDED", "TIMEOUT", "NODE_FAIL"):
+        if job.state not in ("PENDING", ""):
             log().warning("a job was started in Slurm by somebody else", job=job_id)
             return [Cancel(job_id, actor=ACTOR)]
         found: list[Command] = []
         if job.state == "PENDING" and "COMPLETING" not in job.flags:
             found += await self._keep(record, job, origin)
         priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, -job.nice))
-        if job.nice and record.priority != priority:
+        if record.priority != priority and (job.nice or origin in self._nice):
             found.append(SetPriority(job_id, priority, actor=ACTOR))
+        (self._nice.add if job.nice else self._nice.discard)(origin)
         return found
 
     async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:

@@ -33,6 +33,9 @@ TIMEOUT = 10.0
 SLOP = 2.0
 """Seconds by which what was seen last is said to be older: Slurm counts in whole ones."""
 
+WHOLE = 60.0
+"""Seconds until all jobs are asked for though none has changed: Slurm's clock may be set too."""
+
 HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
 """Slurm's numbers: a job was submitted, and is held; there is no such job; it is over."""
 
@@ -77,8 +80,9 @@ class Rest:
         self._address, self._jwt_file, self._user = address, jwt_file, user
         self._session: aiohttp.ClientSession | None = None
         self._version = 0
-        self._ahead: float | None = None  # Slurm's clock, compared to this one
+        self._ahead = 0.0  # Slurm's clock, compared to the loop's
         self._seen = 0.0
+        self._whole_due = 0.0
         self._expires: float | None = None
 
     @property
@@ -93,15 +97,19 @@ class Rest:
 
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
         """All; None where nothing has changed."""
-        if self._ahead is None:
-            self._ahead = await self._clock() - time.time()
-        now = time.time() + self._ahead
-        params = {"update_time": str(int(self._seen - SLOP))} if changed and self._seen else {}
+        loop = asyncio.get_running_loop()  # whose clock nobody sets
+        changed = changed and loop.time() < self._whole_due
+        if not changed:
+            self._ahead = await self._clock() - loop.time()
+        now = loop.time() + self._ahead
+        params = {"update_time": str(int(self._seen - SLOP))} if changed else {}
         found = await self._ask("GET", "jobs", params=params)
         if found.status == 304:
             return None
         self._well(found)
         self._seen = now
+        if not changed:
+            self._whole_due = loop.time() + WHOLE
         return each_of(job_of, found.body.get("jobs") or [])
 
     async def _clock(self) -> float:
@@ -254,12 +262,19 @@ class Rest:
         try:
             headers = {**await self._headers(), "Content-Type": "application/json"}
             async with session.request(
-                method, self._base + path, params=params, data=data, headers=headers
+                method,
+                self._base + path,
+                params=params,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
             ) as answer:
                 text, status = await answer.read(), answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             what = str(error) or type(error).__name__
             raise SlurmError(f"slurmrestd does not answer ({what})", GONE) from None
+        if status in (301, 302, 303, 307, 308):  # whoever is there shall not have the token
+            raise SlurmError(f"slurmrestd sends elsewhere (HTTP {status})", "mend backend.rest")
         if status in (401, 403):
             raise SlurmError(f"slurmrestd refuses the token (HTTP {status})", TOKEN)
         try:

@@ -28,7 +28,11 @@ STANDS_FOR = {
     "REQUEUED": "PENDING",
     "REQUEUE_HOLD": "PENDING",
     "SPECIAL_EXIT": "PENDING",
+    "RESV_DEL_HOLD": "PENDING",
     "STOPPED": "RUNNING",
+    "CONFIGURING": "RUNNING",
+    "RESIZING": "RUNNING",
+    "SIGNALING": "RUNNING",
 }
 """Flags that older versions say instead of a state."""
 
