@@ -1,11 +1,14 @@
 """An external cluster manager on the bus: what is ordered runs once, whoever is away when."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 from buses import daemon_on, on_bus, part, peer
 from daemons import until
-from managers import manager_on
+from managers import EXAMPLES, example, manager_on
 
 from daemon.config import PoolConfig
 from daemon.config_mqtt import MqttBackendConfig
@@ -216,3 +219,52 @@ class Shut(Alone):
 def is_well_now(service):
     found = part(service, "backend")
     return found is not None and found.ok
+
+
+def command(job_id, folder, line):
+    """A job of a shell line, which says its pid."""
+    words = ("/bin/sh", "-c", f"echo $$ >{folder}/{job_id}.pid; {line}")
+    return Submit(JobSpec(job_id, "vision", 1, words), actor="test")
+
+
+def own_manager(folder, port):
+    words = [
+        sys.executable,
+        EXAMPLES / "manager.py",
+        "--port",
+        port,
+        "--memory",
+        folder / "m.jsonl",
+    ]
+    return subprocess.Popen([*map(str, words)], stdout=subprocess.DEVNULL)
+
+
+@story
+async def test_jobs_outlive_a_manager_that_is_killed_and_are_told_of_by_the_next(folder, broker):
+    go, manager = folder / "go", own_manager(folder, broker.port)
+    try:
+        async with cluster(folder, broker.port) as service:
+            await service.submit([
+                command("on", folder, "sleep 300 & wait"),
+                command("meanwhile", folder, f"until [ -e {go} ]; do sleep 0.1; done; exit 3"),
+            ])  # fmt: skip
+            await until(
+                lambda: all((folder / f"{j}.pid").exists() for j in ("on", "meanwhile")), 20
+            )
+            manager.kill()
+            manager.wait()
+            go.touch()
+            await until(lambda: list((folder / "m.exits").iterdir()), 20)
+            await until(lambda: not part(service, "backend").ok, 20)
+            manager = own_manager(folder, broker.port)
+            await until(lambda: phase(service, "meanwhile") is JobPhase.FAILED, 20)
+            assert service.book.job("meanwhile").code == 3
+            assert phase(service, "on") is JobPhase.RUNNING
+            pid = int((folder / "on.pid").read_text())
+            os.kill(pid, 0)
+            await service.submit([Cancel("on")])
+            await until(lambda: phase(service, "on") is JobPhase.CANCELLED, 20)
+            assert example("manager").stat(pid) is None
+    finally:
+        manager.kill()
+        manager.wait()

@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import asynccontextmanager, contextmanager
 
 import aiomqtt
@@ -180,3 +181,33 @@ async def test_what_is_no_broker_is_said(folder):
     with mosquitto(folder) as broker:
         async with failing(folder, broker.port, **as_sia(folder)) as state:
             assert "speaks TLS" in state.mend
+
+
+async def submitter(folder, broker, user, pool, *, patience=30):
+    """The example as a process: its code, and what it has said to whom."""
+    job = '{"id": "of-a", "gpus": 1, "duration": 30}'
+    login = ("--user", user, "--password-file", folder / "as.password", "--ca", folder / "ca.crt")
+    where = ("--port", broker.port, "--pool", pool, "--patience", patience)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, EXAMPLES / "submitter.py", *map(str, (*login, *where)), job,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    said, wrong = await child.communicate()
+    return child.returncode, said.decode(), wrong.decode()
+
+
+@story
+async def test_the_example_that_submits_ends_with_a_line_whatever_is_in_the_way(folder):
+    with secured(folder) as broker:
+        (folder / "as.password").write_text("a\n")
+        code, said, wrong = await submitter(folder, broker, "a", "a", patience=1)
+        assert (code, said) == (1, "")
+        assert wrong.startswith("no answer within 1 s; ")
+        async with daemon_on(folder, broker.port, mqtt=as_sia(folder), pools=POOLS):
+            assert (await submitter(folder, broker, "a", "a"))[0] == 0
+            code, said, wrong = await submitter(folder, broker, "a", "b", patience=5)
+            assert (code, said, wrong.count("\n")) == (1, "", 1)
+        (folder / "as.password").write_text("wrong\n")
+        code, said, wrong = await submitter(folder, broker, "a", "a")
+        assert (code, said, wrong.count("\n")) == (1, "", 1)
+        assert "Not authorized" in wrong

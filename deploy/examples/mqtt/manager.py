@@ -8,6 +8,8 @@ It runs each job's command as a process, or, where the order says `duration`, wa
 What matters of it for a manager of your own (docs/mqtt.md has the contract):
 
 - An attempt (job, attempt) is started once. That it was is on the disk before it begins.
+- Jobs outlive it, each in a process group of its own, whose id and time of start are on the disk
+  before the command begins: started anew it goes on with them, and says nothing of them before.
 - It answers `sync` for each attempt that is named, whatever it said before.
 - Orders of an older epoch than the newest ever seen are void: a daemon that was deposed sent them.
 - Its own epoch grows with each start: reports of the one before are void.
@@ -18,19 +20,68 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
+import subprocess
 import time
+import uuid
 from pathlib import Path
 
 import aiomqtt
 
 BEAT_EVERY = 5.0
+LOOK_EVERY = 0.2
+GRACE = 30.0
+
+# The leader of a job's group: waits until it is on the disk (or for nobody, if the manager died
+# before), leaves the exit code in a file, and takes with it what the command left running.
+LEADER = """
+read -r go || exit
+trap : TERM
+"$@" </dev/null
+echo $? >"$0.new" && mv "$0.new" "$0"
+kill -KILL 0
+"""
+
+
+def stat(pid):
+    """A process's state, group and time of start; None if there is none, or only its remains."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if words[0] in "ZX" else (int(words[2]), int(words[19]))
+
+
+def boot():
+    """Times of start count from here."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def is_there(process):
+    """Whether anything of a job's group runs."""
+    group, since = process["group"], process["since"]
+    if process["boot"] != boot():
+        return False
+    leader = stat(group)
+    if leader is not None:
+        return leader[1] == since  # or else the number is somebody else's by now
+    found = (stat(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+    return any(one is not None and one[0] == group and one[1] >= since for one in found)
+
+
+def end(process, how):
+    """Send a signal to all of a job's group."""
+    if is_there(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process["group"], how)
 
 
 class Memory:
     """Lines of JSON on the disk: what was started and how it ended, the newest epochs."""
 
     def __init__(self, path):
-        self.started, self.over, self.daemon, self.epoch = set(), {}, 0, 0
+        self.started, self.processes, self.over = set(), {}, {}
+        self.daemon, self.epoch = 0, 0
         if path.exists():
             for line in path.read_text().splitlines():
                 with contextlib.suppress(ValueError):  # the last one, cut short by a crash
@@ -41,7 +92,10 @@ class Memory:
         key = fact.get("job"), fact.get("attempt")
         if fact["what"] == "started":
             self.started.add(key)
+        elif fact["what"] == "process":
+            self.processes[key] = fact["process"]
         elif fact["what"] == "over":
+            self.processes.pop(key, None)
             self.over[key] = fact["report"]
         else:
             setattr(self, fact["what"], fact["value"])
@@ -64,15 +118,18 @@ class Manager:
         self.root = f"sia/v1/{cluster}/manager"
         self.memory = Memory(path)
         self.memory.keep("epoch", value=max(self.memory.epoch + 1, time.time_ns() // 1_000_000))
+        self.exits = path.with_suffix(".exits").absolute()
+        self.exits.mkdir(exist_ok=True)
         self.speed, self.beat = speed, beat
         self.running = {}  # tasks, by (job, attempt)
         self.named = set()  # by the `sync` that is being read
+        self.stopped = set()
         self.outbox = asyncio.Queue()
-        for key in self.memory.started - self.memory.over.keys():
-            self._over(key, {"say": "lost", "why": "the manager was started anew while it ran"})
 
     async def live(self, host, port, **login):
         """Be on the bus, whatever becomes of the broker; jobs go on without it."""
+        for key in self.memory.started - self.memory.over.keys():
+            self.running[key] = asyncio.create_task(self._run(key))
         while True:
             try:
                 await self._be(host, port, login)
@@ -92,6 +149,7 @@ class Manager:
             await bus.subscribe(f"{self.root}/order", qos=1)
             group.create_task(self._beat(bus))
             group.create_task(self._report(bus))
+            print(f"connected to {host}:{port}; {len(self.running)} jobs run", flush=True)
             async for message in bus.messages:
                 self.obey(json.loads(message.payload))
             raise aiomqtt.MqttError("the connection ended")
@@ -133,7 +191,7 @@ class Manager:
         if order["do"] == "start":
             self._start(key, order)
         elif order["kind"] == "end" and key in self.running:
-            self.running[key].cancel()
+            self._stop(key)
 
     def _start(self, key, order):
         if key in self.memory.started:
@@ -143,34 +201,81 @@ class Manager:
         self.running[key] = asyncio.create_task(self._run(key, order))
         self.say("started", key)
 
-    async def _run(self, key, order):
+    def _stop(self, key):
+        if key not in self.stopped:
+            self.stopped.add(key)
+            asyncio.get_running_loop().call_soon(self._end, key)  # when its task has begun
+
+    def _end(self, key):
+        process = self.memory.processes.get(key)
+        if process is None:
+            if key in self.running:
+                self.running[key].cancel()
+            return
+        end(process, signal.SIGTERM)
+        asyncio.get_running_loop().call_later(GRACE, end, process, signal.SIGKILL)
+
+    async def _run(self, key, order=None):
+        """See an attempt to its end; without an order, one that was begun before this start."""
         try:
-            report = await self._until_over(order)
+            report = await self._until_over(key, order)
         except asyncio.CancelledError:
+            if key not in self.stopped:  # it is the manager that ends; jobs go on
+                raise
             report = {"say": "ended", "signal": 15}
         except OSError as error:
             report = {"say": "ended", "code": 127, "why": str(error)}
         del self.running[key]
         self._over(key, report)
 
-    async def _until_over(self, order):
-        if order.get("duration") is not None:
-            await asyncio.sleep(order["duration"] / self.speed)
-            return {"say": "ended", "code": 0}
+    async def _until_over(self, key, order):
+        child = None
+        if order is not None:
+            if order.get("duration") is not None:
+                await asyncio.sleep(order["duration"] / self.speed)
+                return {"say": "ended", "code": 0}
+            child = self._begin(key, order)
+        process = self.memory.processes.get(key)
+        while process is not None and is_there(process):
+            await asyncio.sleep(LOOK_EVERY)
+            if child is not None:
+                child.poll()
+        return self._exit(key, process)
+
+    def _begin(self, key, order):
+        """Have a command run, once it is on the disk as what."""
         gpus = ",".join(str(gpu) for each in order.get("nodes", {}).values() for gpu in each)
-        process = await asyncio.create_subprocess_exec(
-            *order["command"], cwd=order.get("cwd") or None,
+        name = uuid.uuid4().hex
+        child = subprocess.Popen(  # noqa: S603 the order's own words, no shell's
+            ["/bin/sh", "-c", LEADER, str(self.exits / name), *order["command"]],
+            cwd=order.get("cwd") or None, stdin=subprocess.PIPE, start_new_session=True,
             env={**os.environ, **order.get("env", {}), "CUDA_VISIBLE_DEVICES": gpus},
         )  # fmt: skip
+        process = {"group": child.pid, "since": stat(child.pid)[1], "boot": boot(), "exit": name}
+        self.memory.keep("process", job=key[0], attempt=key[1], process=process)
+        with child.stdin, contextlib.suppress(BrokenPipeError):
+            child.stdin.write(b"go\n")
+            child.stdin.flush()
+        return child
+
+    def _exit(self, key, process):
+        """How an attempt has ended of which nothing runs any more."""
         try:
-            return {"say": "ended", "code": await process.wait()}
-        except asyncio.CancelledError:
-            process.terminate()
-            await process.wait()
-            raise
+            code = int((self.exits / process["exit"]).read_text()) if process else None
+        except FileNotFoundError:
+            code = None
+        if code is None and key in self.stopped:
+            return {"say": "ended", "signal": 9}
+        if code is None:
+            return {"say": "lost", "why": "nothing of it runs, and nobody knows how it ended"}
+        return {"say": "ended", **({"signal": code - 128} if code > 128 else {"code": code})}
 
     def _over(self, key, report):
+        process = self.memory.processes.get(key)
         self.memory.keep("over", job=key[0], attempt=key[1], report=report)
+        self.stopped.discard(key)
+        if process:
+            (self.exits / process["exit"]).unlink(missing_ok=True)
         self._tell(key)
 
     def _tell(self, key):

@@ -5,12 +5,13 @@
     python submitter.py --pool vision '{"id": "train-17", "gpus": 4, "command": ["python", "t.py"]}'
 
 The broker's own acknowledgement says that the broker has it, not that SIA does. Because a job has
-an id, sending it again is sending it once.
+an id, sending it again is sending it once. Ends with 0 where SIA has the job, otherwise with 1.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 import uuid
 from pathlib import Path
 
@@ -19,15 +20,25 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 AGAIN = 5.0
+PATIENCE = 60.0
+
+
+class NoAnswerError(Exception):
+    """Nobody has said that SIA has it."""
 
 
 async def submit(bus, cluster, pool, job, *, again=AGAIN):
-    """What became of a job: {"status": ..., "jobs": [...]}."""
+    """What became of a job: {"status": ..., "jobs": [...]}.
+
+    Raises NoAnswerError where the answer could not be read, aiomqtt.MqttError for all else.
+    """
     root = f"sia/v1/{cluster}/pool/{pool}"
     asked = Properties(PacketTypes.PUBLISH)
     asked.ResponseTopic = f"{root}/reply/{uuid.uuid4().hex}"
     asked.CorrelationData = uuid.uuid4().bytes
-    await bus.subscribe(asked.ResponseTopic, qos=1)
+    for code in await bus.subscribe(asked.ResponseTopic, qos=1):
+        if code.is_failure:
+            raise NoAnswerError(f"the broker lets us not read {root}/reply/: {code}")
     while True:
         await bus.publish(f"{root}/submit", json.dumps(job), qos=1, properties=asked)
         try:
@@ -49,15 +60,30 @@ async def main():
     parser.add_argument("--user")
     parser.add_argument("--password-file", type=Path)
     parser.add_argument("--ca", help="speak TLS; the certificate that vouches for the broker")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for an answer")
     asked = parser.parse_args()
     login = {"protocol": aiomqtt.ProtocolVersion.V5, "username": asked.user}
     if asked.password_file:
         login["password"] = asked.password_file.read_text().strip()
     if asked.ca:
         login["tls_params"] = aiomqtt.TLSParameters(ca_certs=asked.ca)
-    async with aiomqtt.Client(asked.host, asked.port, **login) as bus:
-        print(json.dumps(await submit(bus, asked.cluster, asked.pool, asked.job)))
+    try:
+        async with (
+            asyncio.timeout(asked.patience),
+            aiomqtt.Client(asked.host, asked.port, **login) as bus,
+        ):
+            said = await submit(bus, asked.cluster, asked.pool, asked.job)
+    except TimeoutError:
+        return (
+            f"no answer within {asked.patience:g} s; look whether SIA is there, "
+            f"and whether the broker's ACL lets you write to pool {asked.pool}"
+        )
+    except (aiomqtt.MqttError, NoAnswerError, OSError) as error:
+        return f"{error}; look at the user, the password, the pool and the broker's ACL"
+    print(json.dumps(said))
+    wrong = [job for job in said.get("jobs", []) if job["status"] >= 400]
+    return "refused" if wrong or said["status"] >= 400 else None
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))
