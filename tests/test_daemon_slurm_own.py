@@ -6,7 +6,7 @@ import pytest
 from slurm_daemons import phase, phase_is, serving, submit, until
 
 from daemon.backends import slurm_rest
-from daemon.inputs import Cancel
+from daemon.inputs import Cancel, Release
 
 
 async def looks(monkeypatch, service, times=3):
@@ -106,5 +106,47 @@ def test_a_job_with_the_number_of_an_adopted_one_is_let_be(slurm, tmp_path, monk
             await phase_is(service, name, "cancelled")
             await looks(monkeypatch, service)
             assert slurm.run("scontrol", "show", "job", ref) == before
+
+    asyncio.run(story())
+
+
+def test_an_owner_gets_no_more_gpus_than_were_asked_for(slurm, tmp_path, monkeypatch):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            for one in full(service):
+                await one
+            await phase_is(service, "full-speech", "running")
+            ref = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await phase_is(service, f"slurm-{ref}", "pending")
+            await looks(monkeypatch, service)
+            job = ("scontrol", "update", f"JobId={ref}")
+            slurm.run(*job, "TresPerNode=gres:gpu:8", user="nobody")
+            await service.submit([Cancel("full-speech")])
+            record = await phase_is(service, f"slurm-{ref}", "held")
+            assert [row[1] for row in slurm.squeue("%i %T") if row[0] == ref] == ["PENDING"]
+            slurm.run(*job, "TresPerNode=gres:gpu:1", user="nobody")
+            await service.submit([Release(record.spec.id)])
+            await phase_is(service, record.spec.id, "running")
+
+    asyncio.run(story())
+
+
+def test_one_job_that_cannot_be_ended_does_not_stop_others(slurm, tmp_path, monkeypatch):
+    async def story():
+        async def no(self, ref):
+            raise slurm_rest.SlurmRefusedError("Access/permission denied")
+
+        async with serving(tmp_path, slurm) as service:
+            await submit(service, "stays", "speech")
+            await phase_is(service, "stays", "running")
+            monkeypatch.setattr(slurm_rest.Rest, "cancel", no)
+            await service.submit([Cancel("stays")])
+            parts = service.parts.all
+            await until(lambda: any(not part.ok for part in parts()))
+            await submit(service, "next", "robots")
+            await phase_is(service, "next", "running")
+            monkeypatch.undo()
+            await phase_is(service, "stays", "cancelled")
+            await until(lambda: all(part.ok for part in parts()))
 
     asyncio.run(story())

@@ -30,6 +30,14 @@ MAX_FILE = 150
 GRACE = 1
 """Minutes that Slurm's own limit is longer: the daemon ends jobs at the second, and says why."""
 
+ENDS = "backend ends"
+"""The part that is not well where Slurm does not let jobs be ended."""
+
+CHANGED = (
+    "its owner has changed in Slurm which GPUs it asks for since it was taken over: have it ask "
+    "for the same again and release it here, or submit it anew"
+)
+
 
 class Acts:
     """Does what the attempts need next; whatever fails for Slurm's sake is done in a later turn.
@@ -45,6 +53,7 @@ class Acts:
         """`marks` say what jobs are called."""
         self._config, self._slurm, self._house, self._own = config, slurm, house, own
         self._marks = marks
+        self._kept: set[str] = set()
         self.found: dict[Key, str] = {}
         self.unwanted: set[str] = set()
 
@@ -59,7 +68,7 @@ class Acts:
         for some in _parts([run for run in waiting if not run.stop and self._to_release(run)]):
             if not self._house.fence.holds():
                 return
-            ready = await self._same(some)
+            ready = await self._same(runs, some)
             await _all(self._release(runs, run) for run in ready)
         await self._end(runs)
 
@@ -101,10 +110,11 @@ class Acts:
             rows = await self._slurm.jobs() or []
         return {ref: job for job in rows for ref in job.refs if ref in refs}
 
-    async def _same(self, some: Sequence[Run]) -> Sequence[Run]:
+    async def _same(self, runs: dict[Key, Run], some: Sequence[Run]) -> Sequence[Run]:
         """Those that may be released; of others' jobs that is asked for right before.
 
-        Slurm may count its jobs from 1 again since they were looked at.
+        Slurm may count its jobs from 1 again since they were looked at, and owners may change what
+        their jobs ask for.
         """
         others = [run for run in some if run.adopted]
         if not others:
@@ -113,7 +123,11 @@ class Acts:
         for run in others:
             job = jobs.get(run.ref or "")
             run.sought = run.seen = job is not None and self._own.is_of(run, job)
-        return [run for run in some if run.sought]  # the next look tells of the rest
+            spec = run.order.spec
+            if run.sought and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
+                del runs[run.key]
+                self._house.sink(Requeued(*run.key, CHANGED, hold=True))
+        return [run for run in some if run.sought and run.key in runs]  # of others a look tells
 
     async def _submit(self, runs: dict[Key, Run], run: Run) -> str:
         """What it is called from now on; nothing where it cannot be."""
@@ -151,21 +165,24 @@ class Acts:
         """End what is to end, and remove what should not be there."""
         ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
         all_of: list[Run | str] = [*ending, *self.unwanted]
+        kept, self._kept = self._kept, set()
         for some in _parts(all_of):
             if not self._house.fence.holds():
                 return
             await _all(self._cancel(each) for each in some)
+        if kept and not self._kept:
+            self._house.parts.say(ENDS)
 
     async def _cancel(self, what: Run | str) -> None:
         ref = what if isinstance(what, str) else what.ref
         assert ref is not None, "what has no name cannot be ended"
         try:
             await self._slurm.cancel(ref)
-        except SlurmRefusedError as error:
-            raise SlurmError(
-                f"Slurm does not let job {ref} be ended: {error}",
-                "let the daemon's user in Slurm be an operator",
-            ) from None
+        except SlurmRefusedError as error:  # it is tried again; what else there is goes on
+            why = f"Slurm does not let job {ref} be ended: {error}"
+            self._house.parts.say(ENDS, why, "let the daemon's user in Slurm be an operator")
+            self._kept.add(ref)
+            return
         if isinstance(what, Run):
             what.stopped = True
         else:
