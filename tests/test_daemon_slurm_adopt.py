@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from slurm_daemons import phase_is, serving, submit, until
 
-from daemon.backends import slurm_adopt
+from daemon.backends import slurm_adopt, slurm_rest
 from daemon.inputs import Cancel, Hold, Release, SetPool
 from daemon.jobs import PoolMode
 
@@ -134,6 +134,31 @@ def test_a_user_cannot_pass_the_daemon(slurm, tmp_path):
             )
             assert slurm.do("scontrol", "release", ref, user="nobody").returncode
             assert rows(slurm)[ref][1] == "PENDING"
+
+    asyncio.run(story())
+
+
+def test_what_an_operator_holds_is_not_held_again_by_the_next_daemon(slurm, tmp_path, monkeypatch):
+    holds = []
+    hold = slurm_rest.Rest.hold
+
+    async def counted(self, ref):
+        holds.append(ref)
+        await hold(self, ref)
+
+    monkeypatch.setattr(slurm_rest.Rest, "hold", counted)
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await service.submit([SetPool("speech", state=PoolMode.HOLD)])
+            ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await until(lambda: ref in holds)
+        async with serving(tmp_path, slurm) as service:
+            other = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await until(lambda: other in holds)
+            assert holds == [ref, other]
+            await service.submit([SetPool("speech", state=PoolMode.OPEN)])
+            await phase_is(service, f"slurm-{ref}", "running")
 
     asyncio.run(story())
 

@@ -207,7 +207,8 @@ class Adopter:
 
     async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:
         """Have it wait until it is started from here; who releases it in Slurm does so here."""
-        if not self._house.fence.holds() or (job.held and origin in self._locked):
+        locked = origin in self._locked or job.reason == "JobHeldAdmin"
+        if not self._house.fence.holds() or (job.held and locked):
             return iter(())
         try:
             await self._slurm.hold(origin.partition("@")[0])
