@@ -39,6 +39,19 @@ class Rule(Enum):
     ADMIN = "admin"
     OPERATE = "operate"
 
+    @property
+    def words(self) -> str:
+        """What one may do by it: who has it may so."""
+        return _DOES[self]
+
+
+_DOES = {
+    Rule.OPEN: "ask",
+    Rule.VIEW: "look",
+    Rule.SUBMIT: "submit or change jobs",
+    Rule.ADMIN: "do what is an admin's",
+    Rule.OPERATE: "do what is an operator's",
+}
 
 RULES = {
     Role.VIEWER: frozenset((Rule.OPEN, Rule.VIEW)),

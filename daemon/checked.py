@@ -29,6 +29,9 @@ PATTERNS = {
 }
 """Patterns by how they begin, as what to write."""
 
+SPAN = re.compile(r"[0-9.]+ *(ms|s|min|m|h|d|w)")
+"""A time with its unit, where a number is wanted."""
+
 T = TypeVar("T", bound=Struct)
 
 Path = tuple[str | int, ...]
@@ -95,6 +98,8 @@ def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
         if pattern.startswith(begin):
             return f"is {shown(value)}", f"write {words}{inside}"
     wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
+    if wanted.startswith("float") and isinstance(value, str) and SPAN.fullmatch(value):
+        return f"is {shown(value)}", f"write a number, in seconds{inside}"
     return f"is {shown(value)}", f"write {wanted}{inside}"
 
 

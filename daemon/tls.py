@@ -154,9 +154,19 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
     """Have it show the certificate. Raises UserError."""
+    asked = []
+
+    def no_password() -> str:
+        """Nobody is asked on a terminal; OpenSSL does not say by itself that it wanted one."""
+        asked.append(config.key)
+        return ""
+
     try:
-        context.load_cert_chain(config.certificate, config.key, password=_no_password)
+        context.load_cert_chain(config.certificate, config.key, password=no_password)
     except ssl.SSLError as error:
+        if asked:
+            mend = f"take it off (openssl pkey -in {config.key} -out NEW), or give another key"
+            raise UserError(f"{config.key}: the key has a password; {mend}") from None
         raise UserError(_unusable(config, error)) from None
     except OSError as error:
         path = error.filename or config.certificate
@@ -175,15 +185,8 @@ def _unusable(config: TlsConfig, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         what = f"{config.certificate}: is not the certificate of the key {config.key}"
         return f"{what}; give tls.certificate and tls.key of one pair"
-    if error.reason == "BAD_PASSWORD_READ":
-        return f"{config.key}: the key has a password; take it off, or give another key"
     what = f"{config.certificate}, {config.key}: are no certificate and key in PEM"
     return f"{what}; give files that begin with -----BEGIN"
-
-
-def _no_password() -> str:
-    """Nobody is asked on a terminal; an empty one is a wrong one."""
-    return ""
 
 
 def _not_after(server: ssl.SSLContext, config: TlsConfig) -> float:

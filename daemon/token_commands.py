@@ -70,7 +70,7 @@ def list_tokens(client: Client, as_json: bool) -> None:
 def _until(expires: float | None, *, expired: bool) -> str:
     if expires is None:
         return "never"
-    return f"{moment(expires)}{' (has)' if expired else ''}"
+    return f"{moment(expires)}{' (expired)' if expired else ''}"
 
 
 @token.command("revoke")

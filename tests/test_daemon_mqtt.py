@@ -172,6 +172,9 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
             assert said["mend"]
         said = await answered(one, f"{POOL}/cmd", {"do": "shoot", "job": "a"})
         assert said["status"] == 422
+        said = await answered(one, stored, {"id": "hasty", "gpus": 1, "time_limit": "1m"})
+        assert said["detail"] == "time_limit: is '1m'; write a number, in seconds"
+        await until(lambda: refusals(one)[-1].get("job") == "hasty", 20)
         await one.say(stored, JOB, reply=f"{ROOT}/pool/speech/submit")
         await until(lambda: "response topic" in refusals(one)[-1]["data"]["why"], 20)
         await one.say(stored, {"id": "kept", **LONG}, retain=True)

@@ -65,6 +65,9 @@ def test_what_clients_would_refuse_is_refused_at_the_start(pairs, tmp_path):
     text.write_text("hello")
     text.chmod(0o600)
     assert "no certificate and key in PEM" in refused(TlsConfig(str(text), str(text)))
+    locked = tmp_path / "locked.key"
+    openssl("pkey", "-aes256", "-passout", "pass:x", "-in", own.key, "-out", locked)
+    assert "the key has a password" in refused(TlsConfig(str(own.certificate), str(locked)))
     assert "give tls.client_ca a PEM file" in refused(config(own, client_ca=str(text)))
     copy = tmp_path / "open.key"
     copy.write_bytes(own.key.read_bytes())

@@ -111,9 +111,10 @@ _FAILED = ProblemError(
 
 def _unavailable(error: UnavailableError) -> web.Response:
     title = "too many requests" if error.status == 429 else "unavailable"
-    headers = {"Retry-After": str(max(1, round(error.retry_after)))}
+    seconds = max(1, round(error.retry_after))
+    headers = {"Retry-After": str(seconds)}
     return ProblemError(
-        error.status, title, str(error), "try again after Retry-After", headers=headers
+        error.status, title, str(error), f"try again in {seconds} s", headers=headers
     ).response()
 
 

@@ -59,7 +59,8 @@ def forbids(who: Who, rule: Rule, pool: str | None = None) -> Refused | None:
         return None
     pools = f" of {', '.join(sorted(who.pools))}" if who.pools else ""
     where = "" if pool is None else f" in pool {pool!r}"
-    detail = f"token {who.name} is a {who.role.value}'s{pools}: it may not {rule.value}{where}"
+    a = "an" if who.role.value[0] in "ao" else "a"
+    detail = f"token {who.name} is {a} {who.role.value}'s{pools}: it may not {rule.words}{where}"
     return Refused(403, FORBIDDEN, detail, "ask an operator for a token that may")
 
 

@@ -14,7 +14,7 @@ from daemon.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.jobs import JobSpec
 from daemon.mqtt import schemas
 from daemon.mqtt.limits import MAX_CORRELATION, MAX_PAYLOAD, MIN_CORRELATION
-from daemon.mqtt.schemas import PoolCommand, PoolJob, PoolJobs
+from daemon.mqtt.schemas import JobId, PoolCommand, PoolJob, PoolJobs
 from daemon.mqtt.topics import Door, Topics
 from daemon.schemas import MAX_JOBS
 from daemon.submissions import specs_of
@@ -73,6 +73,27 @@ class _Any(Struct):
 
     do: str
     job: str
+
+
+class _Named(Struct):
+    """Which job a message is about, whatever else is wrong with it."""
+
+    id: JobId = ""
+    job: JobId = ""
+
+
+_name = msgspec.json.Decoder(_Named)
+
+
+def named(payload: bytes) -> str:
+    """The one job that a message names, if it names one, so that whoever sent it can tell."""
+    if len(payload) > MAX_PAYLOAD:
+        return ""
+    try:
+        found = _name.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return found.id or found.job
 
 
 def read(mail: Mail, topics: Topics, pool: str, door: Door) -> Letter:

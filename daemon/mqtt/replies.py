@@ -9,7 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from daemon.http.problems import ProblemError
-from daemon.mqtt.door import Mail
+from daemon.mqtt.door import Mail, named
 from daemon.mqtt.limits import MAX_CORRELATION, MAX_PACKET, OVERHEAD, REPLY_LINES
 from daemon.mqtt.link import Link
 from daemon.mqtt.schemas import Reply
@@ -52,7 +52,7 @@ class Replies:
                     sent.append(await self._link.send(mail.reply, body, with_=_back(mail)))
                 if self._known(pool):
                     topic = self._topics.pool(pool, "event")
-                    events = self._events(pool, reply, answered=bool(mail.reply))
+                    events = self._events(pool, reply, mail)
                     sent += [await self._link.send(topic, _encode(event)) for event in events]
             for each in sent:
                 await each
@@ -60,16 +60,16 @@ class Replies:
             return False
         return True
 
-    def _events(self, pool: str, reply: Reply, *, answered: bool) -> list[Event]:
+    def _events(self, pool: str, reply: Reply, mail: Mail) -> list[Event]:
         """What others of the pool hear: refusals, and what nobody else would be told of."""
         now = self._now()
         if not reply.jobs:
             data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
-            return [Event(0, now, "refused", pool=pool, data=data)]
+            return [Event(0, now, "refused", named(mail.payload), pool, data=data)]
         told = [
             line
             for line in reply.jobs
-            if line.status >= 400 or (line.status == 200 and not answered)
+            if line.status >= 400 or (line.status == 200 and not mail.reply)
         ]
         events = []
         for line in told[:REPLY_LINES]:
