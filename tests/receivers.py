@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 from aiohttp import web
 from daemons import submit, until
+from doors import config_in
 from msgspec import json
 
 from daemon.config import Address
 from daemon.config_hooks import WebhookConfig
 from daemon.serving import serving
-from tests.doors import config_in
 
 SECRET = "a-secret-that-nobody-guesses"
 

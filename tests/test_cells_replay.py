@@ -7,6 +7,9 @@ import json
 import re
 
 import pytest
+from clusters import TYPES_FILE as TYPES
+from files import refusal, written
+from shell import digests, sia
 
 from replay.cells_file import cells_for, places_of, read_spec, whole_spec
 from replay.experiment import Pieces, plan_pieces
@@ -17,9 +20,6 @@ from replay.text import DAY
 from replay.trace import Trace, playable
 from sia.model import Job, Options
 from sia.playout import Arrival
-from tests.clusters import TYPES_FILE as TYPES
-from tests.files import refusal, written
-from tests.shell import digests, sia
 
 LOG = "job_id,pool,submit,width,duration\n" + "".join(
     f"{pool}{i},{pool},{600 * i},{width},{duration}\n"

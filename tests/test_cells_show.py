@@ -11,6 +11,9 @@ from random import Random
 import click
 import pytest
 from click.testing import CliRunner
+from clusters import TYPES, pinned_node, spec
+from files import refusal, written
+from shell import sia
 
 from cells.shape import Shape
 from cells.spec import CellType, Node, Pinned, Quota, Spec, Top
@@ -23,9 +26,6 @@ from replay.cells_short import shortages
 from replay.cells_show import show
 from replay.cells_view import View
 from replay.cells_write import write_cells
-from tests.clusters import TYPES, pinned_node, spec
-from tests.files import refusal, written
-from tests.shell import sia
 
 DOCS = Path(__file__).parent.parent / "docs" / "cells.md"
 

@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient
+from doors import asked, door, job_in, story
 
 from daemon.access import Role, Rule, Who, allows
 from daemon.config import NodeConfig, PoolConfig
 from daemon.http.operations import Operation
-from tests.doors import asked, door, job_in, story
 
 POOLS = (PoolConfig("own", 4), PoolConfig("other", 4))
 NODES = (NodeConfig("n1", 8),)

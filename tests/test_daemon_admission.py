@@ -3,6 +3,8 @@
 import asyncio
 import math
 
+from daemons import setup
+from doors import asked, door, story
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +14,6 @@ from daemon.buckets import Bucket
 from daemon.config import PoolConfig
 from daemon.config_access import Limit, LimitsConfig
 from daemon.jobs import JobPhase, JobSpec
-from tests.daemons import setup
-from tests.doors import asked, door, story
 
 
 class World:

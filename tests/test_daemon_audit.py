@@ -6,8 +6,12 @@ import sqlite3
 from unittest.mock import patch
 
 import pytest
+from daemons import FakeBackend, serving, setup, submit, until
+from doors import POOLS, TOKEN, asked, door, story
 from hypothesis import given
 from hypothesis import strategies as st
+from test_daemon_access import clients
+from test_daemon_commands import CONFIG, Served
 
 from daemon.audit import (
     GENESIS,
@@ -25,10 +29,6 @@ from daemon.mqtt.clerk import Clerk
 from daemon.mqtt.door import Mail, read
 from daemon.mqtt.topics import Topics
 from daemon.rows import AuditRow
-from tests.daemons import FakeBackend, serving, setup, submit, until
-from tests.doors import POOLS, TOKEN, asked, door, story
-from tests.test_daemon_access import clients
-from tests.test_daemon_commands import CONFIG, Served
 
 NODES = (NodeConfig("n1", 12),)
 

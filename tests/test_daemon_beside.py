@@ -7,6 +7,11 @@ import time
 from http.client import HTTPSConnection
 
 import pytest
+from certificates import Pair
+from daemons import until
+from doors import config_in
+from receivers import happens, hook, receiver, telling, told_all
+from test_daemon_commands import Served
 
 from daemon.beside import Beside, meanwhile
 from daemon.config import Address
@@ -15,11 +20,6 @@ from daemon.hooks.hooks import Hooks
 from daemon.parts import Parts
 from daemon.serving import serving
 from daemon.tls import Certificate
-from tests.certificates import Pair
-from tests.daemons import until
-from tests.doors import config_in
-from tests.receivers import happens, hook, receiver, telling, told_all
-from tests.test_daemon_commands import Served
 
 
 @pytest.fixture

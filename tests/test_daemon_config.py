@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from files import written
 
 from daemon import config_check
 from daemon.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
@@ -12,7 +13,6 @@ from daemon.config_database import DatabaseUrl
 from daemon.config_read import ConfigError, read_config
 from daemon.jobs import PoolMode
 from replay import forecast_folder
-from tests.files import written
 
 WHOLE = """
 [daemon]

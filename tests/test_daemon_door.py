@@ -9,12 +9,12 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from aiohttp import web
+from test_daemon_commands import Served
+from test_daemon_logs import CONFIG as LOCAL
 
 from daemon.config import Address
 from daemon.http.app import bind
 from daemon.http.door import listen
-from tests.test_daemon_commands import Served
-from tests.test_daemon_logs import CONFIG as LOCAL
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient
 from clusters import spec
+from doors import TOKEN, asked, config_in, door, job_in, story
 from structlog.testing import capture_logs
 
 from daemon.access import MACHINE
@@ -20,7 +21,6 @@ from daemon.service import UnavailableError
 from daemon.serving import serving
 from daemon.token import make_token, read_token
 from replay.errors import UserError
-from tests.doors import TOKEN, asked, config_in, door, job_in, story
 
 NODES = (NodeConfig("n1", 8), NodeConfig("n2", 8))
 

@@ -6,11 +6,11 @@ import re
 import time
 
 import pytest
+from doors import asked, door, job_in, story
+from test_daemon_commands import Served
 
 from daemon.config import LocalConfig, PoolConfig
 from daemon.http import routes_logs
-from tests.doors import asked, door, job_in, story
-from tests.test_daemon_commands import Served
 
 POOLS = (PoolConfig("vision", 2),)
 

@@ -2,12 +2,13 @@
 
 from random import Random
 
+from doors import asked, door, job_in, story
+
 from daemon.config import PoolConfig
 from daemon.inputs import Foreseen
 from daemon.load_errors import LoadErrors, Outcome
 from sia.events import ForecastUpdated, JobCancelled, JobFinished, JobSubmitted
 from sia.model import Job, Load
-from tests.doors import asked, door, job_in, story
 
 
 def came(time, job_id, pool, gpus):

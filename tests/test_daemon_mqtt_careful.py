@@ -93,7 +93,7 @@ async def test_an_answer_larger_than_the_broker_takes_is_cut(folder, broker):
         peer(broker.port, f"{pool}/#") as one,
     ):
         body = json.dumps([{"gpus": 9}] * 5900, separators=(",", ":")).encode()
-        more = {"reply": f"{pool}/reply/me", "correlation": b"of a client"}
+        more = {"reply": f"{pool}/reply/me", "correlation": b"of a client that counts"}
         await one.say(f"{pool}/submit", body, **more)
         await until(lambda: one.on("/reply/me"), 20)
         (said,) = one.on("/reply/me")

@@ -142,6 +142,20 @@ async def test_orders_of_a_deposed_daemon_and_reports_of_an_old_manager_are_void
 
 
 @story
+async def test_a_daemon_with_another_database_is_told_whom_the_manager_obeys(folder, broker):
+    async with (
+        manager_on(folder, broker.port) as manager,
+        cluster(folder, broker.port) as service,
+    ):
+        await until(lambda: is_well_now(service), 20)
+        manager.memory.keep("daemon", value=service.fence.epoch + 50)
+        await until(lambda: not is_well_now(service))
+        said = part(service, "backend")
+        assert f"obeys epoch {service.fence.epoch + 50} of a daemon, and this one is" in said.why
+        assert "the database that it had" in said.mend
+
+
+@story
 async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,

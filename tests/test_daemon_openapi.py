@@ -7,9 +7,8 @@ import sys
 
 import pytest
 from aiohttp import web
-
-from tests.doors import asked, door, story
-from tests.test_daemon_commands import Served
+from doors import asked, door, story
+from test_daemon_commands import Served
 
 EXAMPLES = int(os.environ.get("SIA_FUZZ", "4"))
 """For each operation; `make fuzz` takes more, and then there are thousands of cases."""

@@ -4,8 +4,7 @@ import json
 from http.client import HTTPConnection
 
 import pytest
-
-from tests.test_daemon_commands import CONFIG, Served
+from test_daemon_commands import CONFIG, Served
 
 ENV, COMMAND = "hush-of-the-environment", "--key=hush-of-the-command"
 

@@ -1,7 +1,7 @@
 """What is not well is seen: by who asks whether it is ready, by Prometheus, by operators."""
 
-from tests.doors import asked, door, story
-from tests.test_daemon_access import clients
+from doors import asked, door, story
+from test_daemon_access import clients
 
 
 @story

@@ -8,6 +8,10 @@ from contextlib import closing
 from http.client import HTTPSConnection
 
 import pytest
+from certificates import Pair, openssl
+from daemons import until
+from servers import free_port
+from test_daemon_commands import Served, run
 
 from daemon.config import Address, Config
 from daemon.config_access import TlsConfig
@@ -15,10 +19,6 @@ from daemon.config_read import ConfigError, read_config
 from daemon.parts import Parts
 from daemon.tls import Certificate, keep, tls_problems
 from replay.errors import UserError
-from tests.certificates import Pair
-from tests.daemons import until
-from tests.servers import free_port
-from tests.test_daemon_commands import Served, run
 
 
 @pytest.fixture(scope="module")

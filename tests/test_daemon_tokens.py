@@ -5,6 +5,9 @@ import sqlite3
 
 import pytest
 from aiohttp.test_utils import TestClient
+from daemons import setup, until
+from doors import POOLS, TOKEN, asked, door, story
+from test_daemon_commands import Served, served  # noqa: F401  a fixture
 
 from daemon.access import Role
 from daemon.answers import Accepted, Refused
@@ -15,9 +18,6 @@ from daemon.inputs import IssueToken, RevokeToken
 from daemon.journal import Journal
 from daemon.limits import MAX_TOKENS, TOKEN_REMEMBERED
 from daemon.token import cluster_of, digest_of, new_token
-from tests.daemons import setup, until
-from tests.doors import POOLS, TOKEN, asked, door, story
-from tests.test_daemon_commands import Served, served  # noqa: F401  a fixture
 
 
 def issue(name, role=Role.VIEWER, pools=(), expires=None, digest=None):

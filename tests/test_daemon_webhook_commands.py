@@ -5,8 +5,7 @@ import time
 
 import pytest
 from receivers import SECRET, receiving, secret_in, signed
-
-from tests.test_daemon_commands import CONFIG, Served, free_port
+from test_daemon_commands import CONFIG, Served, free_port
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

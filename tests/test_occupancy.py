@@ -7,12 +7,12 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from clusters import spec
 
 from cells.spec import CellType, Node, Spec, Top
 from replay.cells_gpus import Gpus
 from replay.occupancy import MOMENTS, Stay, occupancy
 from replay.occupancy_figures import PARTS, ROWS, draw_fragmentation, draw_occupancy, rows_of
-from tests.clusters import spec
 
 MIG = (
     CellType("slice"),

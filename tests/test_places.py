@@ -6,6 +6,8 @@ from random import Random
 
 import msgspec
 import pytest
+from builders import SMALL, job, play_out, pools, random_workload, starts
+from clusters import TYPES, cluster
 
 from cells.cells import Cells
 from cells.spec import Pinned, Spec
@@ -32,8 +34,6 @@ from sia.policies.mmfs import MaxMin
 from sia.policies.sia import Sia
 from sia.policies.sia_recall import SiaRecall
 from sia.policies.ssf import Ssf
-from tests.builders import SMALL, job, play_out, pools, random_workload, starts
-from tests.clusters import TYPES, cluster
 
 
 def nodes_of(owned):

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from clusters import spec
 
 from replay import figures
 from replay.figures import TIMES
@@ -24,7 +25,6 @@ from replay.words import around, hours, speed
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
-from tests.clusters import spec
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 from builders import limited, random_workload, revealed
+from clusters import TYPES
 from cores import random_quotas
 from msgspec.structs import replace
 from test_places import random_story
@@ -33,7 +34,6 @@ from sia.events import (
 from sia.limits import NEVER
 from sia.model import Estimate, Load, Stream
 from sia.policies import Start
-from tests.clusters import TYPES
 
 MOST = 100
 """Steps of a history: many have ended by then."""

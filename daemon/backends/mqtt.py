@@ -42,6 +42,13 @@ _report = msgspec.json.Decoder(Report)
 _state = msgspec.json.Decoder(ManagerState)
 
 
+OTHER_DATABASE = (
+    "give the daemon the database that it had; or, once nothing runs there, begin the manager with "
+    "an empty memory"
+)
+"""What to do about epochs that went back: jobs would be taken for others of the same name."""
+
+
 class MqttBackend:
     """Orders, and tells what is reported.
 
@@ -68,6 +75,7 @@ class MqttBackend:
         self._session = 0  # in which all was asked after
         self._ask = True  # whether it is to be, again
         self._link_trouble = "", ""
+        self._obeys = 0  # the newest epoch of a daemon that the manager has heard of
 
     async def open(self, house: House) -> None:
         """Remember who the manager is; `reconcile` begins."""
@@ -169,6 +177,7 @@ class MqttBackend:
         """A stored one says who the manager is, and not that it lives."""
         if not await self._believes(state.epoch):
             return
+        self._obeys = state.daemon
         if not state.here:
             self._beat = float("-inf")
         elif not stored:
@@ -225,6 +234,9 @@ class MqttBackend:
             why = f"no heartbeat of the cluster manager within {self._gone_after:g} s"
             mend = f"look whether it lives and writes {self._topics.manager('state')}"
             self._house.parts.say(PART, why, mend)
+        elif self._obeys > (epoch := self._house.fence.epoch):
+            why = f"the manager obeys epoch {self._obeys} of a daemon, and this one is {epoch}"
+            self._house.parts.say(PART, why, OTHER_DATABASE)
         else:
             self._house.parts.say(PART)
 

@@ -198,3 +198,7 @@ class ManagerState(Struct, omit_defaults=True):
              "one are void."),
     ]  # fmt: skip
     here: bool = True
+    daemon: Annotated[
+        int,
+        Meta(ge=0, le=2**53, description="The greatest epoch of orders that it has heard of."),
+    ] = 0

@@ -155,7 +155,8 @@ class Manager:
             raise aiomqtt.MqttError("the connection ended")
 
     def _state(self, *, here):
-        return json.dumps({"epoch": self.memory.epoch, "here": here})
+        known = {"epoch": self.memory.epoch, "daemon": self.memory.daemon}
+        return json.dumps({**known, "here": here})
 
     async def _beat(self, bus):
         while True:
