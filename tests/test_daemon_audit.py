@@ -30,6 +30,8 @@ from daemon.mqtt.door import Mail, read
 from daemon.mqtt.topics import Topics
 from daemon.rows import AuditRow
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 NODES = (NodeConfig("n1", 12),)
 
 

@@ -6,6 +6,8 @@ from http.client import HTTPConnection
 import pytest
 from test_daemon_commands import CONFIG, Served
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 ENV, COMMAND = "hush-of-the-environment", "--key=hush-of-the-command"
 
 

@@ -20,6 +20,8 @@ from daemon.parts import Parts
 from daemon.tls import Certificate, keep, tls_problems
 from replay.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
