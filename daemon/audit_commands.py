@@ -24,6 +24,9 @@ from sia.terminal import printable
 SHOWN = 50
 """Records that are shown if nothing else is said: a screen."""
 
+TIMES = frozenset(("created", "end", "expires", "start", "until"))
+"""What is a time, in seconds since 1970."""
+
 DATABASE = click.option(
     "--database", metavar="PATH|URL", help="Read this database, instead of asking a daemon."
 )
@@ -69,12 +72,24 @@ def _change(record: dict[str, Any]) -> str:
         return " ".join(filter(None, (f"denied: {record['status']}", record.get("note", ""))))
     before, after = record.get("before", {}), record.get("after", {})
     return ", ".join(
-        f"{key} {_said(before.get(key))} → {_said(after.get(key))}" for key in {**before, **after}
+        f"{key} {_said(before.get(key), key)} → {_said(after.get(key), key)}"
+        for key in {**before, **after}
     )
 
 
-def _said(value: Any) -> str:
-    return "-" if value in (None, "", {}, []) else str(value)
+def _said(value: Any, key: str = "") -> str:
+    """A value as one writes it in a configuration."""
+    if value is None or value in ("", {}, []):
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if key in TIMES and isinstance(value, int | float):
+        return moment(value)
+    if isinstance(value, list):
+        return " ".join(map(_said, value))
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_said(each, name)}" for name, each in value.items())
+    return str(value)
 
 
 @audit.command("verify")

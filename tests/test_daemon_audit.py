@@ -298,7 +298,7 @@ def test_audit_on_the_command_line(tmp_path):
     assert served("lending", "on").returncode == 0
     shown = served("audit", "show")
     assert shown.returncode == 0, shown.stderr
-    assert "on True → False" in shown.stdout
+    assert "on true → false" in shown.stdout
     said = json.loads(served("audit", "show", "--json", "--limit", "1").stdout)
     assert said["records"][0]["after"] == {"on": True}
     good = served("audit", "verify")
