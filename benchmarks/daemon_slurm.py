@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from common import keep
 from slurm_cluster import SlurmCluster, slurm_cluster
 
 from daemon.backends.slurm_api import Place, Wanted
@@ -44,7 +46,7 @@ async def over(door: Rest, folder: str, many: int) -> None:
         await asyncio.gather(*(door.cancel(ref) for ref in refs))
 
 
-async def measure(cluster: SlurmCluster, counts: list[int]) -> None:
+async def measure(cluster: SlurmCluster, counts: list[int]) -> dict[str, Any]:
     folder = str(cluster.root / "out")
     door = Rest(cluster.url, cluster.jwt, "root")
     try:
@@ -52,7 +54,8 @@ async def measure(cluster: SlurmCluster, counts: list[int]) -> None:
         for i in range(STARTS):
             ref = await door.submit(wanted(folder, i))
             await door.release(ref, Place("vision", [("n1", 1)]))
-        print(f"{STARTS / (time.perf_counter() - began):.0f} starts a second, one after the other")
+        starts = round(STARTS / (time.perf_counter() - began), 1)
+        results: dict[str, Any] = {"starts_a_second": starts}
         cluster.cancel_all()
         there = 0
         for count in counts:
@@ -62,9 +65,11 @@ async def measure(cluster: SlurmCluster, counts: list[int]) -> None:
             await asyncio.sleep(3)
             same = await each(lambda: door.jobs(changed=True), LOOKS)
             one = await each(lambda: door.job("1"), LOOKS)
-            print(f"{count} over: all {listed:.3f} s, unchanged {same:.4f} s, one job {one:.4f} s")
+            seconds = {"all_s": listed, "unchanged_s": same, "one_job_s": one}
+            results[f"{count} over"] = {name: round(took, 4) for name, took in seconds.items()}
     finally:
         await door.close()
+    return results
 
 
 def main() -> None:
@@ -73,7 +78,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="sia-slurm-") as folder,
         slurm_cluster(folder, min_job_age=7200) as cluster,
     ):
-        asyncio.run(measure(cluster, counts))
+        keep("daemon_slurm", asyncio.run(measure(cluster, counts)))
 
 
 if __name__ == "__main__":
