@@ -232,20 +232,23 @@ class Runs:
         record = self._mine(seen)
         if not isinstance(record, JobRecord):
             return record
-        self._leave(record)
-        if record.stop:
-            self._finish_stopped(record)
-        elif record.spec.requeue and record.attempt < MAX_STARTS:
+        if self._leaves_for_good(record):
+            return Accepted()
+        if record.spec.requeue and record.attempt < MAX_STARTS:
             self._queue_again(record, seen.why)
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)
         return Accepted()
 
-    def _finish_stopped(self, record: JobRecord) -> None:
-        """What was to end does not begin again, however it came off its GPUs."""
+    def _leaves_for_good(self, record: JobRecord) -> bool:
+        """Take it off its GPUs; what was to end does not begin again, however it came off them."""
+        self._leave(record)
+        if not record.stop:
+            return False
         phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
         self._jobs.finish(record, phase, record.stop)
+        return True
 
     def _queue_again(self, record: JobRecord, why: str) -> None:
         self._desk.tell("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
@@ -257,9 +260,7 @@ class Runs:
         record = self._mine(seen)
         if not isinstance(record, JobRecord):
             return record
-        self._leave(record)
-        if record.stop:
-            self._finish_stopped(record)
+        if self._leaves_for_good(record):
             return Accepted()
         self._queue_again(record, seen.why)
         if seen.hold:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import daemons
 from daemons import job
 from doors import config_in
 
@@ -42,12 +43,8 @@ async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, *
 
 
 async def until(happens, seconds=20.0):
-    """Wait for something that Slurm brings about."""
-    for _ in range(int(seconds / 0.02)):
-        if happens():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it never happens")
+    """Wait for something that Slurm brings about: it takes its time."""
+    await daemons.until(happens, seconds)
 
 
 async def submit(service, job_id, pool="vision", gpus=1, **more):

@@ -30,6 +30,17 @@ def full(service):
     ]
 
 
+async def adopted_and_waits(service, slurm, monkeypatch):
+    """A held job of somebody's that the daemon has seen, behind others that fill the cluster."""
+    for one in full(service):
+        await one
+    await phase_is(service, "full-speech", "running")
+    ref = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5")
+    await phase_is(service, f"slurm-{ref}", "pending")
+    await looks(monkeypatch, service)
+    return ref
+
+
 def comments(slurm, state="RUNNING"):
     return [text for found, text in slurm.squeue("%T %k") if found == state]
 
@@ -88,13 +99,8 @@ def test_a_job_with_the_number_of_an_adopted_one_is_let_be(slurm, tmp_path, monk
 
     async def story():
         async with serving(tmp_path, slurm) as service:
-            for one in full(service):
-                await one
-            await phase_is(service, "full-speech", "running")
-            ref = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            ref = await adopted_and_waits(service, slurm, monkeypatch)
             name = f"slurm-{ref}"
-            await phase_is(service, name, "pending")
-            await looks(monkeypatch, service)
             slurm.stop("slurmctld")  # nothing of the daemon goes on meanwhile
             for path in (slurm.root / "state").glob("job_state*"):
                 path.unlink()
@@ -113,12 +119,7 @@ def test_a_job_with_the_number_of_an_adopted_one_is_let_be(slurm, tmp_path, monk
 def test_an_owner_gets_no_more_gpus_than_were_asked_for(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
-            for one in full(service):
-                await one
-            await phase_is(service, "full-speech", "running")
-            ref = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5")
-            await phase_is(service, f"slurm-{ref}", "pending")
-            await looks(monkeypatch, service)
+            ref = await adopted_and_waits(service, slurm, monkeypatch)
             job = ("scontrol", "update", f"JobId={ref}")
             slurm.run(*job, "TresPerNode=gres:gpu:8", user="nobody")
             await service.submit([Cancel("full-speech")])
