@@ -209,11 +209,11 @@ class SlurmCluster:
         self._spawn("slurmctld", self._which("slurmctld"), "-D", "-f", str(self.conf), *more)
         self.wait(lambda: self.call("scontrol", "ping") == 0, "slurmctld")
 
-    def start_rest(self):
+    def start_rest(self, version="v0.0.38"):
         """Without a token on a unix socket (as nobody), with one on the loopback."""
         nobody = pwd.getpwnam("nobody")
         self.socket.unlink(missing_ok=True)
-        plugins = ("-s", "openapi/v0.0.38")
+        plugins = ("-s", f"openapi/{version}")
         who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         rest = self._which("slurmrestd")
         whole = ("env", "SLURM_BITSTR_LEN=0")  # no list of tasks is cut

@@ -204,6 +204,29 @@ def test_a_token_that_expired_is_read_again(slurm, tmp_path):
     asyncio.run(story())
 
 
+def test_a_slurmrestd_of_an_unknown_version_is_said_and_asked_again(slurm, tmp_path):
+    def speaks(version):
+        for name in ("rest", "rest.jwt"):
+            slurm.stop(name)
+        slurm.start_rest(version)
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: part(service) is not None and part(service).ok)
+            await asyncio.to_thread(speaks, "v0.0.37")
+            await until(lambda: "speaks none of the versions" in part(service).why)
+            assert part(service).mend
+            await submit(service, "a", command=("true",))
+            await asyncio.to_thread(speaks, "v0.0.38")
+            await until(lambda: part(service).ok)
+            await phase_is(service, "a", "finished")
+
+    try:
+        asyncio.run(story())
+    finally:
+        speaks("v0.0.38")
+
+
 def test_a_loan_is_in_the_owners_partition(slurm, tmp_path):
     async def story():
         async with serving(tmp_path, slurm) as service:

@@ -35,7 +35,7 @@ from daemon.backends.slurm_shapes import SlurmJob
 from daemon.backends.slurm_some import look_at
 from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
-from daemon.inputs import Ended, Requeued, Started, Stray
+from daemon.inputs import Ended, Observation, Requeued, Started, Stray
 from daemon.journal import JournalError
 from daemon.logs import log
 from sia.model import Nodes as Gpus
@@ -247,7 +247,7 @@ class SlurmBackend:
         if job.state in ("RUNNING", "SUSPENDED"):
             self._runs_now(run, job.restarts)
         elif job.state == "PENDING" and run.released is not None and view.began > run.released:
-            await self._waits(run, job.held, job.restarts, job.reason)
+            await self._waits(run, job)
         elif job.state == "PENDING" and not run.sought:
             run.restarts, run.sought = job.restarts, True
             self._poke.set()
@@ -277,24 +277,24 @@ class SlurmBackend:
             self._done(run, Ended(*run.key, why="it was never started"))
         self._poke.set()
 
-    async def _waits(self, run: Run, held: bool, restarts: int, reason: str) -> None:  # noqa: FBT001
+    async def _waits(self, run: Run, job: SlurmJob) -> None:
         """It was released, and waits: for Slurm, or because somebody has had it wait again."""
         assert run.ref is not None, "it was released under no name"
         if run.stop:
             run.stopped = False  # what Slurm has queued again since is to end all the same
             self._poke.set()
-        elif held and "_" in run.ref and not run.told and run.tries < TRIES:
+        elif job.held and "_" in run.ref and not run.told and run.tries < TRIES:
             run.released, run.tries = None, run.tries + 1
             self._poke.set()
-        elif held or restarts > run.restarts:
+        elif job.held or job.restarts > run.restarts:
             if not self._house.fence.holds():
                 return
-            why = f"held in Slurm ({reason})" if held else "Slurm has queued it again"
+            why = f"held in Slurm ({job.reason})" if job.held else "Slurm has queued it again"
             if not run.adopted:
                 self._acts.unwanted.add(run.ref)
-            elif not held:
+            elif not job.held:
                 await self._hold(run.ref)
-            self._done(run, Requeued(*run.key, why, held))
+            self._done(run, Requeued(*run.key, why, job.held))
 
     async def _hold(self, ref: str) -> None:
         try:
@@ -302,10 +302,10 @@ class SlurmBackend:
         except SlurmRefusedError as error:  # it is over by now, as the next look shows
             log().warning("Slurm does not let a job be held", job=ref, why=str(error))
 
-    def _done(self, run: Run, last: object) -> None:
+    def _done(self, run: Run, last: Observation) -> None:
         del self._runs[run.key]
         self._acts.found.pop(run.key, None)
-        self._house.sink(last)  # type: ignore[arg-type]
+        self._house.sink(last)
 
     def _sweep(self, view: View) -> None:
         """Find what bears this daemon's name and should not be there."""
