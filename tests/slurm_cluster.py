@@ -247,12 +247,24 @@ class SlurmCluster:
             process.wait(10)
 
     def kill(self, name):
-        """At once; of slurmctld only after it has saved what it knows, as it does within 5 s."""
+        """At once; of slurmctld only after it has saved what it knows."""
         if name == "slurmctld":
-            kept, now = self.root / "state" / "job_state", time.time()
-            with suppress(AssertionError):
-                self.wait(lambda: kept.exists() and kept.stat().st_mtime > now, "", 6.0)
+            self.saves()
         self.stop(name, signal.SIGKILL)
+
+    @property
+    def job_state(self):
+        """Where slurmctld saves its jobs."""
+        return self.root / "state" / "job_state"
+
+    def saves(self):
+        """Wait until slurmctld has saved what it knows now, as it does within 5 s of a change.
+
+        What it writes in the first moments it may have put together before.
+        """
+        kept, now = self.job_state, time.time()
+        with suppress(AssertionError):
+            self.wait(lambda: kept.exists() and kept.stat().st_mtime > now + 2, "", 10.0)
 
     def close(self):
         """End all jobs and all of it."""

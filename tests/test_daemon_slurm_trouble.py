@@ -1,6 +1,7 @@
 """Slurm, or the daemon, goes away and comes back; nodes and partitions do too."""
 
 import asyncio
+import signal
 import time
 from types import SimpleNamespace
 
@@ -9,6 +10,8 @@ from slurm_daemons import phase_is, serving, submit, until
 
 from daemon.backends import slurm_rest, slurm_runs
 from daemon.backends.slurm_runs import FORGOTTEN, LOST_IT
+from daemon.inputs import SetPool
+from daemon.jobs import PoolMode
 
 
 def part(service):
@@ -180,7 +183,7 @@ def test_a_partition_that_is_gone_is_said(slurm, tmp_path):
             await until(lambda: part(service) is not None and part(service).ok)
             slurm.run("scontrol", "update", "PartitionName=robots", "State=DOWN")
             await until(lambda: "robots takes no jobs" in part(service).why)
-            assert service.book.nodes["n4"].reasons
+            await until(lambda: service.book.nodes["n4"].reasons)
             slurm.run("scontrol", "delete", "PartitionName=robots")
             await until(lambda: "no partition robots" in part(service).why)
             slurm.run("scontrol", "create", "PartitionName=robots", "Nodes=n4", "State=UP")
@@ -200,6 +203,62 @@ def test_a_token_that_expired_is_read_again(slurm, tmp_path):
             slurm.new_token()
             await until(lambda: part(service).ok)
             assert "eyJ" not in repr(service.parts.all())
+
+    asyncio.run(story())
+
+
+def reason(slurm, ref):
+    return slurm.run("squeue", "-h", "-j", ref, "-o", "%r").strip()
+
+
+async def released(slurm, service, name, monkeypatch):
+    """A user's job that Slurm was told to run, and keeps for now; what it knew before that.
+
+    A look has shown that it was told.
+    """
+    update = slurm_rest.Rest._update
+
+    async def later(self, ref, changes):
+        await update(self, ref, {**changes, "begin_time": "now+1hour"})
+
+    await service.submit([SetPool("speech", state=PoolMode.HOLD)])
+    asked = ("-p", "speech", "--gres=gpu:1", "-t", "5")
+    ref = slurm.sbatch("--hold", *asked, script=f"echo ran >> {slurm.root}/out/{name}")
+    await until(lambda: reason(slurm, ref) == "JobHeldAdmin")
+    await asyncio.to_thread(slurm.saves)
+    before = slurm.job_state.read_bytes()
+    monkeypatch.setattr(slurm_rest.Rest, "_update", later)
+    await service.submit([SetPool("speech", state=PoolMode.OPEN)])
+    await until(lambda: reason(slurm, ref) == "BeginTime")
+    await until(lambda: service.backend._runs[f"slurm-{ref}", 1].free)
+    monkeypatch.undo()
+    return ref, before
+
+
+def test_a_release_that_slurm_forgets_is_said_again(slurm, tmp_path, monkeypatch):
+    """slurmctld is killed, and comes back with what it had saved before."""
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            ref, before = await released(slurm, service, "forgot", monkeypatch)
+            slurm.stop("slurmctld", signal.SIGKILL)
+            slurm.job_state.write_bytes(before)
+            await until(lambda: not part(service).ok)
+            await asyncio.to_thread(slurm.start_ctld)
+            record = await phase_is(service, f"slurm-{ref}", "finished")
+            assert record.attempt == 1
+            assert lines_of(slurm.root / "out" / "forgot") == ["ran"]
+
+    asyncio.run(story())
+
+
+def test_who_holds_what_was_released_is_heard(slurm, tmp_path, monkeypatch):
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            ref, _ = await released(slurm, service, "heard", monkeypatch)
+            slurm.run("scontrol", "hold", ref)
+            await phase_is(service, f"slurm-{ref}", "held")
+            assert reason(slurm, ref) == "JobHeldAdmin"
 
     asyncio.run(story())
 

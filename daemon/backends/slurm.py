@@ -44,7 +44,8 @@ NAME = "slurm/name"
 """The mark that says what this daemon is called in Slurm."""
 
 TRIES = 3
-"""Times that a task of an array is released: of some, Slurm's answer does not say how it went."""
+"""Times that a job is released which Slurm shows as held: Slurm's answer does not say of each task
+of an array how it went, and a slurmctld that is killed forgets what it did within the last 5 s."""
 
 COSTLY = 0.5
 """Seconds that a list of all jobs may take: where it takes longer, each of a few is asked for."""
@@ -182,6 +183,7 @@ class SlurmBackend:
         """Slurm was away: numbers of jobs may be others' by now."""
         for run in self._runs.values():
             run.sought, run.seen = run.sought and run.released is not None, False
+            run.free = False
         self._acts.unwanted.clear()
         self._strays.clear()  # what is there all the same is found again
 
@@ -283,7 +285,7 @@ class SlurmBackend:
         if run.stop:
             run.stopped = False  # what Slurm has queued again since is to end all the same
             self._poke.set()
-        elif job.held and "_" in run.ref and not run.told and run.tries < TRIES:
+        elif job.held and self._forgot(run, job):
             run.released, run.tries = None, run.tries + 1
             self._poke.set()
         elif job.held or job.restarts > run.restarts:
@@ -295,6 +297,13 @@ class SlurmBackend:
             elif not job.held:
                 await self._hold(run.ref)
             self._done(run, Requeued(*run.key, why, job.held))
+        else:
+            run.free = True
+
+    def _forgot(self, run: Run, job: SlurmJob) -> bool:
+        """Whether it is held because Slurm knows nothing of its release, by all that was seen."""
+        same = not run.told and job.restarts == run.restarts
+        return same and not run.free and run.tries < TRIES
 
     async def _hold(self, ref: str) -> None:
         try:

@@ -58,6 +58,8 @@ class Run:
         sought: Whether it was looked for in Slurm, where a daemon before may have submitted it.
         fresh: Whether no daemon before this one can have released it.
         released: When it was last told to run, by the loop's clock; None before.
+        free: Whether Slurm has shown that it knows of that, and was not away since: who holds the
+            job after that is a person.
         restarts: How often Slurm had begun it anew by then.
         alive: When Slurm last knew it to be not over, by the loop's clock; None before.
     """
@@ -71,6 +73,7 @@ class Run:
         self.submitted: int | None = None
         self.seen = False
         self.released: float | None = None
+        self.free = False
         self.restarts = 0
         self.alive: float | None = None
         self.tries = 0
