@@ -48,7 +48,7 @@ class Rule(Enum):
 _DOES = {
     Rule.OPEN: "ask",
     Rule.VIEW: "look",
-    Rule.SUBMIT: "submit or change jobs",
+    Rule.SUBMIT: "work with jobs (submit, change, read what they wrote)",
     Rule.ADMIN: "do what is an admin's",
     Rule.OPERATE: "do what is an operator's",
 }

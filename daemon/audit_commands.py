@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -99,6 +100,8 @@ def _said(value: Any, key: str = "") -> str:
 @JSON
 def verify(config: Path | None, head: str, database: str | None, *, as_json: bool) -> int:
     """Say whether all records are there, in order, as they were written."""
+    if head and re.fullmatch("[0-9a-f]{64}", head) is None:
+        raise click.UsageError("--head: a digest has 64 hexadecimal digits; copy the whole of it")
     verifier = Verifier()
     if database:
         verifier.look(read_audit(database), head)

@@ -9,7 +9,7 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from daemon.asking import INTERRUPTED, asks, moment
+from daemon.asking import INTERRUPTED, asks, moment, spread
 from daemon.client import Client
 from sia.terminal import printable
 
@@ -45,12 +45,21 @@ def line(event: dict[str, Any]) -> str:
     """An event for people: when, what, of whom, and what else is to say."""
     of = " ".join(event[key] for key in ("job", "pool", "node") if event.get(key))
     more = ", ".join(
-        f"{key} {value}"
+        f"{key} {_said(key, value)}"
         for key, value in event.get("data", {}).items()
         if value not in (None, "", [])
     )
     text = f"{event['seq']:>7}  {moment(event['time'])}  {event['kind']:13} {of}"
     return printable(f"{text}  {more}" if more else text)
+
+
+def _said(key: str, value: Any) -> Any:
+    """A value of an event, as people here read it."""
+    if key == "nodes":
+        return spread(dict(value))
+    if key == "loans":
+        return " ".join(f"{pool}:{gpus}" for pool, gpus in value)
+    return value
 
 
 @click.command()

@@ -76,7 +76,9 @@ def retry(client: Client, name: str, numbers: tuple[int, ...], as_json: bool) ->
     if as_json:
         say(said)
     else:
-        click.echo(printable(f"{name}: sends {counted(said['letters'], 'dead letter')} once more"))
+        letters = counted(said["letters"], "dead letter")
+        also = f", and tries {letters} once: sia webhook dead {name}" if said["letters"] else ""
+        click.echo(printable(f"{name}: goes on{also}"))
 
 
 @webhook.command()

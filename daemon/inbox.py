@@ -10,8 +10,11 @@ from daemon.answers import Answer
 from daemon.inputs import Command, Observation
 from daemon.limits import MAX_BATCH, MAX_INBOX
 
-IN_DOUBT = "whether this was done is not known yet: ask again, under the same id"
+IN_DOUBT = "whether this was done is not known yet: ask again under the same id, or look first"
 """Where a step was written, and the journal cannot be read to see whether it is there."""
+
+AWAY = "commands are not taken now; operators see why in /v1/status"
+"""What others are told: a database's own words name files, hosts and users."""
 
 
 class UnavailableError(Exception):
@@ -22,6 +25,12 @@ class UnavailableError(Exception):
         super().__init__(why)
         self.status = status
         self.retry_after = retry_after
+
+    def shown(self, *, whole: bool) -> str:
+        """Why, or as much of it as those may know who are no operators."""
+        if whole or self.status != 503:
+            return str(self)
+        return f"{AWAY}; {IN_DOUBT}" if str(self).endswith(IN_DOUBT) else AWAY
 
 
 class Asked:

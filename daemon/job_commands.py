@@ -16,11 +16,11 @@ import msgspec
 from click.core import ParameterSource
 
 from daemon.asking import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
-from daemon.client import DENIED, Client, at
+from daemon.client import DENIED, Client, DeniedError, at
 from daemon.jobs import JobPhase
 from replay.errors import UserError
 from replay.tables import show_table
-from replay.text import NONE, Seconds, counted, duration
+from replay.text import NONE, SPAN, Seconds, counted, duration
 from sia.terminal import printable
 
 OVER = ("finished", "failed", "cancelled", "lost")
@@ -49,7 +49,7 @@ PAGE = 500
 @click.option("--cwd", help="Folder that it runs in.  [default: this one]")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
 @click.option("--hold", is_flag=True, help="Wait until it is released.")
-@click.option("--time-limit", type=Seconds(), help="End it after so long, like 2h.")
+@click.option("--time-limit", type=SPAN, help="End it after so long, like 2h.")
 @click.option("--warn", type=Seconds(), help="Tell it so long before that.  [default: 60s]")
 @click.option("--run-time", type=Seconds(), help="How long you think it runs.")
 @click.option("--duration", type=Seconds(), help="How long it lasts if simulated.")
@@ -92,7 +92,13 @@ def _read(file: Any, *, wait: bool) -> bytes:
         raise UserError(
             f"{file.name}: {what}; write JSON in UTF-8: one job, or a list of jobs"
         ) from None
-    return msgspec.json.encode({"jobs": values}) if isinstance(values, list) else data
+    jobs = values if isinstance(values, list) else [values]
+    if isinstance(values, dict) and isinstance(values.get("jobs"), list):
+        jobs = values["jobs"]
+    for job in jobs:
+        if isinstance(job, dict):
+            job.setdefault("user", getpass.getuser())  # as without --file
+    return msgspec.json.encode({"jobs": values} if isinstance(values, list) else values)
 
 
 def _job(
@@ -156,22 +162,31 @@ def _outcome(job: dict[str, Any]) -> str:
 
 def _each(
     client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
-) -> None:
-    """Ask for each, and say what became of it; the first that is refused ends it."""
-    said = []
+) -> int:
+    """Ask for each, and say what became of it, also where some are refused."""
+    said, code = [], 0
     for job_id in ids:
-        said.append(client.ask(method, path.format(at(job_id)), body))
+        try:
+            said.append(client.ask(method, path.format(at(job_id)), body))
+        except DeniedError as error:
+            if len(ids) == 1:
+                raise
+            code = error.exit_code
+            click.echo(printable(f"sia: {job_id}: {error.message}"), err=True)
+            continue
         if not as_json:
             now = said[-1] if method != "DELETE" else client.get(f"/v1/jobs/{at(job_id)}")
             click.echo(printable(f"{job_id}: {_standing(now)}"))
     if as_json:
         say(said)
+    return code
 
 
 def _standing(said: dict[str, Any]) -> str:
     """Where a job is, or how many of an array are where."""
     if "phases" not in said:
-        return f"{said['phase']}, priority {said.get('priority', 0)}"
+        now: str = said["phase"]
+        return now if now in OVER else f"{now}, priority {said.get('priority', 0)}"
     of = Counter(said["phases"])
     return ", ".join(f"{count:,} {phase}" for phase, count in sorted(of.items()))
 
@@ -179,34 +194,34 @@ def _standing(said: dict[str, Any]) -> str:
 @click.command()
 @click.argument("ids", nargs=-1, required=True)
 @asks
-def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
     """Cancel jobs, or all of an array; what runs is ended."""
-    _each(client, ids, "DELETE", "/v1/jobs/{}", as_json=as_json)
+    return _each(client, ids, "DELETE", "/v1/jobs/{}", as_json=as_json)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True)
 @asks
-def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
     """Have waiting jobs wait until they are released."""
-    _each(client, ids, "POST", "/v1/jobs/{}/hold", as_json=as_json)
+    return _each(client, ids, "POST", "/v1/jobs/{}/hold", as_json=as_json)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True)
 @asks
-def release(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
+def release(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
     """Let held jobs start again."""
-    _each(client, ids, "POST", "/v1/jobs/{}/release", as_json=as_json)
+    return _each(client, ids, "POST", "/v1/jobs/{}/release", as_json=as_json)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("number", type=int)
 @click.argument("ids", nargs=-1, required=True)
 @asks
-def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -> None:
+def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -> int:
     """Put waiting jobs before those of their pool with a lower NUMBER."""
-    _each(client, ids, "PATCH", "/v1/jobs/{}", as_json=as_json, body={"priority": number})
+    return _each(client, ids, "PATCH", "/v1/jobs/{}", as_json=as_json, body={"priority": number})
 
 
 @click.command()
@@ -282,7 +297,7 @@ def _describe(said: dict[str, Any]) -> None:
             if key == "ended" and "started" in said:
                 _line("ran", lasted(said, value))
     if "command" in said and said.get("attempt"):
-        _line("output", f"see: sia log {shlex.quote(said['id'])}, and with --stream stderr")
+        _line("output", f"see: sia log {shlex.quote(said['id'])}, where the backend keeps it")
     for i, line in enumerate(said.get("waits", [])):
         _line("" if i else "waits", line)
 

@@ -12,7 +12,7 @@ from daemon.asking import asks, moment, say
 from daemon.client import Client, at
 from daemon.jobs import PoolMode
 from replay.tables import show_table
-from replay.text import Seconds, counted, decimal
+from replay.text import SPAN, Seconds, counted, decimal
 from sia.terminal import printable
 
 NO_LIMIT = -1
@@ -147,7 +147,7 @@ def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
     "--borrow-limit", type=Limit(), help="GPUs of others that its jobs may hold, or none."
 )
 @click.option("--weight", type=Weight(), help="Pools are visited by use / (quota · weight).")
-@click.option("--for", "span", type=Seconds(), help="Only for so long, then all goes back.")
+@click.option("--for", "span", type=SPAN, help="Only for so long, then all goes back.")
 @click.option("--version", type=int, help="Only if this is still its version.")
 @asks
 def set_pool(
@@ -244,7 +244,7 @@ def list_maintenance(client: Client, as_json: bool) -> None:
 @maintenance.command("add")
 @click.argument("node")
 @click.option("--in", "wait", type=Seconds(), default="0", show_default=True, help="Begin then.")
-@click.option("--for", "span", type=Seconds(), required=True, help="How long it takes, like 2h.")
+@click.option("--for", "span", type=SPAN, required=True, help="How long it takes, like 2h.")
 @click.option("--why", default="", help="For those who look later.")
 @click.option("--id", "window", help="To call it off by.")
 @asks

@@ -10,6 +10,7 @@ from daemon.asking import asks, moment, say
 from daemon.client import DENIED, Client
 from replay.tables import show_table
 from replay.text import counted
+from sia.terminal import printable
 
 
 @click.command()
@@ -25,16 +26,22 @@ def status(client: Client, as_json: bool) -> int:
 
 
 def _show(said: dict[str, Any]) -> None:
-    parts = [
-        ["commands", "taken" if said["serving"] else "refused", moment(said["since"]),
-         said["why"], ""],
+    rows = [
+        ["commands", "taken" if said["serving"] else "refused", moment(said["since"])],
         *(
-            [part["name"], "well" if part["ok"] else "NOT WELL", moment(part["since"]),
-             part.get("why", ""), part.get("mend", "")]
+            [part["name"], "well" if part["ok"] else "NOT WELL", moment(part["since"])]
             for part in said["parts"]
         ),
-    ]  # fmt: skip
+    ]
     lending = "on" if said["lending"] else "off"
     title = f"sia {said['version']}: {counted(said['jobs'], 'job')}, lending is {lending}"
-    header = ["part", "state", "since", "why", "mend"]
-    show_table(title, header, parts, header)
+    header = ["part", "state", "since"]
+    show_table(title, header, rows, header)
+    click.echo()
+    told = {part.get("why") for part in said["parts"]}
+    if said["why"] and not any(why and said["why"].startswith(why) for why in told):
+        click.echo(printable(f"commands: {said['why']}"))
+    for part in said["parts"]:
+        if part.get("why"):
+            mend = f"; {part['mend']}" if part.get("mend") else ""
+            click.echo(printable(f"{part['name']}: {part['why']}{mend}"))

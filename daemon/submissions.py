@@ -17,7 +17,12 @@ def nothing_to_run(spec: JobSpec, can: Collection[Ability]) -> Refused | None:
     if spec.command or "commands" not in can:
         return None
     detail = "a job without a command, and this daemon runs commands"
-    return Refused(422, "cannot be", detail, "give a command, after -- of sia submit")
+    return Refused(
+        422,
+        "cannot be",
+        detail,
+        "give it a command: after --, or as a list of words",
+    )
 
 
 def new_id(key: str) -> str:

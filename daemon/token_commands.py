@@ -8,7 +8,7 @@ from daemon.access import Role, wrong_scope
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
 from replay.tables import show_table
-from replay.text import Seconds
+from replay.text import SPAN
 
 
 @click.group()
@@ -23,7 +23,7 @@ def token() -> None:
     help="What it is for: to read; to submit jobs; to run pools; for everything.",
 )  # fmt: skip
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Of which pool; repeatable.")
-@click.option("--expires", type=Seconds(), help="After how long, like 30d.  [default: never]")
+@click.option("--expires", type=SPAN, help="After how long, like 30d.  [default: never]")
 @asks
 def create(
     client: Client,

@@ -40,6 +40,10 @@ class Seconds(click.ParamType[float]):
 
     name = "time"
 
+    def __init__(self, *, some: bool = False) -> None:
+        """`some`: no time at all means nothing."""
+        self._some = some
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
@@ -47,9 +51,16 @@ class Seconds(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return parse_seconds(str(value))
+            seconds = parse_seconds(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if self._some and not seconds:
+            self.fail(f"{value}: is no time at all; write more than 0, like 5m", param, ctx)
+        return seconds
+
+
+SPAN = Seconds(some=True)
+"""A time that is not none."""
 
 
 def duration(seconds: float | None) -> str:

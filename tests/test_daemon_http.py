@@ -86,7 +86,7 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
         said = await asked(client, "POST", "/v1/jobs", empty, status=422)
         assert (said["detail"], said["mend"]) == (
             "a job without a command, and this daemon runs commands",
-            "give a command, after -- of sia submit",
+            "give it a command: after --, or as a list of words",
         )
         full = {**empty, "id": "full", "command": ["true"]}
         said = await asked(client, "POST", "/v1/jobs", {"jobs": [empty, full, empty]})

@@ -3,6 +3,8 @@
 from doors import asked, door, story
 from test_daemon_access import clients
 
+from daemon.inbox import AWAY, IN_DOUBT, UnavailableError
+
 
 @story
 async def test_a_part_that_is_not_well_keeps_nobody_from_submitting_and_is_named(folder):
@@ -66,6 +68,22 @@ async def test_why_no_commands_are_taken_is_not_told_to_everybody(folder):
         assert said["status"] == "unavailable"
         assert "db.internal" not in str(said)
         assert (await asked(client, "GET", "/v1/status"))["why"] == why
+
+
+@story
+async def test_what_the_database_says_is_told_to_operators_alone(folder):
+    async with clients(folder) as (client, made):
+        service = client.service
+        why = "connection to db.internal refused for user sia"
+        service._status = service._status._replace(serving=False, reason=why)
+        job = {"id": "a", "pool": "own", "gpus": 1}
+        for name in ("operator", "submitter of own"):
+            said = await asked(made[name], "POST", "/v1/jobs", job, status=503)
+            status = await asked(made[name], "GET", "/v1/status")
+            told = [said["detail"], status["why"]]
+            assert told == ([why, why] if name == "operator" else [AWAY, AWAY])
+        error = UnavailableError(503, f"{why}; {IN_DOUBT}", 1.0)
+        assert error.shown(whole=False) == f"{AWAY}; {IN_DOUBT}"
 
 
 async def asked_as_it_is(client, path):

@@ -232,6 +232,8 @@ class MqttBackend:
             self._house.parts.say(PART, *self._link_trouble)
         elif not here:
             why = f"no heartbeat of the cluster manager within {self._gone_after:g} s"
+            if self._beat == float("-inf"):
+                why = "the cluster manager says, or has left word, that it is gone"
             mend = f"look whether it lives and writes {self._topics.manager('state')}"
             self._house.parts.say(PART, why, mend)
         elif self._obeys > (epoch := self._house.fence.epoch):

@@ -14,7 +14,7 @@ from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
-from daemon.http.guard import Guard
+from daemon.http.guard import Guard, is_operator
 from daemon.http.hook_metrics import HookMetrics
 from daemon.http.limits import MAX_BODY
 from daemon.http.openapi import document
@@ -83,9 +83,9 @@ def _door(guard: Guard, metrics: Metrics) -> Middleware:
         except ProblemError as problem:
             response = problem.response()
         except UnavailableError as error:
-            response = _unavailable(error)
+            response = _unavailable(error, request)
         except JournalError as error:
-            response = _unavailable(UnavailableError(503, str(error), PROBE_EVERY))
+            response = _unavailable(UnavailableError(503, str(error), PROBE_EVERY), request)
         except web.HTTPException as error:
             response = of_http(error)
         except Exception:  # noqa: BLE001  a request that fails must not take others with it
@@ -109,12 +109,13 @@ _FAILED = ProblemError(
 )
 
 
-def _unavailable(error: UnavailableError) -> web.Response:
+def _unavailable(error: UnavailableError, request: web.Request) -> web.Response:
     title = "too many requests" if error.status == 429 else "unavailable"
+    detail = error.shown(whole=is_operator(request))
     seconds = max(1, round(error.retry_after))
     headers = {"Retry-After": str(seconds)}
     return ProblemError(
-        error.status, title, str(error), f"try again in {seconds} s", headers=headers
+        error.status, title, detail, f"try again in {seconds} s", headers=headers
     ).response()
 
 

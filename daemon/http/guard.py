@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from daemon.access import Rule, Who, allows
+from daemon.access import Role, Rule, Who, allows
 from daemon.answers import Refused
 from daemon.buckets import Buckets
 from daemon.http.auth import Gate
@@ -51,6 +51,12 @@ FORBIDDEN = "not allowed"
 def who_asks(request: web.Request) -> Who:
     """Whoever sends it, as the guard has found. Not for what is open to all."""
     return request[WHO]
+
+
+def is_operator(request: web.Request) -> bool:
+    """Whether whoever sends it may know all; not where nobody knows yet who that is."""
+    who: Who | None = request.get(WHO)
+    return who is not None and who.role is Role.OPERATOR
 
 
 def forbids(who: Who, rule: Rule, pool: str | None = None) -> Refused | None:

@@ -66,12 +66,17 @@ def no_job(job_id: str) -> ProblemError:
     return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
 
 
-def decoded(body: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
-    """A request's body as what it should be. Raises ProblemError with all that is wrong."""
+def decoded(
+    body: bytes, decoder: msgspec.json.Decoder[T], kind: type[Any], see: str = "/v1/openapi.json"
+) -> T:
+    """A body as what it should be. Raises ProblemError with all that is wrong.
+
+    `kind` says what is wrong; `see` is the document that says what is right.
+    """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(body, kind, str(error)) from None
+        raise _invalid(body, kind, str(error), f"see {see}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(400, "no JSON", str(error), "send JSON in UTF-8") from None
     except RecursionError:
@@ -81,7 +86,7 @@ def decoded(body: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
 _TOO_DEEP = ProblemError(400, "too deep", "the JSON is nested too deeply", "see /v1/openapi.json")
 
 
-def _invalid(body: bytes, kind: Any, first: str) -> ProblemError:
+def _invalid(body: bytes, kind: Any, first: str, mend: str) -> ProblemError:
     """All that is wrong with a body; what `msgspec` said first where that is not found again."""
     problems: list[Problem] = []
     try:
@@ -101,7 +106,7 @@ def _invalid(body: bytes, kind: Any, first: str) -> ProblemError:
         for problem in problems[:MAX_PROBLEMS]
     ]
     detail = "; ".join(map(str, problems[:3])) if problems else first
-    return ProblemError(422, "invalid", detail, "see /v1/openapi.json", errors=errors)
+    return ProblemError(422, "invalid", detail, mend, errors=errors)
 
 
 def _step(key: str | int) -> str:

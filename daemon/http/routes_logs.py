@@ -65,7 +65,9 @@ class LogRoutes:
         job, backend = record.spec.id, self._service.backend
         attempt = asked["attempt"] or record.attempt
         if not 0 < attempt <= record.attempt:
-            raise _nothing(f"{job} was started {counted(record.attempt, 'time')}", "wait for it")
+            why = f"{job} was started {counted(record.attempt, 'time')}"
+            mend = "there is none" if record.ended is not None else "wait for it"
+            raise _nothing(why, mend)
         if "logs" not in backend.can:
             raise _nothing("the backend keeps nothing of what jobs write", "see docs/backends.md")
         asked["attempt"] = attempt

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from daemon.access import Role, Rule
-from daemon.http.guard import who_asks
+from daemon.access import Rule
+from daemon.http.guard import is_operator
 from daemon.http.operations import Operation, answer
+from daemon.inbox import AWAY
 from daemon.parts import PartState
 from daemon.schemas_status import Part, Status
 from sia import __version__
@@ -37,10 +38,12 @@ class StatusRoutes:
         """It answers whatever is wrong. O(parts)."""
         service, now = self._service, self._service.clock.now()
         how = service.status()
-        parts = parts_of(service, whole=who_asks(request).role is Role.OPERATOR)
+        whole = is_operator(request)
+        reason = how.reason if whole or not how.reason else AWAY
+        parts = parts_of(service, whole=whole)
         return answer(
             Status(
-                now, __version__, how.serving, how.reason, how.since, how.last_commit or None,
+                now, __version__, how.serving, reason, how.since, how.last_commit or None,
                 how.waiting, len(service.book.jobs), service.book.lending, parts,
             )
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -63,16 +63,20 @@ class Letter(NamedTuple):
         return [Submit(spec, actor=actor) for spec in self.groups[group]]
 
 
+SEE = "what sia asyncapi prints"
+"""Where it stands what messages may be."""
+
 _one = msgspec.json.Decoder(PoolJob)
 _many = msgspec.json.Decoder(PoolJobs)
 _command = msgspec.json.Decoder(PoolCommand)
 
 
 class _Any(Struct):
-    """For words on a command that is none: which keys it could have."""
+    """For words on a command that is none: what it could be."""
 
-    do: str
-    job: str
+    do: Literal["cancel", "hold", "release", "priority"]
+    job: JobId
+    priority: int = 0
 
 
 class _Named(Struct):
@@ -144,14 +148,14 @@ def _jobs(payload: bytes) -> list[PoolJob]:
     begin = payload.lstrip()
     if begin.startswith(b"["):
         payload = b'{"jobs":' + payload + b"}"
-        return decoded(payload, _many, PoolJobs).jobs
+        return decoded(payload, _many, PoolJobs, SEE).jobs
     if begin[1:].lstrip().startswith(b'"jobs"'):
-        return decoded(payload, _many, PoolJobs).jobs
-    return [decoded(payload, _one, PoolJob)]
+        return decoded(payload, _many, PoolJobs, SEE).jobs
+    return [decoded(payload, _one, PoolJob, SEE)]
 
 
 def _commanded(payload: bytes, pool: str) -> Command:
-    asked: PoolCommand = decoded(payload, _command, _Any)
+    asked: PoolCommand = decoded(payload, _command, _Any, SEE)
     actor = ACTOR.format(pool)
     match asked:
         case schemas.Cancel(job):

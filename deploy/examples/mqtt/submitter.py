@@ -19,12 +19,20 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+OLD_BROKER = 132
 AGAIN = 5.0
 PATIENCE = 60.0
 
 
 class NoAnswerError(Exception):
     """Nobody has said that SIA has it."""
+
+
+def as_json(text):
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
 
 
 async def submit(bus, cluster, pool, job, *, again=AGAIN):
@@ -52,21 +60,27 @@ async def submit(bus, cluster, pool, job, *, again=AGAIN):
 
 async def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", type=json.loads)
+    parser.add_argument("job", type=as_json, help="as JSON")
     parser.add_argument("--pool", required=True)
     parser.add_argument("--cluster", default="main")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--user")
     parser.add_argument("--password-file", type=Path)
-    parser.add_argument("--ca", help="speak TLS; the certificate that vouches for the broker")
+    parser.add_argument(
+        "--ca", type=Path, help="speak TLS; the certificate that vouches for the broker"
+    )
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for an answer")
     asked = parser.parse_args()
     login = {"protocol": aiomqtt.ProtocolVersion.V5, "username": asked.user}
-    if asked.password_file:
-        login["password"] = asked.password_file.read_text().strip()
-    if asked.ca:
-        login["tls_params"] = aiomqtt.TLSParameters(ca_certs=asked.ca)
+    try:
+        if asked.password_file:
+            login["password"] = asked.password_file.read_text().strip()
+        if asked.ca:
+            asked.ca.read_bytes()
+            login["tls_params"] = aiomqtt.TLSParameters(ca_certs=asked.ca)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}; name another file"
     try:
         async with (
             asyncio.timeout(asked.patience),
@@ -75,10 +89,12 @@ async def main():
             said = await submit(bus, asked.cluster, asked.pool, asked.job)
     except TimeoutError:
         return (
-            f"no answer within {asked.patience:g} s; look whether SIA is there, "
-            f"and whether the broker's ACL lets you write to pool {asked.pool}"
+            f"no answer within {asked.patience:g} s; look whether SIA is there, whether the "
+            f"broker's ACL lets you write to pool {asked.pool}, and whether it wants --ca"
         )
     except (aiomqtt.MqttError, NoAnswerError, OSError) as error:
+        if getattr(error, "rc", None) == OLD_BROKER:
+            return "the broker speaks no MQTT 5, by which answers come; use mosquitto"
         return f"{error}; look at the user, the password, the pool and the broker's ACL"
     print(json.dumps(said))
     wrong = [job for job in said.get("jobs", []) if job["status"] >= 400]
