@@ -71,7 +71,7 @@ def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_pat
         assert daemon("webhook", "test", "ops").stdout == "ops: delivered, it answers 200\n"
         assert ops.got[-1].events[0]["kind"] == "test"
         done = daemon("webhook", "retry", "ops", second["number"])
-        assert done.stdout == "ops: sends 1 dead letter once more\n"
+        assert done.stdout == "ops: goes on, and tries 1 dead letter once: sia webhook dead ops\n"
         wait_for(lambda: listed(daemon)["dead"] == 1)
         assert ops.got[-1].headers["X-Sia-Delivery"] == second["delivery"]
         assert jobs_of(ops) == list("defgh")
