@@ -77,6 +77,11 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
             f"backend.rest: {rest} would carry an operator's token in clear over the network; "
             "write https://, or plain_http = true where something else encrypts"
         )
+    if config.folder and not Path(config.folder).is_dir():
+        yield (
+            f"backend.folder: there is no folder {config.folder}; make it, on a disk that the "
+            "nodes share, or Slurm ends each job at once"
+        )
     for pool in config.partitions:
         if pool not in pools:
             yield f"backend.partitions: there is no pool {pool!r}; name one, or leave it out"

@@ -101,6 +101,8 @@ class SlurmBackend:
     async def open(self, house: House) -> None:
         """Begin; whether Slurm is there is seen later."""
         self._house = house
+        if self._found.away[0]:
+            house.parts.say("backend", *self._found.away)
         marks = await house.notes.read("slurm/")
         name = marks.get(NAME)
         if name is None:

@@ -132,7 +132,7 @@ class Commands:
             ) from None
         rows = said.get(key)
         if said.get("errors") or not isinstance(rows, list):  # with exit code 0 (22.05)
-            raise SlurmError(f"{words[0]} could not ask Slurm: {said.get('errors')}"[:300], GONE)
+            raise SlurmError(f"{words[0]} could not ask Slurm{_why(said.get('errors'))}", GONE)
         return rows
 
     async def _run(self, *words: str, given: str = "") -> str:
@@ -163,3 +163,11 @@ class Commands:
                 process.kill()
                 await process.wait()
         return process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def _why(errors: Any) -> str:
+    """What Slurm says of it, if it does."""
+    rows = errors if isinstance(errors, list) else []
+    said = [row.get("description") or row.get("error") for row in rows if isinstance(row, dict)]
+    words = "; ".join(str(each) for each in said if each)
+    return f": {words[:300]}" if words else ""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from msgspec import DecodeError, Struct, json
+from msgspec.structs import replace
 
 from daemon.backends.slurm_api import Slurm, SlurmError
 from daemon.backends.slurm_commands import Commands
@@ -21,11 +22,13 @@ MARK = "slurm/found"
 """The mark that says what was found last: a daemon may start while Slurm is away."""
 
 
-class Found(Struct, frozen=True):
+class Found(Struct, frozen=True, omit_defaults=True):
     """Nodes with GPUs in the pools' partitions, and which of them each pool's has."""
 
     gpus: Nodes
     areas: dict[str, tuple[str, ...]]
+    away: tuple[str, str] = ("", "")
+    """Why Slurm could not be asked, so that this is what it said last; and the mend."""
 
 
 def door_of(config: SlurmConfig) -> Slurm:
@@ -48,7 +51,7 @@ def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> Found:
             if known is None:
                 raise UserError(f"backend: {error.why}; {error.mend}") from None
             try:
-                return json.decode(known, type=Found)
+                return replace(json.decode(known, type=Found), away=(error.why, error.mend))
             except DecodeError:
                 raise UserError(f"backend: {error.why}; {error.mend}") from None
     journal.mark({MARK: json.encode(found).decode()})

@@ -42,7 +42,7 @@ HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
 OURS = range(2000, 5000)
 """Slurm's numbers of requests that cannot be; others are of communication."""
 
-GONE = "see that slurmctld and slurmrestd run; the daemon asks again by itself"
+GONE = "see that slurmctld and slurmrestd run"
 TOKEN = "write a fresh one to jwt_file (scontrol token username=… lifespan=…); it is read again"  # noqa: S105
 
 
