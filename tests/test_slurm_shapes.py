@@ -191,6 +191,8 @@ def test_a_wrong_configuration_is_said_whole():
     assert len(list(slurm_problems(wrong, ["a", "b"]))) == 4
     assert len(list(slurm_problems(SlurmConfig(rest="http://[::1]:1"), ["a"]))) == 1
     assert not list(slurm_problems(SlurmConfig(commands=True), ["a"]))
+    (nowhere,) = slurm_problems(SlurmConfig(commands=True, folder="/nowhere/at/all"), ["a"])
+    assert nowhere.startswith("backend.folder: there is no folder /nowhere/at/all; make it")
 
 
 @pytest.mark.parametrize(
