@@ -47,6 +47,20 @@ async def until(happens, seconds=20.0):
     await daemons.until(happens, seconds)
 
 
+async def looks(monkeypatch, service, times=3):
+    """Wait for so many whole turns."""
+    seen = []
+    forget = type(service.backend)._forget
+
+    async def counted(self):
+        await forget(self)
+        seen.append(1)
+
+    monkeypatch.setattr(type(service.backend), "_forget", counted)
+    await until(lambda: len(seen) >= times)
+    monkeypatch.undo()
+
+
 async def submit(service, job_id, pool="vision", gpus=1, **more):
     more = {"command": ("sleep", "300"), "time_limit": 600.0, **more}
     (answer,) = await service.submit([Submit(job(job_id, pool, gpus, **more))])
