@@ -42,7 +42,7 @@ async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, *
         await daemon.service.stop()
 
 
-async def until(happens, seconds=20.0):
+async def until(happens, seconds=daemons.LONG):
     """Wait for something that Slurm brings about: it takes its time."""
     await daemons.until(happens, seconds)
 
@@ -72,7 +72,7 @@ def phase(service, job_id):
     return None if record is None else record.phase.value
 
 
-async def phase_is(service, job_id, wanted, seconds=20.0):
+async def phase_is(service, job_id, wanted, seconds=daemons.LONG):
     try:
         await until(lambda: phase(service, job_id) == wanted, seconds)
     except AssertionError:
