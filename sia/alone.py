@@ -219,8 +219,10 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             return
         if kind == LOOK:
             return
-        twin = self.twins[job_id]
-        if kind == LEAVE:
+        twin = self.twins.get(job_id)
+        if twin is None:  # it was put elsewhere in its queue where virtually it is over
+            assert kind == RANK, f"{job_id} is gone twice"
+        elif kind == LEAVE:
             self.used -= twin.width
             del self.twins[job_id]
         elif kind == GONE:
