@@ -1,9 +1,8 @@
 """The virtual clock of a pool: priorities and quotas that change, against the plainest model."""
 
-from msgspec import json
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import json
 
 from sia import Job
 from sia.alone import VirtualClock
@@ -74,9 +73,8 @@ def alone(jobs, quotas):
             if submit > now or i in began or (withdrawn and submit + gone <= now):
                 continue
             real = gone if withdrawn else waits
-            if change is not None and change[0] < real and submit + change[0] <= now:
-                priority = change[1]
-            queue.append((-priority, submit, i))
+            changed = change is not None and change[0] < real and submit + change[0] <= now
+            queue.append((-(change[1] if changed else priority), submit, i))
         used = sum(jobs[i][1] for i in began if over[i] > now)
         times.remove(now)
         for _, _, i in sorted(queue):

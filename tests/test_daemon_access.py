@@ -36,6 +36,13 @@ WHO = {
     "GET /v1/openapi.json": READERS,
     "GET /v1/pools": READERS,
     "GET /v1/pools/{name}": READERS,
+    **{
+        f"GET /v1/pools/{{name}}/{what}": {
+            "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+            "other": {"viewer", "operator"},
+        }
+        for what in ("account", "ledger", "verdicts", "statement")
+    },
     "GET /v1/nodes": READERS,
     "GET /v1/maintenance": READERS,
     "GET /v1/lending": READERS,
