@@ -45,7 +45,6 @@ class Desk:
     def clear(self, now: float) -> None:
         """Begin a step."""
         self.now = now
-        self.accounts.clear()
         self.events: list[Event] = []
         self.told: list[Event] = []
         self.decisions: list[Decision] = []

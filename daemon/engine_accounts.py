@@ -27,6 +27,11 @@ from sia.events import (
 from sia.limits import SLOWED
 from sia.model import Stream
 
+BOOK_WITHIN = 60.0
+"""Seconds after which what is known is booked by a step of its own, where there is no other."""
+
+NOTHING = Booked()
+
 
 class Accounts:
     """Keeps the book's accounts, and what a step books."""
@@ -39,7 +44,8 @@ class Accounts:
         self._look: dict[str, float] = {}  # which of them counts
         self._touched: dict[str, None] = {}  # pools of which the clock was told something
         self._opened = False
-        self.clear()
+        self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
+        self.booked = Booked()
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -50,21 +56,21 @@ class Accounts:
             MoveLoan: self._moved,
         }
 
-    def clear(self) -> None:
-        """Begin a step's bookings."""
-        self._verdicts: list[Verdict] = []
-        self._lent: list[Lent] = []
-
-    def booked(self) -> Booked:
-        """What has been booked since."""
-        return Booked(self._verdicts, self._lent)
-
     def take_over(self, other: Accounts) -> None:
         """Go on with a step that another one has begun."""
-        self._now, self._verdicts, self._lent = other._now, other._verdicts, other._lent
+        self._now, self.booked = other._now, other.booked
+        self._open()
+
+    def hear(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        """Hear what the core was told, in its order, and what it decided then. O(1).
+
+        It is looked at after the step: nobody is to wait for that.
+        """
+        self._heard.append((self._now, events, decisions))
 
     def pass_time(self, now: float) -> None:
-        """Look at the clocks of which more is known by now. O(pools of which it is)."""
+        """Book what is known by now, before anything happens. O(what happened since)."""
+        self.settle()
         self._now = now
         if not self._opened:
             self._open()
@@ -76,26 +82,43 @@ class Accounts:
                 clock = self._book.accounts[pool].clock
                 clock.advance(now)
                 self._settle(pool, clock)
+        book = self._book
+        if book.verdicts or book.rows:
+            self.booked = Booked(book.verdicts, book.rows)
+            book.verdicts, book.rows = [], []
+        else:
+            self.booked = NOTHING
 
-    def hear(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
-        """Hear what the core was told, in its order, and what it decided then. O(both)."""
+    def settle(self) -> None:
+        """Look at what has been heard; at once or later comes to the same. O(what it is)."""
+        if not self._heard:
+            return
         handlers = self._handlers
-        if not self._opened:
-            self._open()
-        for fact in (*events, *decisions):
-            handler = handlers.get(type(fact))
-            if handler is not None:
-                handler(fact)
+        heard, self._heard = self._heard, []
+        for now, events, decisions in heard:
+            self._now = now
+            for fact in (*events, *decisions):
+                handler = handlers.get(type(fact))
+                if handler is not None:
+                    handler(fact)
         for pool in self._touched:
             self._settle(pool, self._book.accounts[pool].clock)
         self._touched.clear()
+
+    @property
+    def due(self) -> float:
+        """When it wants to be called at the latest, so that what is known is booked."""
+        book = self._book
+        if self._heard or book.verdicts or book.rows:
+            return self._now + BOOK_WITHIN
+        return self._looks[0][0] + BOOK_WITHIN if self._looks else inf
 
     def _settle(self, pool: str, clock: VirtualClock) -> None:
         """Book a clock's verdicts, and look at it again in time."""
         if clock.ready:
             account = self._book.accounts[pool]
             for found in clock.take():
-                self._verdicts.append(verdict := _verdict(pool, found))
+                self._book.verdicts.append(verdict := _verdict(pool, found))
                 count(account, verdict)
         when = clock.quiet()
         if when < inf and self._look.get(pool) != when:
@@ -193,7 +216,7 @@ class Accounts:
             del self._book.lent[job_id]
         if self._now > loan.since:
             row = Lent(job_id, lender, loan.borrower, loan.gpus, loan.since, self._now)
-            self._lent.append(row)
+            self._book.rows.append(row)
             accounts = self._book.accounts
             accounts[lender].lent += row.seconds
             accounts[loan.borrower].borrowed += row.seconds

@@ -78,6 +78,7 @@ class Life:
             accepted += [(now, asked) for asked, said in pairs if isinstance(said, Accepted)]
         self.step(OVER, [Tick()])
         self.step(OVER + 1, [Tick()])
+        self.step(OVER + 2, [Tick()])
         self.engine.check()
         return accepted
 
@@ -177,9 +178,9 @@ def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before
     account = again.book.accounts["a"]
     assert account.since == 10.0
     assert again.book.lent == {"more": {"b": ("a", 2, 10.0)}}
-    ended = again.step(20.0, [Ended("mine", 1, 0), Ended("more", 1, 0)])
-    assert ended.booked.lent == [Lent("more", "b", "a", 2, 10.0, 20.0)]
+    again.step(20.0, [Ended("mine", 1, 0), Ended("more", 1, 0)])
     step = again.step(30.0, [Tick()])
+    assert step.booked.lent == [Lent("more", "b", "a", 2, 10.0, 20.0)]
     assert (account.jobs, account.clock.twins["last"].began) == (0, 20.0)
     assert step.booked.verdicts == []
     assert again.dump() == Engine.restore(again.dump()).dump()
@@ -254,6 +255,7 @@ def test_months_are_those_of_utc():
 def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1.0, [submit("mine", gpus=2), submit("<more>", gpus=2, run_time=3.0)])
+    engine.prepare()
     start, _ = month_of("2026-11")
     row = Lent("<gone>", "b", "a", 2, start, start + 1800)
     verdict = Verdict("<own>", "b", 1, start, start + 10, start + 20, None)
@@ -288,12 +290,12 @@ async def test_what_sharing_was_is_there_over_http(folder):
             account = await asked(client, "GET", f"{path}/account")
             if account["jobs"] == 2:
                 break
-            await client.service.submit([Tick()])
             await asyncio.sleep(0.01)
         assert (account["slowed"], account["unknown"]) == (0, 0)
         assert account["speed_up"] > 1.0
         ended = await asked(client, "GET", "/v1/jobs/b")
         assert ended["alone"] > ended["started"]
+        await client.service.submit([SetPriority("b", 1)])  # refused; a step that books
         ledger = await asked(client, "GET", f"{path}/ledger")
         (loan,) = ledger["loans"]
         assert (loan["lender"], loan["borrower"], loan["job"]) == ("vision", "speech", "b")

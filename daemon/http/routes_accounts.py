@@ -89,6 +89,7 @@ class AccountRoutes:
         name = request.match_info["name"]
         demand(request, Rule.VIEW, name)
         await self._service.settled()
+        self._service.engine.prepare()
         if name not in self._service.book.pools:
             raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
         if name not in self._service.book.accounts:
