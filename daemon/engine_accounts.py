@@ -69,19 +69,12 @@ class Accounts:
         self._heard.append((self._now, events, decisions))
 
     def pass_time(self, now: float) -> None:
-        """Book what is known by now, before anything happens. O(what happened since)."""
+        """It is now so late, before anything happens; what is known is booked. O(1) if prepared."""
         self.settle()
         self._now = now
         if not self._opened:
             self._open()
-        looks = self._looks
-        while looks and looks[0][0] < now:
-            when, pool = heappop(looks)
-            if self._look.get(pool) == when:
-                del self._look[pool]
-                clock = self._book.accounts[pool].clock
-                clock.advance(now)
-                self._settle(pool, clock)
+        self._heard.append((now, (), ()))
         book = self._book
         if book.verdicts or book.rows:
             self.booked = Booked(book.verdicts, book.rows)
@@ -97,13 +90,25 @@ class Accounts:
         heard, self._heard = self._heard, []
         for now, events, decisions in heard:
             self._now = now
+            self._advance(now)
             for fact in (*events, *decisions):
                 handler = handlers.get(type(fact))
                 if handler is not None:
                     handler(fact)
-        for pool in self._touched:
-            self._settle(pool, self._book.accounts[pool].clock)
-        self._touched.clear()
+            for pool in self._touched:
+                self._settle(pool, self._book.accounts[pool].clock)
+            self._touched.clear()
+
+    def _advance(self, now: float) -> None:
+        """Look at the clocks of which more is known by now. O(pools of which it is)."""
+        looks = self._looks
+        while looks and looks[0][0] < now:
+            when, pool = heappop(looks)
+            if self._look.get(pool) == when:
+                del self._look[pool]
+                clock = self._book.accounts[pool].clock
+                clock.advance(now)
+                self._settle(pool, clock)
 
     @property
     def due(self) -> float:
