@@ -55,6 +55,8 @@ class Accounts:
             StartJob: self._started,
             MoveLoan: self._moved,
         }
+        for name, account in book.accounts.items():
+            self._settle(name, account.clock)
 
     def take_over(self, other: Accounts) -> None:
         """Go on with a step that another one has begun."""
@@ -113,9 +115,11 @@ class Accounts:
     @property
     def due(self) -> float:
         """When it wants to be called at the latest, so that what is known is booked."""
+        self.settle()
         book = self._book
-        if self._heard or book.verdicts or book.rows:
-            return self._now + BOOK_WITHIN
+        newest = [row.end for row in book.rows[-1:]] + [v.ended for v in book.verdicts[-1:]]
+        if newest:
+            return min(newest) + BOOK_WITHIN
         return self._looks[0][0] + BOOK_WITHIN if self._looks else inf
 
     def _settle(self, pool: str, clock: VirtualClock) -> None:
@@ -140,7 +144,7 @@ class Accounts:
             book.accounts[name] = Account(self._now, VirtualClock.of(quota))
         if new:
             self._adopt(dict.fromkeys(new))
-        for name in book.pools:
+        for name in new:
             self._settle(name, book.accounts[name].clock)
 
     def _adopt(self, pools: dict[str, None]) -> None:

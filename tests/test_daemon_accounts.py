@@ -37,7 +37,7 @@ class Life:
     def __init__(self, owned, policy, *, restores=False):
         self.engine = Engine.new(Setup(tuple(owned), policy, options=SMALL))
         self.restores, self.ends, self.durations = restores, [], {}
-        self.verdicts, self.lent, self.began = [], [], {}
+        self.verdicts, self.lent, self.began, self.last = [], [], {}, 0.0
 
     def step(self, now, inputs):
         if self.restores:
@@ -59,10 +59,9 @@ class Life:
         coming = sorted([*coming, *((when, 1, i, c) for i, (when, c) in enumerate(changes))])
         accepted = []
         while coming or self.ends:
-            now = min(
-                coming[0][0] if coming else OVER, self.ends[0][0] if self.ends else OVER,
-                self.engine.due,
-            )  # fmt: skip
+            due = max(self.engine.due, self.engine.core.state.now, self.last)
+            ends = self.ends[0][0] if self.ends else OVER
+            now = self.last = min(coming[0][0] if coming else OVER, ends, due)
             inputs = []
             while self.ends and self.ends[0][0] == now:
                 inputs.append(Ended(heappop(self.ends)[1], 1, 0))
