@@ -14,6 +14,7 @@ from msgspec import Struct, json
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
+from daemon.account import Booked
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.areas import Areas
@@ -83,6 +84,8 @@ class Step(NamedTuple):
     """Jobs that have ended."""
     traces: Sequence[Trace | None] = ()
     """What each input that changes something found and left, beside its answer; None of others."""
+    booked: Booked = Booked()
+    """What pools' accounts say of it."""
 
 
 class _Version(Struct):
@@ -163,7 +166,8 @@ class Engine:
     def due(self) -> float:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
         wake = self.core.wake
-        return min(self._desk.timers.next, wake if wake > -inf else inf)
+        desk = self._desk
+        return min(desk.timers.next, desk.accounts.due, wake if wake > -inf else inf)
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply what came from outside, in its order, and decide.
@@ -175,6 +179,7 @@ class Engine:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
         desk = self._desk
         desk.clear(now)
+        desk.accounts.pass_time(now)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
         done = [self._handle(each) for each in inputs]
@@ -184,7 +189,7 @@ class Engine:
         self.book.forget()
         return Step(
             [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
-            desk.over, [trace for _, trace in done],
+            desk.over, [trace for _, trace in done], desk.accounts.booked,
         )  # fmt: skip
 
     def _handle(self, asked: Input) -> tuple[Answer, Trace | None]:
@@ -193,6 +198,10 @@ class Engine:
         if before is None:
             return answer, None
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
+
+    def prepare(self) -> None:
+        """Do now, while nobody waits, what the next step would: no other than without it."""
+        self._desk.accounts.settle()
 
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""
@@ -209,6 +218,7 @@ class Engine:
 
         In a thread it holds up others for milliseconds at a time; no step may be made meanwhile.
         """
+        self.prepare()
         kept = EngineSnapshot(VERSION, self.book, dump(self.core))
         return b"".join(pieces_of(kept, Book, Snapshot))
 
@@ -262,6 +272,7 @@ class Engine:
     def _configure(self, asked: Configured) -> Answer:
         papers = self._desk
         papers.flush()  # what was due before is done under the settings of before
+        papers.accounts.settle()
         before, made = self.book, adapted(self.book, self.core, asked.setup)
         if isinstance(made, Refused):
             return made

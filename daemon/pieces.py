@@ -11,6 +11,9 @@ from msgspec import Struct, json
 AT_ONCE = 500
 """Entries of a piece: about a millisecond, in which no other thread does anything."""
 
+HEAVY = {"accounts": 20}
+"""The same of a field whose entries have all of a pool's jobs in them."""
+
 
 def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
     """The bytes of `json.encode`, for a struct that leaves no defaults out.
@@ -24,18 +27,18 @@ def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
         if isinstance(field, parts):
             yield from pieces_of(field, *parts)
         elif isinstance(field, Mapping):
-            yield from _pieces(field.items(), dict, b"{}")
+            yield from _pieces(field.items(), dict, b"{}", HEAVY.get(name, AT_ONCE))
         elif isinstance(field, tuple):
-            yield from _pieces(field, tuple, b"[]")
+            yield from _pieces(field, tuple, b"[]", AT_ONCE)
         else:
             yield json.encode(field)
         before = b","
     yield b"}"
 
 
-def _pieces(entries: Iterable[Any], kind: type, brackets: bytes) -> Iterator[bytes]:
+def _pieces(entries: Iterable[Any], kind: type, brackets: bytes, at_once: int) -> Iterator[bytes]:
     left, before = iter(entries), brackets[:1]
-    while some := kind(islice(left, AT_ONCE)):
+    while some := kind(islice(left, at_once)):
         yield before + json.encode(some)[1:-1]
         before = b","
     yield brackets if before != b"," else brackets[1:]

@@ -176,6 +176,9 @@ class JobDetail(JobView, omit_defaults=True):
     array: tuple[int, int] | None = None
     position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
     waits: Annotated[list[str], Meta(description="Why it waits, in words.")] = []
+    alone: Annotated[
+        float | None, Meta(description="When it would have started in its pool alone, if known.")
+    ] = None
 
 
 class ArrayDetail(Struct):

@@ -234,9 +234,7 @@ class Service(Reading):
 
     def _inputs(self, batch: Batch, now: float) -> list[Input]:
         """What a step is made of; nothing where none is due."""
-        inputs: list[Input] = [*batch.inputs]
-        if self.engine.due <= now and not inputs:
-            inputs = [Tick()]
+        inputs: list[Input] = [*batch.inputs] or ([Tick()] if self.engine.due <= now else [])
         if self._foresight is not None:
             inputs = self._foresight.before(now, inputs, self.engine.book)
         return inputs
@@ -269,7 +267,7 @@ class Service(Reading):
         audit = self._keeper.trail.rows(
             anchor.now, records_of(batch.asked, step.answers, step.traces)
         )
-        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over, audit)
+        entry = Entry.of(seq, anchor, inputs, step, audit)
         try:
             await self._keeper.commit(entry, part)
         except JournalError as error:
@@ -297,6 +295,7 @@ class Service(Reading):
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
+        self.engine.prepare()
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""

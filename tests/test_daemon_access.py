@@ -36,6 +36,13 @@ WHO = {
     "GET /v1/openapi.json": READERS,
     "GET /v1/pools": READERS,
     "GET /v1/pools/{name}": READERS,
+    **{
+        f"GET /v1/pools/{{name}}/{what}": {
+            "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+            "other": {"viewer", "operator"},
+        }
+        for what in ("account", "ledger", "verdicts", "statement")
+    },
     "GET /v1/nodes": READERS,
     "GET /v1/maintenance": READERS,
     "GET /v1/lending": READERS,
@@ -221,9 +228,8 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     }
     assert set(rules.values()) == {rule.value for rule in Rule}
     for operation, rule in rules.items():
-        assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or (
-            operation == "GET /v1/jobs/{id}"
-        )
+        looks = operation == "GET /v1/jobs/{id}" or operation.startswith("GET /v1/pools/{name}/")
+        assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or looks
         assert (rule == "open") is (WHO[operation] == ALL)
 
 

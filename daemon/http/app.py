@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from daemon.build import Daemon
 from daemon.config import Address, Config
+from daemon.http.account_metrics import AccountMetrics
 from daemon.http.auth import Gate
 from daemon.http.events import EventRoutes
 from daemon.http.guard import Guard, is_operator
@@ -21,6 +22,7 @@ from daemon.http.openapi import document
 from daemon.http.operations import Handler, Operation
 from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
+from daemon.http.routes_accounts import AccountRoutes
 from daemon.http.routes_audit import AuditRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
@@ -44,12 +46,14 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     service = daemon.service
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
+    metrics.registry.register(AccountMetrics(service))
     gate = Gate(service, token, config.cluster)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     routes = (
         JobRoutes(service, daemon.admission),
         LogRoutes(service),
         PoolRoutes(service),
+        AccountRoutes(service),
         TokenRoutes(service, config.cluster),
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),

@@ -13,6 +13,7 @@ from daemon.access import Rule, Who, allows
 from daemon.admission import Admission
 from daemon.answers import Answer, Refused
 from daemon.book import JobRecord
+from daemon.http.alone import alone_of
 from daemon.http.guard import who_asks
 from daemon.http.limits import LOOKED_AT, MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import Operation, Parameter, answer, body_of, query_of
@@ -177,6 +178,7 @@ class JobRoutes:
         if record is None:
             raise no_job(job_id)
         detail = job_detail(self._service, record)
+        detail.alone = await alone_of(self._service, record)
         if not allows(who_asks(request), Rule.SUBMIT, record.spec.pool):
             detail.env = {}  # there are secrets in it
         return answer(detail)

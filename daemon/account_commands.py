@@ -1,0 +1,110 @@
+"""`sia account, ledger, statement`: what sharing was to a pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from daemon.asking import asks, moment, say
+from daemon.client import Client, at
+from daemon.schemas_accounts import Statement
+from replay.errors import UserError
+from replay.tables import show_table
+from replay.text import NONE, counted, decimal
+from sia.terminal import printable
+
+PAGE = 1000
+"""Rows that are asked for at a time."""
+
+
+@click.command()
+@click.argument("pool")
+@asks
+def account(client: Client, pool: str, as_json: bool) -> None:
+    """Say what sharing has been to a POOL, beside what it would be alone."""
+    said = client.get(f"/v1/pools/{at(pool)}/account")
+    if as_json:
+        say(said)
+        return
+    known, unknown = counted(said["jobs"], "job"), said["unknown"]
+    _line("since", moment(said["since"]))
+    _line("known of", f"{known}; not yet of {unknown:,} that have ended" if unknown else known)
+    _lines(said)
+
+
+def _lines(sums: dict[str, Any]) -> None:
+    """What accounts and statements sum up alike."""
+    share = sums["slowed_pct"]
+    late = "" if share is None else f" ({decimal(share, 3)} %), {decimal(sums['later_hours'])} h"
+    _line("later than alone", f"{counted(sums['slowed'], 'job')}{late}")
+    _line("sooner", f"{decimal(sums['sooner_hours'])} h")
+    if sums["never"]:
+        _line("never alone", counted(sums["never"], "job"))
+    _line("speed-up", decimal(sums["speed_up"], 3))
+    _line("lent", f"{decimal(sums['lent_gpu_hours'])} GPU-hours")
+    _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name:18}{printable(text)}")
+
+
+@click.command()
+@click.argument("pool")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
+@asks
+def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
+    """List what a POOL lent and borrowed, the latest first."""
+    path = f"/v1/pools/{at(pool)}/ledger"
+    said = client.get(path, limit=min(PAGE, limit))
+    rows, before = said["loans"], said["next"]
+    while before is not None and len(rows) < limit:
+        page = client.get(path, limit=min(PAGE, limit - len(rows)), before=before)
+        rows, before = rows + page["loans"], page["next"]
+    if as_json:
+        say({"loans": rows, "open": said["open"], "next": before})
+        return
+    header = ["row", "lender", "borrower", "job", "GPUs", "from", "until", "GPU-hours"]
+    shown = [
+        [
+            str(row.get("number") or NONE), row["lender"], row["borrower"],
+            row.get("job") or NONE, f"{row['gpus']:,}", moment(row["start"]),
+            moment(row.get("end")), decimal(row["gpu_hours"], 4),
+        ]
+        for row in (*said["open"], *rows)
+    ]  # fmt: skip
+    show_table(f"Loans of {pool}", header, shown, ("lender", "borrower", "job", "from", "until"))
+
+
+@click.command()
+@click.argument("pool")
+@click.option("--month", metavar="YYYY-MM", help="UTC.  [default: the one that goes on]")
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write it as a page there."
+)
+@asks
+def statement(
+    client: Client, pool: str, month: str | None, html: Path | None, as_json: bool
+) -> None:
+    """Sum up a month of a POOL, with all loans and all jobs, so that it can be checked."""
+    said = client.get(f"/v1/pools/{at(pool)}/statement", month=month)
+    if html is not None:
+        from daemon.statement_page import page  # noqa: PLC0415  jinja takes its time
+
+        try:
+            html.write_text(page(msgspec.convert(said, Statement)), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{html}: {error.strerror}; give another --html") from error
+    if as_json:
+        say(said)
+        return
+    _line("pool", f"{said['pool']}, {said['month']}")
+    _line("known of", counted(said["totals"]["jobs"], "job"))
+    _lines(said["totals"])
+    if said["unknown"]:
+        _line("not known yet", counted(len(said["unknown"]), "job"))
+    if said["open"]:
+        _line("under way", counted(len(said["open"]), "loan"))

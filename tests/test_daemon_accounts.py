@@ -1,0 +1,322 @@
+"""Accounts of pools: loans and verdicts against the replay, statements, commands."""
+
+import asyncio
+from heapq import heappop, heappush
+from math import fsum
+from random import Random
+
+import pytest
+from builders import SMALL, random_workload, with_priorities
+from daemons import job, setup, submit
+from doors import asked, door, job_in, story
+from msgspec import json
+
+from daemon.account import Lent, Verdict
+from daemon.answers import Accepted, StartEffect
+from daemon.clock import Anchor
+from daemon.engine import Engine
+from daemon.inputs import Cancel, Ended, SetPool, SetPriority, Submit, Tick
+from daemon.journal import Entry, Journal
+from daemon.setup import Setup
+from daemon.statement_page import page
+from daemon.statements import account_view, month_of, statement, totals_of, unknown_of
+from replay.errors import UserError
+from replay.run import Settings, replay_one
+from replay.schedule import Result
+from replay.summary import summarize
+from replay.trace import PoolTable, Trace
+from sia.events import PoolChanged
+from sia.playout import Arrival
+
+OVER = 1e6
+
+
+class Life:
+    """An engine in which jobs of a workload run as long as they are said to, by any policy."""
+
+    def __init__(self, owned, policy, *, restores=False):
+        self.engine = Engine.new(Setup(tuple(owned), policy, options=SMALL))
+        self.restores, self.ends, self.durations = restores, [], {}
+        self.verdicts, self.lent, self.began, self.last = [], [], {}, 0.0
+
+    def step(self, now, inputs):
+        if self.restores:
+            dumped = self.engine.dump()
+            self.engine = Engine.restore(dumped)
+            assert self.engine.dump() == dumped
+        step = self.engine.step(now, inputs)
+        self.verdicts += step.booked.verdicts
+        self.lent += step.booked.lent
+        for effect in step.effects:
+            if isinstance(effect, StartEffect):
+                self.began[effect.job] = now
+                heappush(self.ends, (now + self.durations[effect.job], effect.job))
+        return step
+
+    def live(self, arrivals, changes=()):
+        """Until all is over; `changes` are (time, input)."""
+        coming = [(a.job.submit, 2, i, a) for i, a in enumerate(arrivals)]
+        coming = sorted([*coming, *((when, 1, i, c) for i, (when, c) in enumerate(changes))])
+        accepted = []
+        while coming or self.ends:
+            due = max(self.engine.due, self.engine.core.state.now, self.last)
+            ends = self.ends[0][0] if self.ends else OVER
+            now = self.last = min(coming[0][0] if coming else OVER, ends, due)
+            inputs = []
+            while self.ends and self.ends[0][0] == now:
+                inputs.append(Ended(heappop(self.ends)[1], 1, 0))
+            while coming and coming[0][0] == now:
+                each = coming.pop(0)[3]
+                if isinstance(each, Arrival):
+                    self.durations[each.job.id] = each.duration
+                    inputs.append(self.submission(each))
+                else:
+                    inputs.append(each)
+            step = self.step(now, inputs or [Tick()])
+            pairs = zip(inputs, step.answers, strict=False)
+            accepted += [(now, asked) for asked, said in pairs if isinstance(said, Accepted)]
+        self.step(OVER, [Tick()])
+        for later in (1, 2, 3):
+            self.step(OVER + later, [Tick()])
+        self.engine.check()
+        return accepted
+
+    def submission(self, arrival):
+        told = arrival.job
+        spec = job(told.id, told.pool, told.width, priority=told.priority)
+        return Submit(spec, 1.0)  # a guess that is too short by far
+
+
+def random_changes(rng, owned, arrivals):
+    """Quotas that change, and are never too small for a job."""
+    span = int(max(a.job.submit for a in arrivals)) + 50
+    for pool in owned:
+        widest = max(a.job.width for a in arrivals if a.job.pool == pool.name)
+        for _ in range(rng.randint(0, 2)):
+            yield float(rng.randint(0, span)), SetPool(pool.name, rng.randint(widest, 14))
+
+
+@pytest.mark.parametrize("policy", ["sia", "mmfs"])
+def test_verdicts_are_the_starts_that_the_replay_of_fcfs_says(policy):
+    slowed = sooner = 0
+    for seed in range(200):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        arrivals = with_priorities(rng, arrivals)
+        life = Life(owned, policy, restores=seed % 20 == 0)
+        done = life.live(arrivals, [*random_changes(rng, owned, arrivals)])
+        changes = [PoolChanged(when, c.pool, c.quota) for when, c in done if isinstance(c, SetPool)]
+        trace, table = Trace(arrivals), PoolTable(list(owned), changes)
+        fcfs = replay_one(trace, table, "fcfs", Settings(["fcfs"], options=SMALL), None)
+        true = {a.job.id: start for a, start in zip(arrivals, fcfs.starts, strict=True)}
+        assert {v.job: v.alone for v in life.verdicts} == true, seed
+        assert {v.job: v.started for v in life.verdicts} == life.began, seed
+        for pool in owned:
+            own = [v for v in life.verdicts if v.pool == pool.name]
+            account, sums = life.engine.book.accounts[pool.name], totals_of(own, [], pool.name)
+            assert (account.jobs, account.slowed) == (sums.jobs, sums.slowed)
+            assert account.gained / 3600 == pytest.approx(sums.sooner_hours)
+            assert account.lost / 3600 == pytest.approx(sums.later_hours)
+            assert not unknown_of(account)
+            slowed, sooner = slowed + sums.slowed, sooner + (account.gained > 0)
+    assert slowed > 20
+    assert sooner > 20
+
+
+def test_the_ledger_sums_up_to_what_the_replay_of_the_same_schedule_lends():
+    lent = 0.0
+    for seed in range(60):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        life = Life(owned, "mmfs")
+        life.live(arrivals)
+        trace, table, settings = (
+            Trace(arrivals),
+            PoolTable(list(owned)),
+            Settings(["mmfs"], options=SMALL),
+        )
+        shared, alone = (replay_one(trace, table, p, settings, None) for p in ("mmfs", "fcfs"))
+        starts = {a.job.id: start for a, start in zip(arrivals, shared.starts, strict=True)}
+        assert starts == life.began, seed  # or else it is another schedule
+        said = summarize(table, settings, [Result(trace, alone, shared)])["policies"]["mmfs"]
+        for pool in owned:
+            sums, entry = totals_of([], life.lent, pool.name), said["pools"][pool.name]
+            assert sums.lent_gpu_hours == pytest.approx(entry["gpu_hours_lent"])
+            assert sums.borrowed_gpu_hours == pytest.approx(entry["gpu_hours_borrowed"])
+            account = life.engine.book.accounts[pool.name]
+            assert account.lent == pytest.approx(sums.lent_gpu_hours * 3600)
+            assert account.borrowed == pytest.approx(sums.borrowed_gpu_hours * 3600)
+        pool_of = {a.job.id: a.job.pool for a in arrivals}
+        loans = [loan for loan in shared.loans if loan.donor != pool_of[loan.job_id]]
+        rows = [(r.job, r.lender, r.gpus, r.start, r.end) for r in life.lent]
+        assert sorted(rows) == sorted(map(tuple, loans)), seed
+        assert not life.engine.book.lent
+        lent += fsum(row.seconds for row in life.lent)
+    assert lent > 1000
+
+
+def test_an_engine_that_was_dumped_goes_on_with_the_same_accounts():
+    for seed in range(10):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        lives = [Life(owned, "mmfs", restores=restores) for restores in (False, True)]
+        for life in lives:
+            life.live(arrivals)
+        assert lives[0].engine.dump() == lives[1].engine.dump()
+        assert sorted(lives[0].verdicts, key=str) == sorted(lives[1].verdicts, key=str)
+
+
+def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before():
+    engine = Engine.new(setup(a=2, b=2))
+    engine.step(1.0, [submit("mine", gpus=2), submit("more", gpus=2, run_time=3.0), submit("last")])
+    old = json.decode(engine.dump())
+    for key in ("accounts", "lent"):
+        del old["book"][key]
+    again = Engine.restore(json.encode(old))
+    again.step(10.0, [submit("new", "b", 2)])
+    account = again.book.accounts["a"]
+    assert account.since == 10.0
+    assert again.book.lent == {"more": {"b": ("a", 2, 10.0)}}
+    again.step(20.0, [Ended("mine", 1, 0), Ended("more", 1, 0)])
+    step = again.step(30.0, [Tick()])
+    assert step.booked.lent == [Lent("more", "b", "a", 2, 10.0, 20.0)]
+    again.prepare()
+    assert (account.jobs, account.clock.twins["last"].began) == (0, 20.0)
+    assert step.booked.verdicts == []
+    assert again.dump() == Engine.restore(again.dump()).dump()
+
+
+def test_a_job_withdrawn_while_alone_it_would_have_run_counts_as_slowed():
+    engine = Engine.new(setup(a=2, b=2))
+    engine.step(1.0, [submit("guest", "b", 2), submit("more", "b", 2, run_time=3.0)])
+    engine.step(2.0, [submit("late", "a", 1)])
+    engine.step(5.0, [Cancel("late")])
+    engine.step(6.0, [Tick()])
+    step = engine.step(7.0, [Tick()])
+    assert step.booked.verdicts == [Verdict("late", "a", 1, 2.0, None, 5.0, 2.0)]
+
+
+def test_a_priority_puts_a_job_in_front_alone_as_well():
+    engine = Engine.new(setup(a=1))
+    engine.step(1.0, [submit("runs")])
+    engine.step(2.0, [submit("first"), submit("second")])
+    engine.step(3.0, [SetPriority("second", 5)])
+    for now, name in ((4.0, "runs"), (6.0, "second"), (9.0, "first")):
+        engine.step(now, [Ended(name, 1, 0)])
+    engine.step(10.0, [Tick()])
+    engine.prepare()
+    account = engine.book.accounts["a"]
+    assert (account.jobs, account.slowed, account.took) == (3, 0, account.took_alone)
+
+
+def booked(folder, verdicts, lent, times):
+    """A journal in which these were booked, a row of each at each time."""
+    journal = Journal(folder / "db")
+    for i, now in enumerate(times):
+        step = Engine.new(setup(a=2, b=2)).step(now, [Tick()])
+        rows = step.booked._replace(verdicts=verdicts[i : i + 1], lent=lent[i : i + 1])
+        step = step._replace(booked=rows)
+        journal.commit(Entry.of(i + 1, Anchor("", now, now), [Tick()], step, ()))
+    return journal
+
+
+def test_rows_are_read_by_pool_job_and_time(tmp_path):
+    verdicts = [Verdict(f"j{i}", "ab"[i % 2], 1, 0.0, 1.0, 2.0, 0.5 * i) for i in range(6)]
+    lent = [Lent(f"j{i}", "ab"[i % 2], "ba"[i % 2], 2, float(i), i + 1.0) for i in range(6)]
+    journal = booked(tmp_path, verdicts, lent, [10.0 * i for i in range(6)])
+    assert [v.job for _, _, v in journal.verdicts("a", 100, 100)] == ["j4", "j2", "j0"]
+    assert [n for n, _, _ in journal.verdicts("b", 6, 1)] == [4]
+    assert [row.job for _, _, row in journal.lent("a", 100, 3)] == ["j5", "j4", "j3"]
+    assert journal.verdict("j3") == verdicts[3]
+    assert journal.verdict("j9") is None
+    since = [journal.booked_since("lent", time) for time in (-1.0, 0.0, 15.0, 20.0, 50.0, 51.0)]
+    assert since == [1, 1, 3, 3, 6, 7]
+    journal.close()
+
+
+def test_old_rows_go_with_history(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.journal.PRUNE_EVERY", 1)
+    journal = Journal(tmp_path / "db", keep_history=25.0)
+    for i in range(6):
+        step = Engine.new(setup(a=2)).step(10.0 * i, [Tick()])
+        rows = step.booked._replace(verdicts=[Verdict(f"j{i}", "a", 1, 0.0, 1.0, 2.0, 0.0)])
+        step = step._replace(booked=rows)
+        journal.commit(Entry.of(i + 1, Anchor("", 10.0 * i, 10.0 * i), [Tick()], step, ()))
+    assert [v.job for _, _, v in journal.verdicts("a", 100, 100)] == ["j5", "j4", "j3"]
+    journal.close()
+
+
+def test_months_are_those_of_utc():
+    assert month_of("2026-11") == (1793491200.0, 1796083200.0)
+    assert month_of("2026-12")[1] == month_of("2027-01")[0]
+    for text in ("2026-13", "2026-1", "1999-01", "november", "2026-11 "):
+        with pytest.raises(UserError, match="is no month; write one like 2026-11"):
+            month_of(text)
+
+
+def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
+    engine = Engine.new(setup(a=2, b=2))
+    engine.step(1.0, [submit("mine", gpus=2), submit("<more>", gpus=2, run_time=3.0)])
+    engine.prepare()
+    start, _ = month_of("2026-11")
+    row = Lent("<gone>", "b", "a", 2, start, start + 1800)
+    verdict = Verdict("<own>", "b", 1, start, start + 10, start + 20, None)
+    book = engine.book
+    hidden = statement(book, "b", "2026-11", start + 1.0, [(1, verdict)], [(1, row)], "b".__eq__)
+    assert [loan.job for loan in (*hidden.open, *hidden.loans)] == ["", ""]
+    assert hidden.borrowers == {"a": 1.0}
+    assert (hidden.totals.lent_gpu_hours, hidden.totals.never, hidden.totals.speed_up) == (
+        1.0,
+        1,
+        None,
+    )
+    text = page(statement(book, "b", "2026-11", start, [(1, verdict)], [(1, row)], lambda _: True))
+    assert "&lt;gone&gt;" in text
+    assert "<own>" not in text
+    assert "http" not in text.split("</style>")[1]
+    assert account_view(book, "b", 3601.0).lent_gpu_hours == 2.0
+
+
+@story
+async def test_what_sharing_was_is_there_over_http(folder):
+    async with door(folder, speed=100.0) as client:
+        for job_id in "ab":
+            each = {"id": job_id, "pool": "speech", "gpus": 4, "duration": 20, "run_time": 20}
+            await asked(client, "POST", "/v1/jobs", each, status=201)
+        first = await job_in(client, "a", "running")
+        assert first["alone"] <= first["started"]
+        for job_id in "ab":
+            await job_in(client, job_id, "finished")
+        path = "/v1/pools/speech"
+        for _ in range(500):
+            account = await asked(client, "GET", f"{path}/account")
+            if account["jobs"] == 2:
+                break
+            await asyncio.sleep(0.01)
+        assert (account["slowed"], account["unknown"]) == (0, 0)
+        assert account["speed_up"] > 1.0
+        ended = await asked(client, "GET", "/v1/jobs/b")
+        assert ended["alone"] > ended["started"]
+        for _ in range(3):  # refused, but each a step
+            await client.service.submit([SetPriority("b", 1)])
+        ledger = await asked(client, "GET", f"{path}/ledger")
+        (loan,) = ledger["loans"]
+        assert (loan["lender"], loan["borrower"], loan["job"]) == ("vision", "speech", "b")
+        assert loan["gpu_hours"] == 4 * (loan["end"] - loan["start"]) / 3600
+        verdicts = await asked(client, "GET", f"{path}/verdicts?limit=1")
+        assert [row["job"] for row in verdicts["verdicts"]] == ["b"]
+        older = await asked(client, "GET", f"{path}/verdicts?before={verdicts['next']}")
+        assert [row["job"] for row in older["verdicts"]] == ["a"]
+        made = await asked(client, "GET", f"{path}/statement")
+        assert made["totals"]["jobs"] == 2
+        assert made["lenders"] == {"vision": loan["gpu_hours"]}
+        async with client.get(f"{path}/statement", headers={"Accept": "text/html"}) as response:
+            assert response.content_type == "text/html"
+            assert "Pool speech: statement of" in await response.text()
+        empty = await asked(client, "GET", f"{path}/statement?month=2001-02")
+        assert (empty["totals"]["jobs"], empty["loans"]) == (0, [])
+        await asked(client, "GET", f"{path}/statement?month=2001-13", status=422)
+        await asked(client, "GET", "/v1/pools/nobody/account", status=404)
+        async with client.get("/metrics") as response:
+            text = await response.text()
+        assert 'sia_alone_jobs_total{outcome="in time",pool="speech"} 2.0' in text
