@@ -11,9 +11,10 @@ from functools import cached_property
 from msgspec import Struct
 
 from daemon.access import Role
-from daemon.jobs import JobPhase, JobSpec, PoolMode
+from daemon.jobs import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.lines import Lines
+from daemon.rehearsal import Rehearsed
 from daemon.setup import Setup
 from sia.model import Nodes, Pool, Stream
 
@@ -167,6 +168,16 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """The forecasts' model, by its digest."""
     tokens: dict[str, TokenRecord] = {}
     """By their digests: whoever comes in is found at once."""
+    shadow: Rehearsed | None = None
+    """What lending would have come to, the last time that it was not done but worked out."""
+
+    @property
+    def mode(self) -> LendingMode:
+        """How the operator's switch stands."""
+        if self.lending:
+            return LendingMode.ON
+        rehearses = self.shadow is not None and self.shadow.until is None
+        return LendingMode.SHADOW if rehearses else LendingMode.OFF
 
     def job(self, job_id: str) -> JobRecord | None:
         """A job that is alive or has ended lately. O(1)."""

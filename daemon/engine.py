@@ -58,6 +58,7 @@ from daemon.inputs import (
 )
 from daemon.jobs import ON_GPUS, JobPhase, PoolMode
 from daemon.pieces import pieces_of
+from daemon.rehearsal import Rehearsal
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
 from sia.core import Core
@@ -95,6 +96,8 @@ class EngineSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     book: Book
     core: Snapshot
+    shadow: Snapshot | None = None
+    """The core that lends while the real one does not: see `rehearsal`."""
 
 
 class Engine:
@@ -105,9 +108,12 @@ class Engine:
         core: The core of `sia`, for reading.
     """
 
-    def __init__(self, book: Book, core: Core) -> None:
+    def __init__(self, book: Book, core: Core, shadow: Core | None = None) -> None:
         """Go on with what these say. O(n log n)."""
         self._begin(book, core)
+        if shadow is not None and book.shadow is not None:
+            desk = self._desk
+            desk.rehearsal = Rehearsal(book.shadow, shadow, desk.would_lend)
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
@@ -162,8 +168,9 @@ class Engine:
     @property
     def due(self) -> float:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
-        wake = self.core.wake
-        return min(self._desk.timers.next, wake if wake > -inf else inf)
+        wake, desk = self.core.wake, self._desk
+        due = inf if desk.rehearsal is None else desk.rehearsal.due
+        return min(desk.timers.next, wake if wake > -inf else inf, due)
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply what came from outside, in its order, and decide.
@@ -180,6 +187,7 @@ class Engine:
         done = [self._handle(each) for each in inputs]
         desk = self._desk  # another one, if it was configured anew
         desk.flush()
+        desk.rehearse()
         self._runs.seat()
         self.book.forget()
         return Step(
@@ -209,7 +217,10 @@ class Engine:
 
         In a thread it holds up others for milliseconds at a time; no step may be made meanwhile.
         """
-        kept = EngineSnapshot(VERSION, self.book, dump(self.core))
+        shadow = self._desk.rehearsal
+        kept = EngineSnapshot(
+            VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
+        )
         return b"".join(pieces_of(kept, Book, Snapshot))
 
     @classmethod
@@ -228,7 +239,9 @@ class Engine:
         if version != VERSION:
             raise ValueError(f"a snapshot of version {version}; this one reads {VERSION}")
         kept = json.decode(data, type=EngineSnapshot)
-        return cls(kept.book, restore(kept.core, load(kept.book.setup.policy)()))
+        policy = load(kept.book.setup.policy)
+        shadow = None if kept.shadow is None else restore(kept.shadow, policy())
+        return cls(kept.book, restore(kept.core, policy()), shadow)
 
     def _resume(self) -> None:
         """Work out anew which GPUs are in use, and what is due when."""
@@ -254,6 +267,8 @@ class Engine:
         if seats is not None:
             used = [r.nodes for r in self.book.jobs.values() if r.placed and r.phase in ON_GPUS]
             seats.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
+        if self._desk.rehearsal is not None:
+            self._desk.rehearsal.check()
 
     def _foresee(self, news: Foreseen) -> Answer:
         self._desk.events.append(ForecastUpdated(self._desk.now, news.loads))

@@ -13,8 +13,9 @@ from daemon.book import Override, PoolRecord
 from daemon.desk import Desk, refused, unknown_pool
 from daemon.engine_jobs import Jobs
 from daemon.inputs import Lending, SetPool
-from daemon.jobs import PoolMode
+from daemon.jobs import LendingMode, PoolMode
 from daemon.limits import MAX_WEIGHT
+from daemon.rehearsal import Rehearsed
 from daemon.timers import Timer
 from replay.text import duration
 from sia.events import LendingSwitched, PoolChanged
@@ -229,12 +230,22 @@ class Pools:
         self._desk.tell("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
 
     def set_lending(self, asked: Lending) -> Answer:
-        """Have no new loans made, or have them made again. O(1)."""
-        if asked.on is self._book.lending:
+        """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
+        book, now = self._book, self._desk.now
+        mode = LendingMode.ON if asked.on else LendingMode.OFF
+        if asked.shadow and not asked.on:
+            mode = LendingMode.SHADOW
+        if mode is book.mode:
             return Accepted(new=False)
-        self._book.lending = asked.on
-        self._desk.events.append(LendingSwitched(self._desk.now, asked.on))
-        self._desk.tell("lending", on=asked.on, by=asked.actor)
+        if book.lending is not asked.on:
+            book.lending = asked.on
+            self._desk.events.append(LendingSwitched(now, asked.on))
+        if mode is LendingMode.SHADOW:
+            book.shadow = Rehearsed(now)
+        elif book.shadow is not None and book.shadow.until is None:
+            book.shadow.until, book.shadow.twins = now, {}
+        self._desk.rehearsal = None  # another one begins at the end of the step, if any does
+        self._desk.tell("lending", on=asked.on, mode=mode.value, by=asked.actor)
         return Accepted()
 
 

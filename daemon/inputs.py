@@ -109,10 +109,14 @@ class CancelMaintenance(Struct, frozen=True, gc=False, tag=True, omit_defaults=T
 
 
 class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """From now on no new loans are made, or they are again."""
+    """From now on no new loans are made, or they are again.
+
+    With `shadow` none are made, and what would be lent is worked out beside (`daemon.rehearsal`).
+    """
 
     on: bool
     actor: str = ""
+    shadow: bool = False
 
 
 class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):

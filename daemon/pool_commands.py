@@ -1,4 +1,4 @@
-"""`sia pools, pool, nodes, drain, resume, maintenance, loans, lending`."""
+"""`sia pools, pool, nodes, drain, resume, maintenance, loans`."""
 
 from __future__ import annotations
 
@@ -288,18 +288,3 @@ def loans(client: Client, as_json: bool) -> None:
     header = ["job", "borrower", "donor", "GPUs", "since"]
     total = counted(sum(said["lent"].values()), "GPU")
     show_table(f"Loans: {total}", header, rows, ("borrower", "donor", "since"))
-
-
-@click.command()
-@click.argument("switch", type=click.Choice(["on", "off"]), required=False)
-@asks
-def lending(client: Client, switch: str | None, as_json: bool) -> None:
-    """Stop all new loans at once, or go on; without a word, say which."""
-    if switch is None:
-        said = client.get("/v1/lending")
-    else:
-        said = client.ask("PUT", "/v1/lending", {"on": switch == "on"})
-    if as_json:
-        say(said)
-    else:
-        click.echo(f"lending is {'on' if said['on'] else 'off'}")

@@ -22,6 +22,7 @@ from daemon.inputs import (
     SetPriority,
     Witness,
 )
+from daemon.jobs import LendingMode
 
 Facts = Mapping[str, Any]
 
@@ -76,7 +77,7 @@ def _window(book: Book, asked: Maintain | CancelMaintenance) -> Facts:
 
 
 def _lending(book: Book, _: Lending) -> Facts:
-    return {"on": book.lending}
+    return {"on": book.lending, "shadow": book.mode is LendingMode.SHADOW}
 
 
 def _token(book: Book, asked: IssueToken | RevokeToken) -> Facts:

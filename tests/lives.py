@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from daemon.answers import StartEffect
+from daemon.answers import StartEffect, StopEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
 from daemon.inputs import Ended, Lost, Started, Tick
@@ -48,6 +48,10 @@ class Life:
             end = now + (self.breaks[effect.job] if lost else lasts)
             self._order += 1
             heappush(self._ends, (end, self._order, effect.job, effect.attempt, lost))
+        for effect in step.effects:
+            if isinstance(effect, StopEffect) and effect.kind == "end":
+                self._order += 1
+                heappush(self._ends, (now, self._order, effect.job, effect.attempt, False))
         if started:
             self.step(now, [Started(e.job, e.attempt) for e in started])
         return step
@@ -73,8 +77,10 @@ class Life:
 
     def _hope(self):
         """Whether time alone may change something: a policy asks for ticks while jobs wait."""
-        book = self.engine.book
-        return any(pool.override for pool in book.pools.values())
+        book, shadow = self.engine.book, self.engine._desk.rehearsal
+        return bool(shadow is not None and shadow._ends) or any(
+            pool.override for pool in book.pools.values()
+        )
 
 
 class Lived(NamedTuple):

@@ -12,8 +12,9 @@ from daemon.access import Who
 from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
 from daemon.http.limits import NODE_JOBS
 from daemon.http.waits import position_of, why
+from daemon.rehearsal import Rehearsed
 from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
-from daemon.schemas_plan import Loan, Loans
+from daemon.schemas_plan import LendingShadow, Loan, Loans, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state import PoolState
 
@@ -116,6 +117,21 @@ def node_views(book: Book, who: Who) -> list[NodeView]:
 
 def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
     return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
+
+
+def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
+    """What lending would have come to; the sums are of all pools. O(pairs of pools)."""
+    lent = [
+        WouldLend(lender, borrower, seconds / 3600)
+        for lender, sums in kept.lent.items()
+        for borrower, seconds in sums.items()
+    ]
+    seen = [each for each in lent if who.sees(each.lender) or who.sees(each.borrower)]
+    return LendingShadow(
+        kept.since, kept.until, kept.jobs, sum(each.gpu_hours for each in lent), kept.sooner,
+        kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
+        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)),
+    )  # fmt: skip
 
 
 def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:
