@@ -11,6 +11,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from daemon.access import Role
+from daemon.account import Account, Loan
 from daemon.jobs import JobPhase, JobSpec, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.lines import Lines
@@ -167,6 +168,10 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """The forecasts' model, by its digest."""
     tokens: dict[str, TokenRecord] = {}
     """By their digests: whoever comes in is found at once."""
+    accounts: dict[str, Account] = {}
+    """By pool, from the first step on."""
+    lent: dict[str, dict[str, Loan]] = {}
+    """Loans under way, by job and lender."""
 
     def job(self, job_id: str) -> JobRecord | None:
         """A job that is alive or has ended lately. O(1)."""

@@ -288,9 +288,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
     def _judge(self, job_id: str, began: float, started: float) -> None:
         """For whoever wants to know that before the job's end."""
 
-    def _end(
-        self, job_id: str, twin: Twin, began: float, started: float, ended: float
-    ) -> None:
+    def _end(self, job_id: str, twin: Twin, began: float, started: float, ended: float) -> None:
         """Its virtual self ends when as much time has passed since its own start."""
         self._note(began + (ended - started), LEAVE, job_id, 0)
         self._say(job_id, twin, ended)
