@@ -106,7 +106,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def adopt(self, job_id: str, width: int, since: float) -> None:
         """It has run from before the clock on, and would alone: nothing is said of it."""
-        self.twins[job_id] = Twin(width, 0, since, False, began=since, started=since)
+        self.twins[job_id] = Twin(width, 0, since, judged=False, began=since, started=since)
         self.used += width
 
     def submitted(self, now: float, job: Job, *, judged: bool = True) -> None:

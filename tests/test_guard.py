@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from builders import SMALL, job, pools, random_workload
+from msgspec import field
 
 import predictors.guard
 from predictors.guard import Guard, Misses, PoolClock
@@ -33,8 +34,8 @@ OVER = 1e9
 class NotedClock(PoolClock):
     """A clock that keeps what it finds."""
 
-    starts: dict[str, float] = {}
-    slowed: set[str] = set()
+    starts: dict[str, float] = field(default_factory=dict)
+    slowed: set[str] = field(default_factory=set)
 
     def _judge(self, job_id, began, started):
         before = self.slowed_jobs
