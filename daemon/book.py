@@ -11,6 +11,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from daemon.access import Role
+from daemon.account import Account, Loan
 from daemon.jobs import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.lines import Lines
@@ -170,6 +171,10 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """By their digests: whoever comes in is found at once."""
     shadow: Rehearsed | None = None
     """What lending would have come to, the last time that it was not done but worked out."""
+    accounts: dict[str, Account] = {}
+    """By pool, from the first step on."""
+    lent: dict[str, dict[str, Loan]] = {}
+    """Loans under way, by job and lender."""
 
     @property
     def mode(self) -> LendingMode:

@@ -8,6 +8,7 @@ from typing import Any
 from daemon.answers import Effect, Notice, Refused
 from daemon.areas import Areas
 from daemon.book import Book, JobRecord, job_of
+from daemon.engine_accounts import Accounts
 from daemon.jobs import JobSpec
 from daemon.rehearsal import Rehearsal
 from daemon.timers import Timers
@@ -24,6 +25,7 @@ class Desk:
         events: Facts that the core has not been told yet.
         told: Those that it has, in this step.
         decisions: What it decided in this step.
+        accounts: What is booked of both.
         effects: What the backend is to do.
         notices: What people are to hear.
         over: Jobs that have ended in this step.
@@ -40,11 +42,13 @@ class Desk:
         self.timers = Timers()
         self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
         self.rehearsal: Rehearsal | None = None
+        self.accounts = Accounts(book, core)
         self.clear(float("-inf"))
 
     def clear(self, now: float) -> None:
         """Begin a step."""
         self.now = now
+        self.accounts.clear()
         self.events: list[Event] = []
         self.told: list[Event] = []
         self.decisions: list[Decision] = []
@@ -57,6 +61,7 @@ class Desk:
         """Go on with a step that another desk has begun, and whose core knows of all events."""
         self.now, self.told, self.decisions = other.now, other.told, other.decisions
         self.effects, self.notices, self.over = other.effects, other.notices, other.over
+        self.accounts.take_over(other.accounts)
 
     def tell(
         self, kind: str, *, job: str = "", pool: str = "", node: str = "", **data: Any
@@ -81,6 +86,7 @@ class Desk:
         self.events = []
         self.told += events
         self.decisions += decisions
+        self.accounts.hear(events, decisions)
         self.carry_out(decisions)
         if self.rehearsal is not None:
             self._rehearse(lambda shadow: shadow.hear(self.now, events, decisions))

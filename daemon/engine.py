@@ -14,6 +14,7 @@ from msgspec import Struct, json
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
+from daemon.account import Booked
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.areas import Areas
@@ -84,6 +85,8 @@ class Step(NamedTuple):
     """Jobs that have ended."""
     traces: Sequence[Trace | None] = ()
     """What each input that changes something found and left, beside its answer; None of others."""
+    booked: Booked = Booked()
+    """What pools' accounts say of it."""
 
 
 class _Version(Struct):
@@ -182,6 +185,7 @@ class Engine:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
         desk = self._desk
         desk.clear(now)
+        desk.accounts.pass_time(now)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
         done = [self._handle(each) for each in inputs]
@@ -192,7 +196,7 @@ class Engine:
         self.book.forget()
         return Step(
             [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
-            desk.over, [trace for _, trace in done],
+            desk.over, [trace for _, trace in done], desk.accounts.booked(),
         )  # fmt: skip
 
     def _handle(self, asked: Input) -> tuple[Answer, Trace | None]:

@@ -14,6 +14,7 @@ from daemon.answers import Notice
 from daemon.book import JobRecord
 from daemon.clock import Anchor
 from daemon.inputs import Input
+from daemon.ledgers import Ledgers
 from daemon.limits import (
     ASKED_AT_ONCE,
     KEEP_HISTORY,
@@ -28,7 +29,6 @@ from daemon.limits import (
 from daemon.lite import Lite
 from daemon.migrations import VERSION, migrate
 from daemon.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
-from daemon.shelves import Shelves
 from daemon.store import JournalError, Store
 from replay.errors import UserError
 
@@ -59,7 +59,7 @@ _read_inputs = json.Decoder(list[Input]).decode
 _read_job = json.Decoder(JobRecord).decode
 
 
-class Journal(Shelves):
+class Journal(Ledgers):
     """What has happened, in order. Not for several threads at a time.
 
     Attributes:
@@ -132,7 +132,8 @@ class Journal(Shelves):
                 self._write_part(part)
             if entry.audit:
                 self._store.many("INSERT INTO audit VALUES (?, ?, ?)", entry.audit)
-            self._added += 1 + len(entry.notices) + len(entry.over)
+            booked = self._book(entry.booked, entry.anchor.now)
+            self._added += 1 + len(entry.notices) + len(entry.over) + booked
             if self._added >= PRUNE_EVERY:
                 self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
                 self._added = 0
@@ -191,6 +192,9 @@ class Journal(Shelves):
             ("records", "seq", "seq <= ? AND now < ?", (oldest, now - self._keep_records)),
             ("notices", "seq", "time < ?", (now - self._keep_history,)),
             ("history", "number", "ended < ?", (now - self._keep_history,)),
+            ("verdicts", "number", "time < ?", (now - self._keep_history,)),
+            ("lent", "number", "time < ?", (now - self._keep_history,)),
+            ("estimates", "number", "made < ?", (now - self._keep_history,)),
         ):
             # In the order of their keys, which is that of time: the first that stays ends it.
             first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608

@@ -69,8 +69,7 @@ class Keeper:
             raise UserError(f"{answer.detail}; {answer.mend}")
         seq = self.last + 1
         audit = self.trail.rows(anchor.now, [record_of_configuration(before, inputs[0])])
-        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over, audit)
-        await self.commit(entry)
+        await self.commit(Entry.of(seq, anchor, inputs, step, audit))
 
     async def commit(self, entry: Entry, part: Part | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it."""

@@ -25,6 +25,20 @@ CREATE TABLE dead_letters (number {number}, hook {text} NOT NULL, seq {big} NOT 
     time {real} NOT NULL, why TEXT NOT NULL, body TEXT NOT NULL);
 CREATE INDEX dead_letters_of_hook ON dead_letters (hook, number);
 """,
+    """
+CREATE TABLE verdicts (number {number}, job {text} NOT NULL, pool {text} NOT NULL,
+    time {real} NOT NULL, body TEXT NOT NULL);
+CREATE INDEX verdicts_of_pool ON verdicts (pool, number);
+CREATE INDEX verdicts_of_job ON verdicts (job);
+CREATE TABLE lent (number {number}, lender {text} NOT NULL, borrower {text} NOT NULL,
+    job {text} NOT NULL, time {real} NOT NULL, body TEXT NOT NULL);
+CREATE INDEX lent_of_lender ON lent (lender, number);
+CREATE INDEX lent_of_borrower ON lent (borrower, number);
+CREATE TABLE estimates (number {number}, job {text} NOT NULL, pool {text} NOT NULL,
+    made {real} NOT NULL, body TEXT NOT NULL);
+CREATE INDEX estimates_of_job ON estimates (job);
+CREATE INDEX estimates_of_pool ON estimates (pool, number);
+""",
 )
 """What makes version 1 out of nothing, 2 out of 1, and so on. One that was released never changes:
 databases that went by it are there."""

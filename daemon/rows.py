@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+from daemon.account import Booked
 from daemon.answers import Notice
 from daemon.book import JobRecord
 from daemon.clock import Anchor
+from daemon.engine import Step
 from daemon.inputs import Input
 from daemon.limits import SNAPSHOT_PART
 from sia.decisions import Decision
@@ -42,6 +44,19 @@ class Entry(NamedTuple):
     notices: Sequence[Notice] = ()
     over: Sequence[JobRecord] = ()
     audit: Sequence[AuditRow] = ()
+    booked: Booked = Booked()
+
+    @classmethod
+    def of(
+        cls,
+        seq: int,
+        anchor: Anchor,
+        inputs: Sequence[Input],
+        step: Step,
+        audit: Sequence[AuditRow],
+    ) -> Self:
+        """What is written of a step."""
+        return cls(seq, anchor, inputs, step.decisions, step.notices, step.over, audit, step.booked)
 
 
 class Record(NamedTuple):

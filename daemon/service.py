@@ -269,7 +269,7 @@ class Service(Reading):
         audit = self._keeper.trail.rows(
             anchor.now, records_of(batch.asked, step.answers, step.traces)
         )
-        entry = Entry(seq, anchor, inputs, step.decisions, step.notices, step.over, audit)
+        entry = Entry.of(seq, anchor, inputs, step, audit)
         try:
             await self._keeper.commit(entry, part)
         except JournalError as error:

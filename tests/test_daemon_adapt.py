@@ -21,6 +21,7 @@ def busy(**quotas):
     """One job runs in pool a, and one waits."""
     engine = Engine.new(setup([4], **quotas))
     engine.step(1.0, [submit("runs", gpus=2), submit("waits", gpus=2, run_time=1e9)])
+    engine.step(1.25, [Tick()])  # what each pool would be alone is looked at a moment later
     return engine
 
 

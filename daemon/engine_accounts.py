@@ -1,0 +1,224 @@
+"""The engine's part for accounts: who lent what to whom, and how each pool would be alone.
+
+It hears what the core is told and what it decides, and changes nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from daemon.account import Account, Booked, Lent, Loan, Verdict
+from daemon.book import Book, job_of
+from sia import alone as of_core
+from sia.alone import VirtualClock
+from sia.core import Core
+from sia.decisions import Decision, MoveLoan, StartJob
+from sia.events import (
+    Event,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    PoolChanged,
+    PriorityChanged,
+)
+from sia.limits import SLOWED
+from sia.model import Stream
+
+
+class Accounts:
+    """Keeps the book's accounts, and what a step books."""
+
+    def __init__(self, book: Book, core: Core) -> None:
+        """Keep this book's."""
+        self._book, self._core = book, core
+        self._now = -inf
+        self._looks: list[tuple[float, str]] = []  # when to look at a pool's clock, and others
+        self._look: dict[str, float] = {}  # which of them counts
+        self._touched: dict[str, None] = {}  # pools of which the clock was told something
+        self._opened = False
+        self.clear()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._submitted,
+            JobFinished: self._finished,
+            JobCancelled: self._cancelled,
+            PriorityChanged: self._ranked,
+            PoolChanged: self._pool_changed,
+            StartJob: self._started,
+            MoveLoan: self._moved,
+        }
+
+    def clear(self) -> None:
+        """Begin a step's bookings."""
+        self._verdicts: list[Verdict] = []
+        self._lent: list[Lent] = []
+
+    def booked(self) -> Booked:
+        """What has been booked since."""
+        return Booked(self._verdicts, self._lent)
+
+    def take_over(self, other: Accounts) -> None:
+        """Go on with a step that another one has begun."""
+        self._now, self._verdicts, self._lent = other._now, other._verdicts, other._lent
+
+    def pass_time(self, now: float) -> None:
+        """Look at the clocks of which more is known by now. O(pools of which it is)."""
+        self._now = now
+        if not self._opened:
+            self._open()
+        looks = self._looks
+        while looks and looks[0][0] < now:
+            when, pool = heappop(looks)
+            if self._look.get(pool) == when:
+                del self._look[pool]
+                clock = self._book.accounts[pool].clock
+                clock.advance(now)
+                self._settle(pool, clock)
+
+    def hear(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        """Hear what the core was told, in its order, and what it decided then. O(both)."""
+        handlers = self._handlers
+        if not self._opened:
+            self._open()
+        for fact in (*events, *decisions):
+            handler = handlers.get(type(fact))
+            if handler is not None:
+                handler(fact)
+        for pool in self._touched:
+            self._settle(pool, self._book.accounts[pool].clock)
+        self._touched.clear()
+
+    def _settle(self, pool: str, clock: VirtualClock) -> None:
+        """Book a clock's verdicts, and look at it again in time."""
+        if clock.ready:
+            account = self._book.accounts[pool]
+            for found in clock.take():
+                self._verdicts.append(verdict := _verdict(pool, found))
+                count(account, verdict)
+        when = clock.quiet()
+        if when < inf and self._look.get(pool) != when:
+            self._look[pool] = when
+            heappush(self._looks, (when, pool))
+
+    def _open(self) -> None:
+        """Open the accounts of pools that have none; look at all clocks once. O(jobs)."""
+        self._opened = True
+        book = self._book
+        new = [name for name in book.pools if name not in book.accounts]
+        for name in new:
+            quota = self._core.state.pools[name].quota
+            book.accounts[name] = Account(self._now, VirtualClock.of(quota))
+        if new:
+            self._adopt(dict.fromkeys(new))
+        for name in book.pools:
+            self._settle(name, book.accounts[name].clock)
+
+    def _adopt(self, pools: dict[str, None]) -> None:
+        """Take jobs in that were there before: their loans, and that they use and want GPUs.
+
+        What would have been alone before nobody knows; so nothing is said of these.
+        """
+        book, now = self._book, self._now
+        for job in sorted(self._core.state.jobs.values(), key=lambda job: job.arrival):
+            pool, core_id = job.pool.name, job.job.id
+            if pool not in pools:
+                continue
+            clock = book.accounts[pool].clock
+            if job.stream is None:
+                clock.submitted(now, job.job, judged=False)
+            elif job.stream is Stream.DEDICATED:
+                clock.adopt(core_id, job.width, job.start)
+            for donor, gpus in job.loans.items():
+                self._lend(job_of(core_id), pool, donor.name, gpus)
+
+    def _clock(self, core_id: str) -> VirtualClock:
+        """The clock of a job's pool, which is settled in the end."""
+        record = self._book.job(job_of(core_id))
+        assert record is not None, f"{core_id} is no job"
+        return self._of(record.spec.pool)
+
+    def _of(self, pool: str) -> VirtualClock:
+        self._touched[pool] = None
+        return self._book.accounts[pool].clock
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self._of(event.job.pool).submitted(event.time, event.job)
+
+    def _finished(self, event: JobFinished) -> None:
+        self._clock(event.job_id).finished(event.time, event.job_id)
+        job_id = job_of(event.job_id)
+        for lender in [*self._book.lent.get(job_id, ())]:
+            self._take_back(job_id, lender)
+
+    def _cancelled(self, event: JobCancelled) -> None:
+        self._clock(event.job_id).withdrawn(event.time, event.job_id)
+
+    def _ranked(self, event: PriorityChanged) -> None:
+        self._clock(event.job_id).ranked(event.time, event.job_id, event.priority)
+
+    def _pool_changed(self, event: PoolChanged) -> None:
+        self._of(event.pool).requota(event.time, event.quota)
+
+    def _started(self, start: StartJob) -> None:
+        record = self._book.job(job_of(start.job_id))
+        assert record is not None, f"{start.job_id} is no job"
+        pool = record.spec.pool
+        self._of(pool).started(self._now, start.job_id)
+        for lender, gpus in start.loans:
+            self._lend(record.spec.id, pool, lender, gpus)
+
+    def _moved(self, move: MoveLoan) -> None:
+        record = self._book.job(job_of(move.job_id))
+        assert record is not None, f"{move.job_id} is no job"
+        job_id, pool = record.spec.id, record.spec.pool
+        left = self._take_back(job_id, move.previous) - move.gpus
+        self._lend(job_id, pool, move.previous, left)
+        more = self._take_back(job_id, move.donor)
+        self._lend(job_id, pool, move.donor, more + move.gpus)
+
+    def _lend(self, job_id: str, borrower: str, lender: str, gpus: int) -> None:
+        """From now on a pool lends a job so many GPUs; what a pool's own jobs use is no loan."""
+        if lender != borrower and gpus > 0:
+            self._book.lent.setdefault(job_id, {})[lender] = Loan(borrower, gpus, self._now)
+
+    def _take_back(self, job_id: str, lender: str) -> int:
+        """A pool lends a job no more what it has lent it up to now: so many GPUs."""
+        loans = self._book.lent.get(job_id, {})
+        loan = loans.pop(lender, None)
+        if loan is None:
+            return 0
+        if not loans:
+            del self._book.lent[job_id]
+        if self._now > loan.since:
+            row = Lent(job_id, lender, loan.borrower, loan.gpus, loan.since, self._now)
+            self._lent.append(row)
+            accounts = self._book.accounts
+            accounts[lender].lent += row.seconds
+            accounts[loan.borrower].borrowed += row.seconds
+        return loan.gpus
+
+
+def _verdict(pool: str, found: of_core.Verdict) -> Verdict:
+    job_id, gpus, submit, began, started, ended = found
+    return Verdict(job_of(job_id), pool, gpus, submit, started, ended, began)
+
+
+def count(account: Account, verdict: Verdict) -> None:
+    """Enter a verdict."""
+    account.jobs += 1
+    alone, started = verdict.alone, verdict.started
+    if alone is None:
+        account.never += 1
+        return
+    later = (verdict.ended if started is None else started) - alone
+    if later > SLOWED:
+        account.slowed += 1
+        account.lost += later
+    elif later < 0:
+        account.gained -= later
+    if started is not None:
+        took = verdict.ended - verdict.submitted
+        account.took += took
+        account.took_alone += took - later
