@@ -24,6 +24,7 @@ from daemon.desk import Desk
 from daemon.engine_jobs import Jobs
 from daemon.engine_nodes import BEGIN, CONFIG, OVER, Nodes
 from daemon.engine_pools import OVERRIDE, Pools
+from daemon.engine_rails import Rails
 from daemon.engine_runs import LIMIT, WARN, Runs
 from daemon.engine_tokens import Tokens
 from daemon.inputs import (
@@ -31,6 +32,7 @@ from daemon.inputs import (
     CancelMaintenance,
     Configured,
     Drain,
+    Drifted,
     Ended,
     Estimated,
     Foreseen,
@@ -128,6 +130,7 @@ class Engine:
         self._runs = Runs(desk, self._jobs)
         self._pools = Pools(desk, self._jobs)
         self._nodes = Nodes(desk)
+        self._rails = Rails(desk)
         tokens = Tokens(desk)
         self._of_timer: dict[str, Runs | Pools | Nodes] = {
             WARN: self._runs,
@@ -160,6 +163,7 @@ class Engine:
             NodeUp: self._nodes.up,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
+            Drifted: self._rails.drifted,
             Configured: self._configure,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
@@ -173,7 +177,7 @@ class Engine:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
         wake, desk = self.core.wake, self._desk
         due = inf if desk.rehearsal is None else desk.rehearsal.due
-        return min(desk.timers.next, wake if wake > -inf else inf, due)
+        return min(desk.timers.next, wake if wake > -inf else inf, due, self._rails.due)
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply what came from outside, in its order, and decide.
@@ -190,6 +194,7 @@ class Engine:
             self._of_timer[timer.kind].due(timer)
         done = [self._handle(each) for each in inputs]
         desk = self._desk  # another one, if it was configured anew
+        self._rails.look()
         desk.flush()
         desk.rehearse()
         self._runs.seat()
@@ -312,7 +317,8 @@ def _new_book(setup: Setup) -> Book:
     cells = _quotas(setup)
     for pool in setup.pools:
         state = setup.modes.get(pool.name, PoolMode.OPEN)
-        book.pools[pool.name] = pool_record(pool, cells.get(pool.name, {}), state)
+        own, budget = cells.get(pool.name, {}), setup.budget(pool.name)
+        book.pools[pool.name] = pool_record(pool, own, state, budget)
     for node in setup.nodes:
         book.nodes[node.name] = NodeRecord(node.name, node.gpus)
     if setup.cells is not None:

@@ -14,7 +14,7 @@ from daemon.desk import Desk, refused, unknown_pool
 from daemon.engine_jobs import Jobs
 from daemon.inputs import Lending, SetPool
 from daemon.jobs import LendingMode, PoolMode
-from daemon.limits import MAX_WEIGHT
+from daemon.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
 from daemon.rehearsal import Rehearsed
 from daemon.timers import Timer
 from replay.text import duration
@@ -26,7 +26,9 @@ OVERRIDE = "override"
 
 LIMITS = ("lend_limit", "borrow_limit")
 
-FIELDS = ("quota", "cells", "state", *LIMITS, "weight")
+BUDGETS = ("lend_budget_hours", "slowed_budget_pct")
+
+FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 """What may be changed of a pool."""
 
 
@@ -106,6 +108,10 @@ class Pools:
             value = wanted.get(field, 0)
             if not 0 <= value <= most:  # type: ignore[operator]
                 return _unfit(pool, f"{field} is {value}", f"write 0 to {most}")
+        for name, highest in zip(BUDGETS, (MAX_BUDGET, 100.0), strict=True):
+            budget = wanted.get(name, 0.0)
+            if budget != NO_BUDGET and not 0 <= budget <= highest:  # type: ignore[operator]
+                return _unfit(pool, f"{name} is {budget}", f"write 0 to {highest:g}")
         weight = wanted.get("weight", 1.0)
         if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # type: ignore[operator]
             bounds = f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
@@ -140,13 +146,16 @@ class Pools:
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
         """Do it, or say why the cells do not allow it, with nothing changed."""
-        if any(field != "state" for field in changed):
+        self._desk.watched = True
+        if any(field not in ("state", *BUDGETS) for field in changed):
             wrong = self._tell_core(pool, changed)
             if wrong is not None:
                 return wrong
         for field, value in changed.items():
             if field != "state":
-                setattr(pool, field, None if value == UNLIMITED else value)
+                setattr(pool, field, None if value in (UNLIMITED, NO_BUDGET) else value)
+            if field == "slowed_budget_pct":
+                pool.marks = None
         state = changed.get("state")
         if isinstance(state, PoolMode):
             self._switch(pool, state)
@@ -154,9 +163,10 @@ class Pools:
 
     def _tell_core(self, pool: PoolRecord, changed: Mapping[str, Any]) -> Refused | None:
         desk = self._desk
+        lend = 0 if pool.told and "lend_limit" in changed else changed.get("lend_limit")
         event = PoolChanged(
             desk.now, pool.name, changed.get("quota", pool.quota), changed.get("cells", pool.cells),
-            *(changed.get(field) for field in (*LIMITS, "weight")),
+            lend, changed.get("borrow_limit"), changed.get("weight"),
         )  # fmt: skip
         if desk.core.state.places is None:
             desk.events.append(event)
@@ -252,7 +262,9 @@ class Pools:
 def _value(pool: PoolRecord, field: str) -> object:
     """What a pool's field is; a limit that it does not have is one beyond all others."""
     value = getattr(pool, field)
-    return UNLIMITED if value is None else value
+    if value is None:
+        return NO_BUDGET if field in BUDGETS else UNLIMITED
+    return value
 
 
 def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:

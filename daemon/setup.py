@@ -16,6 +16,15 @@ class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     gpus: tuple[int, ...]
 
 
+class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """How much a pool lends at most; None is without bounds."""
+
+    lend_budget_hours: float | None = None
+    """GPU-hours in a calendar month."""
+    slowed_budget_pct: float | None = None
+    """Percent of its jobs that may begin later than in the pool alone."""
+
+
 class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
     """As the operator has configured it. It is the first thing that a journal says.
 
@@ -32,3 +41,9 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Of pools that do not begin open."""
     areas: dict[str, tuple[str, ...]] = {}
     """Nodes of which one start has all of its own, by pool; without any, jobs go over all nodes."""
+    budgets: dict[str, Budget] = {}
+    """Of pools that have one."""
+
+    def budget(self, pool: str) -> Budget:
+        """Of a pool; without bounds if nothing was said."""
+        return self.budgets.get(pool, Budget())

@@ -35,7 +35,10 @@ class Trace(NamedTuple):
     after: Facts
 
 
-POOL = ("quota", "cells", "state", "lend_limit", "borrow_limit", "weight", "version", "override")
+POOL = (
+    "quota", "cells", "state", "lend_limit", "borrow_limit", "weight", "lend_budget_hours",
+    "slowed_budget_pct", "version", "override",
+)  # fmt: skip
 
 
 def _job(book: Book, asked: Cancel | Hold | Release | SetPriority) -> Facts:
