@@ -1,8 +1,10 @@
 """The engine's part for guard rails: pools whose budget is spent or whose forecasts drift lend not.
 
 A budget is GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that may
-begin later than in the pool alone, since the budget was set. Who is late is known from the
-accounts' clocks; jobs that are late and still wait, or run, count at once, before a verdict.
+begin later than in the pool alone: of all that its account knows, or, where that is more already,
+since the budget was set. It is spent where one more job would be too many, so that 0.1 % lends from
+the pool's 1,000th job on. Who is late is known from the accounts' clocks; jobs that are late and
+still wait, or run, count at once, before a verdict.
 """
 
 from __future__ import annotations
@@ -94,15 +96,16 @@ class Rails:
         if account is None:
             return None
         if pool.marks is None or pool.marks[0] > account.jobs:
-            pool.marks = account.jobs, account.slowed
+            good = account.slowed * 100 <= budget * account.jobs
+            pool.marks = (0, 0) if good else (account.jobs, account.slowed)
         waits, runs, first = _late(account.clock, now)
         slowed = account.slowed - pool.marks[1] + waits + runs
         jobs = account.jobs - pool.marks[0] + waits + runs
         self.due = min(self.due, first)
-        if slowed * 100 > budget * jobs:
+        if (slowed + 1) * 100 > budget * (jobs + 1):
             why = (
-                f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone, "
-                f"more than {budget:g} %"
+                f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone: "
+                f"one more would be more than {budget:g} %"
             )
             _put(pool, PERCENT, pool.kept.get(PERCENT) or why)
         else:

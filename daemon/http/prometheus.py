@@ -193,7 +193,13 @@ class _Gauges(Collector):
         parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
         for part in service.parts.all():
             parts.add_metric([part.name], float(part.ok))
-        yield from (gpus, jobs, parts, _would(service.book.shadow))
+        kept = GaugeMetricFamily(
+            "sia_pool_kept", "Pools that lend nothing, by reason.", labels=["pool", "reason"]
+        )
+        for name, record in service.book.pools.items():
+            for reason in record.kept:
+                kept.add_metric([name, reason], 1.0)
+        yield from (gpus, jobs, parts, _would(service.book.shadow), kept)
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
         lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0

@@ -27,6 +27,7 @@ from daemon.inputs import (
     SetPool,
 )
 from daemon.jobs import LendingMode
+from daemon.limits import NO_BUDGET
 from daemon.schemas import (
     Maintenance,
     MaintenanceRequest,
@@ -149,7 +150,8 @@ class PoolRoutes:
             SetPool(
                 name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
                 _limit(patch.borrow_limit), patch.weight, _version(request), patch.until,
-                who_asks(request).name,
+                who_asks(request).name, _budget(patch.lend_budget_hours),
+                _budget(patch.slowed_budget_pct),
             ),
         )  # fmt: skip
         return await self._shown(name)
@@ -233,6 +235,13 @@ def _limit(said: int | UnsetType | None) -> int | None:
     if isinstance(said, UnsetType):
         return None
     return UNLIMITED if said is None else said
+
+
+def _budget(said: float | UnsetType | None) -> float | None:
+    """Likewise."""
+    if isinstance(said, UnsetType):
+        return None
+    return NO_BUDGET if said is None else said
 
 
 def _version(request: web.Request) -> int | None:

@@ -89,12 +89,23 @@ def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) ->
         idle=max(0, state.unused),
         waiting=len(state.pending) + len(state.aside) + len(pool.waiting) + len(widths),
         waiting_gpus=state.pending_width + sum(widths),
+        lend_budget_hours=pool.lend_budget_hours,
+        slowed_budget_pct=pool.slowed_budget_pct,
+        lent_hours=None if pool.spent is None else pool.spent.seconds / 3600,
+        kept=dict(pool.kept),
     )  # fmt: skip
 
 
 def _override_view(over: Override) -> OverrideView:
     return OverrideView(
-        over.until, over.quota, over.state, over.lend_limit, over.borrow_limit, over.weight
+        over.until,
+        over.quota,
+        over.state,
+        over.lend_limit,
+        over.borrow_limit,
+        over.weight,
+        over.lend_budget_hours,
+        over.slowed_budget_pct,
     )
 
 
