@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from functools import partial
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -44,8 +45,11 @@ class Candidate:
         self._since = 0.0
         self.seen: Seen | None = None
 
-    def look(self) -> tuple[Desk, int, float] | None:
-        """The desk, the epoch and when it was asked for, if it is ours now. Raises JournalError."""
+    def look(self, *, take: bool = True) -> tuple[Desk, int, float] | None:
+        """The desk, the epoch and when it was asked for, if it is ours now. Raises JournalError.
+
+        Ours it may be if we are to `take` it.
+        """
         try:
             if self._desk is None:
                 self._desk, self.seen = Desk(self.url), None
@@ -53,7 +57,7 @@ class Candidate:
             if before is None or before[:4] != seen[:4]:
                 self._since = uptime()
             self.seen = seen
-            if not self._free(seen):
+            if not (take and self._free(seen)):
                 return None
             asked = uptime()
             epoch = self._desk.take(seen, self._holder, self._place)
@@ -86,6 +90,7 @@ class StandBy:
         """Say what this one sees."""
         self._candidate = candidate
         self.trouble = ""
+        self.rests = False
 
     def app(self) -> web.Application:
         """It lives, and does not act; whatever else it is asked, it says who leads."""
@@ -99,6 +104,9 @@ class StandBy:
         seen = self._candidate.seen
         if self.trouble:  # it names hosts and users, and nobody is asked for a token here
             why = "the database cannot be asked who leads"
+            return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
+        if self.rests and not (seen and seen.holder):
+            why = "this daemon could not lead, and tries again soon; nobody leads"
             return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
         if seen is None:
             return ProblemError(503, "stand-by", "starting", "wait", headers=RETRY)
@@ -115,8 +123,11 @@ async def stand_by(
     certificate: Certificate | None = None,
     *,
     patient: bool = False,
+    rest: float = 0.0,
 ) -> Turn | None:
     """Wait for the turn, answering on `bound`; None once it is to stop.
+
+    For `rest` seconds, where it could not lead just now, it leaves the turn to others.
 
     Raises UserError where the database cannot be had at the beginning, unless it is `patient`.
     """
@@ -124,12 +135,12 @@ async def stand_by(
     try:
         turn = None
         try:
-            turn = await _look(candidate)
+            turn = await _look(candidate, take=not rest)
         except JournalError as error:
             if not patient:
                 raise UserError(f"{url}: {error}") from error
         if turn is None:
-            turn = await _wait(candidate, bound, stop, certificate)
+            turn = await _wait(candidate, bound, stop, certificate, rest)
         return turn
     finally:
         candidate.close()
@@ -147,18 +158,22 @@ async def _wait(
     bound: socket.socket,
     stop: asyncio.Event,
     certificate: Certificate | None,
+    rest: float,
 ) -> Turn | None:
-    said, parts, turn = StandBy(candidate), Parts(time.time), None
+    said, parts, turn, since = StandBy(candidate), Parts(time.time), None, uptime()
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
     runner = await listen(said.app(), bound.dup(), certificate)
     try:
         while turn is None and not stop.is_set():
+            said.rests = uptime() - since < rest
             await _sleep(stop)
+            if stop.is_set():
+                break
             if certificate is not None:
                 parts.say("tls", *certificate.look())
             try:
-                turn = await _look(candidate)
+                turn = await _look(candidate, take=uptime() - since >= rest)
                 _tell(said, "")
             except JournalError as error:
                 _tell(said, str(error))
@@ -184,8 +199,8 @@ async def _sleep(stop: asyncio.Event) -> None:
         return
 
 
-async def _look(candidate: Candidate) -> Turn | None:
-    taken = await asyncio.to_thread(candidate.look)
+async def _look(candidate: Candidate, *, take: bool) -> Turn | None:
+    taken = await asyncio.to_thread(partial(candidate.look, take=take))
     if taken is None:
         return None
     over, loop = asyncio.Event(), asyncio.get_running_loop()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from daemon.clock import uptime
 from daemon.config import Address, Config
 from daemon.config_database import DatabaseUrl
 from daemon.http.app import bind
@@ -15,6 +16,12 @@ from daemon.standby import Turn, stand_by
 from daemon.store import JournalError
 from daemon.tls import Certificate, certificate_of
 from replay.errors import UserError
+
+REST = 0.5
+"""Seconds for which one that could not lead leaves the lease to others; twice as many each time."""
+
+REST_MOST = 15.0
+"""Seconds likewise, at most; who led for longer begins anew with short ones."""
 
 
 async def serve_in_turn(
@@ -27,12 +34,18 @@ async def serve_in_turn(
     certificate = certificate_of(config.tls)
     bound = bind(config.listen)
     try:
-        began = False
+        began, rest = False, 0.0
         while not stop.is_set():
-            turn = await stand_by(url, config.listen, bound, stop, certificate, patient=began)
-            began = True
-            if turn is not None:
-                await _lead(config, bound.dup(), turn, stop, say, certificate)
+            turn = await stand_by(
+                url, config.listen, bound, stop, certificate, patient=began, rest=rest
+            )
+            began, since = True, uptime()
+            if turn is not None and stop.is_set():
+                await asyncio.to_thread(turn.lease.close)
+            elif turn is not None:
+                led = await _lead(config, bound.dup(), turn, stop, say, certificate)
+                before = rest if uptime() - since <= REST_MOST else 0.0
+                rest = 0.0 if led else min(max(REST, 2 * before), REST_MOST)
     finally:
         bound.close()
 
@@ -44,8 +57,11 @@ async def _lead(
     stop: asyncio.Event,
     say: Callable[[Address], None],
     certificate: Certificate | None,
-) -> None:
-    """Until the turn is over; the lease is given back where nobody has taken it."""
+) -> bool:
+    """Until the turn is over; the lease is given back where nobody has taken it.
+
+    False where it could not lead, though nobody else has taken over.
+    """
     try:
         async with serving(config, bound, turn.lease, certificate) as (daemon, address):
             say(address)
@@ -57,5 +73,8 @@ async def _lead(
         if not (broken or turn.lease.lost):
             raise
         log().error("cannot lead; a stand-by from now on", why=str(error))
+        return turn.lease.lost
+    else:
+        return True
     finally:
         await asyncio.to_thread(turn.lease.close)

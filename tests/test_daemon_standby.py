@@ -13,10 +13,12 @@ from daemons import until
 from servers import free_port
 
 import daemon.serving
+import daemon.turns
 from daemon.config import Address, Config
 from daemon.config_database import DatabaseUrl
 from daemon.config_mqtt import MqttConfig
-from daemon.turns import serve_in_turn
+from daemon.standby import Candidate
+from daemon.turns import REST, REST_MOST, serve_in_turn
 
 
 @asynccontextmanager
@@ -93,6 +95,97 @@ def test_a_stand_by_says_who_leads_and_on_which_machine(tmp_path, url):
                 )
 
     asyncio.run(story())
+
+
+def epoch(postgres):
+    return int(postgres.run("SELECT epoch FROM sia.lease", "standby").stdout)
+
+
+@pytest.fixture
+def damaged(tmp_path, url, postgres):
+    """Tables that nobody can go on with; what mends them."""
+
+    async def first():
+        async with member(tmp_path, url) as (ask, _):
+            await becomes(ask, "/readyz", 200)
+
+    asyncio.run(first())
+    postgres.run("ALTER TABLE sia.records RENAME TO gone", "standby")
+    return partial(postgres.run, "ALTER TABLE sia.gone RENAME TO records", "standby")
+
+
+def test_who_cannot_lead_leaves_the_turn_to_others_for_a_while(
+    tmp_path, url, postgres, damaged, monkeypatch
+):
+    """It says so meanwhile, and does not take the lease time and again."""
+
+    async def could_not(ask):
+        async with asyncio.timeout(60):
+            while "could not lead" not in (await ask("/readyz"))[1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    async def story():
+        async with member(tmp_path, url) as (one, _):
+            await could_not(one)
+            assert epoch(postgres) == 2
+            damaged()
+            async with member(tmp_path, url) as (ask, port):
+                await becomes(ask, "/readyz", 200)
+                assert epoch(postgres) == 3
+                async with asyncio.timeout(60):
+                    while f"127.0.0.1:{port} leads" not in (await one("/readyz"))[1]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+
+    monkeypatch.setattr("daemon.turns.REST", 3600.0)
+    monkeypatch.setattr("daemon.turns.REST_MOST", 3600.0)
+    asyncio.run(story())
+
+
+def test_who_cannot_lead_tries_it_again_with_ever_longer_rests(tmp_path, url, damaged, monkeypatch):
+    rests, stand_by = [], daemon.turns.stand_by
+
+    async def notes(*words, rest, **more):
+        rests.append(rest)
+        if len(rests) == 8:
+            damaged()
+        return await stand_by(*words, rest=rest / 1000, **more)
+
+    async def story():
+        async with member(tmp_path, url) as (ask, _):
+            await becomes(ask, "/readyz", 200)
+
+    monkeypatch.setattr("daemon.turns.stand_by", notes)
+    monkeypatch.setattr("daemon.standby.LOOK_EVERY", 0.05)
+    asyncio.run(story())
+    assert rests[:8] == [0.0, REST, 2 * REST, 4 * REST, 8 * REST, 16 * REST, REST_MOST, REST_MOST]
+
+
+def test_who_is_to_stop_takes_no_turn(tmp_path, url, monkeypatch):
+    """It would restore a whole daemon, only to end it."""
+    asked, look = threading.Event(), Candidate.look
+
+    def late(candidate, **more):
+        asked.set()
+        assert stopped.wait(20)
+        return look(candidate, **more)
+
+    def never(*_):
+        raise AssertionError("it began to lead")
+
+    async def story():
+        async with member(tmp_path, url):
+            await until(asked.is_set, 20)
+            asyncio.get_running_loop().call_later(0.05, stopped.set)
+
+    stopped = threading.Event()
+    monkeypatch.setattr(Candidate, "look", late)
+    monkeypatch.setattr("daemon.serving.build", never)
+    asyncio.run(story())
+    candidate = Candidate(url, "http://here")
+    monkeypatch.setattr(Candidate, "look", look)
+    desk, epoch, _ = candidate.look()  # it was given back at once
+    desk.close()
+    assert epoch == 2
 
 
 def test_a_stand_by_goes_on_with_what_came_on_the_bus_for_the_leader(tmp_path, url, broker):

@@ -32,7 +32,7 @@ from daemon.backends.slurm_runs import (
     mark_of,
 )
 from daemon.backends.slurm_shapes import SlurmJob
-from daemon.backends.slurm_some import look_at
+from daemon.backends.slurm_some import InTurn, look_at
 from daemon.config_slurm import SlurmConfig
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, Observation, Requeued, Started, Stray
@@ -43,15 +43,15 @@ from sia.model import Nodes as Gpus
 NAME = "slurm/name"
 """The mark that says what this daemon is called in Slurm."""
 
+UNREAD = "backend jobs"
+"""The part that is not well where Slurm says of jobs what is not understood."""
+
 TRIES = 3
 """Times that a job is released which Slurm shows as held: Slurm's answer does not say of each task
 of an array how it went, and a slurmctld that is killed forgets what it did within the last 5 s."""
 
 COSTLY = 0.5
 """Seconds that a list of all jobs may take: where it takes longer, each of a few is asked for."""
-
-FEW = 64
-"""Jobs that are asked for one by one: at some ms each, that is half a second."""
 
 REST = 50.0
 """Times as long as such a list took is there until the next: what it costs is 2 % of the time."""
@@ -85,6 +85,7 @@ class SlurmBackend:
         self._poke = asyncio.Event()
         self._view: View | None = None
         self._all_due = 0.0
+        self._in_turn = InTurn()
         self._follower: asyncio.Task[None] | None = None
         self._house: House
 
@@ -196,21 +197,25 @@ class SlurmBackend:
             return
         view = await self._look()
         for run in list(self._runs.values()):
-            await self._go_on(run, view)
+            if run.ref is None or view.shows(run.ref):
+                await self._go_on(run, view)
         self._sweep(view)
         await self._adopter.look(view, self._runs)
         await self._nodes.look()
+        self._say_unread(view)
         await self._forget()
 
     async def _look(self) -> View:
         loop = asyncio.get_running_loop()
-        began, refs = loop.time(), self._alive()
-        if self._view is not None and began < self._all_due and len(refs) <= FEW:
+        began = loop.time()
+        if self._view is not None and began < self._all_due:
+            runs = dict.fromkeys(run.ref for run in self._runs.values() if run.ref)
+            refs = self._in_turn.next(runs, self._adopter.waiting)
             self._view = await look_at(self._slurm, self._view, refs, began)
             return self._view
         jobs = await self._slurm.jobs(changed=self._view is not None)
         if jobs is None and self._view is not None:
-            self._view = self._view._replace(began=began)
+            self._view = self._view._replace(began=began, asked=None)
             return self._view
         took = loop.time() - began
         if self._slurm.single and took > COSTLY:
@@ -218,10 +223,14 @@ class SlurmBackend:
         self._view = View.of(jobs or [], began)
         return self._view
 
-    def _alive(self) -> list[str]:
-        """What is followed, by its name in Slurm."""
-        named = [run.ref for run in self._runs.values() if run.ref]
-        return list(dict.fromkeys([*named, *self._adopter.waiting]))
+    def _say_unread(self, view: View) -> None:
+        """Whether there are jobs of which nothing is known but that they are there."""
+        if not view.unread:
+            self._house.parts.say(UNREAD)
+            return
+        some = ", ".join(map(str, sorted(view.unread)[:8]))
+        why = f"of {len(view.unread)} jobs Slurm says what is not understood: {some}"
+        self._house.parts.say(UNREAD, why, "they are left alone; report it with Slurm's version")
 
     async def _go_on(self, run: Run, view: View) -> None:
         """Say what has become of an attempt since the last look."""
@@ -277,8 +286,10 @@ class SlurmBackend:
         same = self._own.keys(view).get(run.key)
         if same:
             self._acts.found[run.key] = min(same, key=int)
-        elif run.stop:
-            self._done(run, Ended(*run.key, why="it was never started"))
+        else:
+            self._acts.found.pop(run.key, None)  # Slurm has lost that: its number comes again
+            if run.stop:
+                self._done(run, Ended(*run.key, why="it was never started"))
         self._poke.set()
 
     async def _waits(self, run: Run, job: SlurmJob) -> None:
@@ -305,7 +316,15 @@ class SlurmBackend:
     def _forgot(self, run: Run, job: SlurmJob) -> bool:
         """Whether it is held because Slurm knows nothing of its release, by all that was seen."""
         same = not run.told and job.restarts == run.restarts
-        return same and not run.free and run.tries < TRIES
+        return same and not run.free and run.tries < TRIES and not self._heard(run, job)
+
+    def _heard(self, run: Run, job: SlurmJob) -> bool:
+        """Whether it is where its release has put it, and was not before: one request does both."""
+        if run.before is None or not self._slurm.single:
+            return False
+        place = self._acts.place(run.order)
+        there = place.partition, frozenset(node for node, _ in place.nodes)
+        return job.where == there != run.before
 
     async def _hold(self, ref: str) -> None:
         try:

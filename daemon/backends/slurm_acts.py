@@ -33,6 +33,18 @@ GRACE = 1
 ENDS = "backend ends"
 """The part that is not well where Slurm does not let jobs be ended."""
 
+VAIN = 3
+"""Times that a job is submitted of which Slurm then has none, or another's: a slurmctld that comes
+back with what it had saved before does that once."""
+
+LOST = "see why slurmctld began anew; what is missing is submitted again"
+
+NOT_OURS = (
+    "of job {ref}, as which Slurm took it, Slurm has {what}: let no plugin of job_submit change "
+    "comments, and where the daemon is another user in Slurm than before, write user in "
+    "[backend]; then release it here"
+)
+
 CHANGED = (
     "its owner has changed in Slurm which GPUs it asks for since it was taken over: have it ask "
     "for the same again and release it here, or submit it anew"
@@ -84,21 +96,40 @@ class Acts:
                 self._house.sink(Ended(*run.key, why="it was never started"))
         some = [run for run in some if run.key in runs]
         names = await _all(self._submit(runs, run) for run in some)
-        known = {run: ref for run, ref in zip(some, names, strict=True) if ref}
-        if not known:
+        taken = {run: ref for run, ref in zip(some, names, strict=True) if ref}
+        if not taken:
             return
-        jobs = await self._seen(known.values())
-        await self._own.learn(job.user for job in jobs.values())
-        marks = {}
-        for run, ref in known.items():  # held until now: nobody else can have taken its number
-            when = f"@{int(jobs[ref].submitted)}" if ref in jobs else ""
-            marks[mark_of(run.key)] = ref + when
+        jobs = await self._seen(taken.values())
+        known = {run: ref for run, ref in taken.items() if self._is_there(runs, run, jobs.get(ref))}
+        assert len({*known.values()}) == len(known), "two attempts would be one job of Slurm"
+        await self._own.learn(jobs[ref].user for ref in known.values())
+        marks = {
+            mark_of(run.key): f"{ref}@{int(jobs[ref].submitted)}" for run, ref in known.items()
+        }
         await self._house.notes.write(marks)
         self._marks.update(marks)
+        lost = any(run.key not in self.found for run in taken)
         for run in known:
             run.named(marks[mark_of(run.key)])
             run.seen = True
             self.found.pop(run.key, None)
+        if lost:
+            raise SlurmError("Slurm has lost jobs that it took", LOST)
+
+    def _is_there(self, runs: dict[Key, Run], run: Run, job: SlurmJob | None) -> bool:
+        """Whether Slurm still has what was submitted for it, and no other under its number.
+
+        A slurmctld that was killed since has lost that, and gives its number again.
+        """
+        if job is not None and (job.unread or self._own.key_of(job) == run.key):
+            return not job.unread  # which of both, a later turn tells
+        ref, run.sought = self.found.pop(run.key), False
+        run.vain += 1
+        if run.vain >= VAIN:
+            what = "nothing" if job is None else f"one of user {job.user!r}, {job.comment!r}"
+            del runs[run.key]
+            self._house.sink(Requeued(*run.key, NOT_OURS.format(ref=ref, what=what), hold=True))
+        return False
 
     async def _seen(self, refs: Iterable[str]) -> dict[str, SlurmJob]:
         """These as they are now, by what they are called. Raises SlurmError."""
@@ -123,6 +154,7 @@ class Acts:
         for run in others:
             job = jobs.get(run.ref or "")
             run.sought = run.seen = job is not None and self._own.is_of(run, job)
+            run.before = None if job is None else job.where
             spec = run.order.spec
             if run.sought and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
                 del runs[run.key]

@@ -153,8 +153,11 @@ class Adopter:
         book = self._house.book()
         wanted: list[Command] = []
         for origin, job_id in list(self._jobs.items()):
+            ref = origin.partition("@")[0]
+            if not view.shows(ref):
+                continue
             record = book.jobs.get(job_id)
-            job = view.jobs.get(origin.partition("@")[0])
+            job = view.jobs.get(ref)
             if not origin_of_any(origin, job, "" if record is None else record.spec.user):
                 job = None  # another has its number by now: that one is let be
             if record is None:
@@ -189,7 +192,7 @@ class Adopter:
         job_id, origin = record.spec.id, record.spec.origin
         if job is None:  # a list of tasks that is cut does not name all
             there = await self._slurm.job(origin.partition("@")[0])
-            if any(origin_of_any(origin, each) for each in there):
+            if any(each.unread or origin_of_any(origin, each) for each in there):
                 return []
         if job is None or job.state in ENDED_WAITING:
             return [Cancel(job_id, actor=ACTOR)]

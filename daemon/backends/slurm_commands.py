@@ -15,7 +15,7 @@ from daemon.backends.slurm_shapes import (
     SlurmNode,
     SlurmPartition,
     each_of,
-    job_of,
+    jobs_of,
     node_of,
     partition_of,
 )
@@ -66,13 +66,14 @@ class Commands:
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
         """All that Slurm has not forgotten: no command says only what has changed."""
         rows = await self._rows("jobs", "squeue", "--json", "--all", "--states=all")
-        return each_of(job_of, rows)
+        try:
+            return await asyncio.to_thread(jobs_of, rows)
+        except ValueError as error:
+            raise SlurmError(f"squeue says {error}", GONE) from None
 
     async def job(self, ref: str) -> list[SlurmJob]:
         """One, and the tasks that wait with it."""
-        rows = await self._rows("jobs", "squeue", "--json", "--all", "--states=all")
-        found: list[SlurmJob] = each_of(job_of, rows)
-        return [job for job in found if ref in job.refs or ref == str(job.id)]
+        return [job for job in await self.jobs() or [] if job.may_be(ref)]
 
     async def nodes(self) -> list[SlurmNode]:
         """All of them."""
@@ -125,7 +126,7 @@ class Commands:
     async def _rows(self, key: str, *words: str) -> list[Any]:
         text = await self._run(*words)
         try:
-            said = json.decode(text.encode(), type=dict[str, Any])
+            said = await asyncio.to_thread(json.decode, text.encode(), type=dict[str, Any])
         except DecodeError:
             raise SlurmError(
                 f"{words[0]} says no JSON", "use Slurm 21.08 or newer, or slurmrestd"

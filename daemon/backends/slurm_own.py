@@ -29,8 +29,12 @@ class Own:
 
     def key_of(self, job: SlurmJob) -> Key | None:
         """Of which job here this is which attempt, if it is one of this daemon's."""
+        return key_of(self.name, job.comment) if self._may_be(job) else None
+
+    def _may_be(self, job: SlurmJob) -> bool:
+        """Whether it is of a user as which the daemon submits, as far as that is known."""
         users = self._users | ({self._user} if self._user else set())
-        return key_of(self.name, job.comment) if not users or job.user in users else None
+        return not users or job.user in users
 
     def is_of(self, run: Run, job: SlurmJob) -> bool:
         """Whether this is the job of that attempt, and not a later one with its number.
@@ -40,7 +44,8 @@ class Own:
         if run.adopted:  # one that is queued again counts as submitted then
             same = run.order.spec.origin.endswith(f"@{int(job.submitted)}")
             return same or (job.restarts > 0 and job.user == run.order.spec.user)
-        return run.submitted == int(job.submitted) or self.key_of(job) == run.key
+        same = run.submitted == int(job.submitted) and self._may_be(job)
+        return same or self.key_of(job) == run.key
 
     def keys(self, view: View) -> Mapping[Key, list[str]]:
         """What this daemon's jobs are called, by attempt. O(jobs in Slurm) where any changed."""

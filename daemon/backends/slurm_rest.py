@@ -18,7 +18,7 @@ from daemon.backends.slurm_shapes import (
     SlurmNode,
     SlurmPartition,
     each_of,
-    job_of,
+    jobs_of,
     node_of,
     number,
     partition_of,
@@ -36,6 +36,9 @@ SLOP = 2.0
 WHOLE = 60.0
 """Seconds until all jobs are asked for though none has changed: Slurm's clock may be set too."""
 
+FEW, LONG = 100, 1 << 18
+"""Jobs, and bytes, that are read at once: a millisecond or two. More are read in a thread."""
+
 HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
 """Slurm's numbers: a job was submitted, and is held; there is no such job; it is over."""
 
@@ -43,6 +46,7 @@ OURS = range(2000, 5000)
 """Slurm's numbers of requests that cannot be; others are of communication."""
 
 GONE = "see that slurmctld and slurmrestd run"
+NO_ANSWER = "see what answers at backend.rest, and that slurmrestd's version is known here"
 TOKEN = "write a fresh one to jwt_file (scontrol token username=… lifespan=…); it is read again"  # noqa: S105
 
 
@@ -106,11 +110,19 @@ class Rest:
         found = await self._ask("GET", "jobs", params=params)
         if found.status == 304:
             return None
-        self._well(found)
+        jobs = await self._jobs(found)
         self._seen = now
         if not changed:
             self._whole_due = loop.time() + WHOLE
-        return each_of(job_of, found.body.get("jobs") or [])
+        return jobs
+
+    async def _jobs(self, found: _Answer) -> list[SlurmJob]:
+        """Those of an answer; of many, the loop does not wait for them all to be read."""
+        rows = self._rows(found, "jobs")
+        try:
+            return jobs_of(rows) if len(rows) <= FEW else await asyncio.to_thread(jobs_of, rows)
+        except ValueError as error:
+            raise SlurmError(f"slurmrestd says {error}", NO_ANSWER) from None
 
     async def _clock(self) -> float:
         """What time it is for Slurm."""
@@ -124,20 +136,17 @@ class Rest:
         found = await self._ask("GET", f"job/{ref}")
         if any(code == UNKNOWN_JOB for code, _ in found.errors):
             return []
-        self._well(found)
-        return each_of(job_of, found.body.get("jobs") or [])
+        return await self._jobs(found)
 
     async def nodes(self) -> list[SlurmNode]:
         """All of them."""
         found = await self._ask("GET", "nodes")
-        self._well(found)
-        return each_of(node_of, found.body.get("nodes") or [])
+        return each_of(node_of, self._rows(found, "nodes"))
 
     async def partitions(self) -> list[SlurmPartition]:
         """All of them."""
         found = await self._ask("GET", "partitions")
-        self._well(found)
-        return each_of(partition_of, found.body.get("partitions") or [])
+        return each_of(partition_of, self._rows(found, "partitions"))
 
     async def submit(self, wanted: Wanted) -> str:
         """Submit a job that waits to be released."""
@@ -148,6 +157,8 @@ class Rest:
         job_id = number(found.body.get("job_id"))
         if not job_id:
             self._refused(found)
+            if found.status == 200:  # it may have been taken
+                raise SlurmError("slurmrestd does not say what a job is called", NO_ANSWER)
             raise SlurmRefusedError(f"no job came of it (HTTP {found.status})")
         return str(int(job_id))
 
@@ -211,6 +222,14 @@ class Rest:
             raise self._trouble(why)
         if found.status != 200:
             raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+
+    def _rows(self, found: _Answer, key: str) -> list[Any]:
+        """What it lists; no list is no answer, and does not say that there is nothing."""
+        self._well(found)
+        rows = found.body.get(key)
+        if not isinstance(rows, list):
+            raise SlurmError(f"slurmrestd answers without {key}", NO_ANSWER)
+        return rows
 
     def _trouble(self, why: str) -> SlurmError:
         """Of a token that has expired Slurm says no more than that it cannot."""
@@ -277,11 +296,7 @@ class Rest:
             raise SlurmError(f"slurmrestd sends elsewhere (HTTP {status})", "mend backend.rest")
         if status in (401, 403):
             raise SlurmError(f"slurmrestd refuses the token (HTTP {status})", TOKEN)
-        try:
-            found = json.decode(text, type=dict) if text else {}
-        except DecodeError:
-            found = {}
-        return _Answer(status, found)
+        return _Answer(status, await _decoded(text, status))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -307,6 +322,20 @@ class Rest:
         self._expires = _expiry(token)
         user = {"X-SLURM-USER-NAME": self._user} if self._user else {}
         return {**user, "X-SLURM-USER-TOKEN": token}
+
+
+async def _decoded(text: bytes, status: int) -> Mapping[str, Any]:
+    """What an answer says. Raises SlurmError for what only somebody else can have said."""
+    if not text:
+        return {}
+    try:
+        if len(text) <= LONG:
+            return json.decode(text, type=dict)
+        return await asyncio.to_thread(json.decode, text, type=dict)
+    except DecodeError:
+        if status in (404, 405):  # slurmrestd says so of a version that it does not speak
+            return {}
+        raise SlurmError(f"slurmrestd says no JSON (HTTP {status})", NO_ANSWER) from None
 
 
 def _expiry(token: str) -> float | None:

@@ -62,6 +62,8 @@ class Run:
             job after that is a person.
         restarts: How often Slurm had begun it anew by then.
         alive: When Slurm last knew it to be not over, by the loop's clock; None before.
+        before: Where it was to run by Slurm right before its release; None where nobody asked.
+        vain: How often Slurm did not have what it had said that it took.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Run:
         self.free = False
         self.restarts = 0
         self.alive: float | None = None
+        self.before: tuple[str, frozenset[str]] | None = None
         self.tries = 0
+        self.vain = 0
         self.stop = False
         self.stopped = False
 
@@ -103,12 +107,27 @@ class View(NamedTuple):
     began: float
     next: int = 1
     """The number of the first job that was not there yet."""
+    unread: frozenset[int] = frozenset()
+    """Numbers of those that are there, and of which no more is known."""
+    asked: frozenset[str] | None = None
+    """Those of `jobs` that are as they were then; the others are older. None: all are."""
 
     @classmethod
     def of(cls, jobs: Iterable[SlurmJob], began: float) -> View:
         """By what they are called."""
-        known = {ref: job for job in jobs for ref in job.refs}
-        return cls(known, began, 1 + max((job.id for job in known.values()), default=0))
+        known: dict[str, SlurmJob] = {}
+        unread, last = set(), 0
+        for job in jobs:
+            last = max(last, job.id)
+            if job.unread:
+                unread.add(job.id)
+            else:
+                known.update(dict.fromkeys(job.refs, job))
+        return cls(known, began, last + 1, frozenset(unread))
+
+    def shows(self, ref: str) -> bool:
+        """Whether it says of this one how it is now, or that it is not there."""
+        return self.asked is None or ref in self.asked
 
 
 def comment_of(instance: str, key: Key) -> str:

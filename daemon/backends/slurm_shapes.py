@@ -46,6 +46,9 @@ CUT = (
 HET = "it is a part of a heterogeneous job, whose parts start together; submit one without --hold"
 ODD = "its GPUs are asked for by socket, or not as many on each node; ask for them by --gres"
 
+UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
+"""What comes of words in shapes that are not known here."""
+
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::[^:=(,]+)??(?:[:=](\d+))?(?:\(.*)?")
 
 
@@ -81,6 +84,10 @@ class SlurmJob(Struct, frozen=True):
     submitted: float = 0.0
     strange: str = ""
     """Why it is left alone although it may ask for GPUs, with the mend; empty for others."""
+    nodelist: tuple[str, ...] = ()
+    """Nodes that it has to have, whether it runs or not."""
+    unread: bool = False
+    """Whether no more is known of it than its numbers: it is there, in words not understood."""
 
     @property
     def refs(self) -> list[str]:
@@ -88,6 +95,17 @@ class SlurmJob(Struct, frozen=True):
         if self.tasks:
             return [f"{self.array or self.id}_{task}" for task in self.tasks]
         return [str(self.id) if self.task is None else f"{self.array}_{self.task}"]
+
+    @property
+    def where(self) -> tuple[str, frozenset[str]]:
+        """The partition and nodes that it asks for."""
+        return self.partition, frozenset(self.nodelist)
+
+    def may_be(self, ref: str) -> bool:
+        """Whether it is what is called so, or, where it cannot be read, could be."""
+        number = ref.partition("_")[0]
+        unclear = self.unread and number == str(self.array)
+        return unclear or ref in self.refs or ref == str(self.id)
 
 
 class SlurmNode(Struct, frozen=True):
@@ -198,8 +216,27 @@ def job_of(job: Json) -> SlurmJob:
         code=code, signal=signal, time_limit=None if minutes is None else 60.0 * minutes,
         gpus=gpus, on=on, dependency=_text(job.get("dependency")),
         eligible=_int(job.get("eligible_time")), submitted=_int(job.get("submit_time")),
-        strange=strange if gpus else "",
+        strange=strange if gpus else "", nodelist=_names(job.get("required_nodes")),
     )  # fmt: skip
+
+
+def jobs_of(rows: Sequence[Any]) -> list[SlurmJob]:
+    """All of these; one that cannot be read is there as `unread`, for it is not gone.
+
+    Raises ValueError where one has not even a number: it may be any.
+    """
+    found = []
+    for row in rows:
+        try:
+            found.append(job_of(row))
+        except UNREADABLE as error:
+            _say_once("job_of", type(error).__name__)
+            number_of = _int(row.get("job_id")) if isinstance(row, dict) else 0
+            if not number_of:
+                raise ValueError("a job without a number") from None
+            array = _int(row.get("array_job_id"))
+            found.append(SlurmJob(number_of, "", array=array, unread=True))
+    return found
 
 
 def _held(job: Json) -> bool:
@@ -263,7 +300,7 @@ def each_of(kind: Any, rows: Sequence[Any]) -> list[Any]:
     for row in rows:
         try:
             found.append(kind(row))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             _say_once(kind.__name__, type(error).__name__)
     return found
 
@@ -271,4 +308,4 @@ def each_of(kind: Any, rows: Sequence[Any]) -> list[Any]:
 @cache
 def _say_once(kind: str, error: str) -> None:
     """A row that cannot be read comes again with each look."""
-    log().warning("Slurm says what is not understood; it is left out", what=kind, error=error)
+    log().warning("Slurm says what is not understood; it is left alone", what=kind, error=error)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from secrets import SystemRandom
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiomqtt
 import paho.mqtt.client as mqtt
@@ -19,8 +19,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from daemon.config_mqtt import MqttConfig
 from daemon.limits import PROBE_EVERY
-from daemon.mqtt.limits import BACK_OFF, BACK_OFF_MOST, FAREWELL, PROTOCOL_PACKET, STEADY
+from daemon.mqtt.limits import BACK_OFF, BACK_OFF_MOST, FAREWELL, PROTOCOL_PACKET, STEADY, TIMEOUT
 from daemon.mqtt.wire import DENIED, TOO_LARGE, Receive, Wire, WireError
+
+T = TypeVar("T")
 
 Say = Callable[[str, str], None]
 """Takes why it is not well, and the mend; two empty ones where it is."""
@@ -115,31 +117,40 @@ class Link:
         self.session += 1
         self._wire = wire  # what comes at once, of a session that goes on, is of this one
         try:
-            await _whole(wire.__aenter__())
-        except aiomqtt.MqttError as error:
-            self._wire = None
-            return _refused(config, error)
-        except ValueError:  # UnicodeError among them: what no name of a host may look like
-            self._wire = None
-            return Trouble(f"{config.where}: no such host", "look at mqtt.host")
-        try:
-            return await self._serve(wire)
+            return await self._connect(wire) or await self._serve(wire)
         except (aiomqtt.MqttError, WireError) as error:
             return Trouble(f"{config.where}: {error}", _ALIVE)
         finally:
             self.up.clear()
             self._wire = None
-            wire.fail()
-            with suppress(aiomqtt.MqttError):
-                await wire.__aexit__(None, None, None)
+            await wire.leave()
+
+    async def _connect(self, wire: Wire) -> Trouble | None:
+        """Why nobody let us in, if so."""
+        try:
+            await self._unless_stopped(wire.__aenter__())
+        except aiomqtt.MqttError as error:
+            return _refused(self._config, error)
+        except ValueError:  # UnicodeError among them: what no name of a host may look like
+            return Trouble(f"{self._config.where}: no such host", "look at mqtt.host")
+        return None
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of it; a broker that hangs holds up nobody who stops. Raises WireError."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise WireError("stopped")
+            return task.result()
+        finally:
+            task.cancel()
+            stop.cancel()
 
     async def _serve(self, wire: Wire) -> Trouble:
-        if self._filters and max(await self._subscribed(wire)) >= DENIED:
-            return Trouble(f"the broker lets us not read {', '.join(self._filters)}", _ACL)
-        if self._presence is not None:
-            reason = await wire.send(self._presence.topic, self._presence.here, retain=True)
-            if await reason >= DENIED:
-                return Trouble(f"the broker lets us not write {self._presence.topic}", _ACL)
+        refused = await self._unless_stopped(self._begin(wire))
+        if refused is not None:
+            return refused
         self._denied.clear()
         self.up.set()
         self._say("", "")
@@ -154,6 +165,22 @@ class Link:
         finally:
             stop.cancel()
             end.cancel()
+
+    async def _begin(self, wire: Wire) -> Trouble | None:
+        """Subscribe, and say that we are there: why the broker does not let us, if so."""
+        if self._filters and max(await self._subscribed(wire)) >= DENIED:
+            return Trouble(f"the broker lets us not read {', '.join(self._filters)}", _ACL)
+        if self._presence is not None and await self._present(wire, self._presence) >= DENIED:
+            return Trouble(f"the broker lets us not write {self._presence.topic}", _ACL)
+        return None
+
+    async def _present(self, wire: Wire, presence: Presence) -> int:
+        """What the broker says of it. Raises WireError where it says nothing."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await (await wire.send(presence.topic, presence.here, retain=True))
+        except TimeoutError:
+            raise WireError("no answer") from None
 
     async def _subscribed(self, wire: Wire) -> list[int]:
         """What the broker says of each filter."""
@@ -237,17 +264,6 @@ def _number(code: object) -> int:
     """A reason, of either version of MQTT."""
     found = getattr(code, "value", code)
     return found if isinstance(found, int) else 0
-
-
-async def _whole(connecting: object) -> None:
-    """Have a connection be made to the end: cut short, its socket would be nobody's."""
-    task = asyncio.ensure_future(connecting)  # type: ignore[call-overload]
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with suppress(aiomqtt.MqttError):
-            await (await task).__aexit__(None, None, None)
-        raise
 
 
 def _unread(config: MqttConfig, error: Exception) -> Trouble:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import aiomqtt
@@ -20,6 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from daemon.config_mqtt import MqttConfig
 from daemon.logs import log
 from daemon.mqtt.limits import (
+    FAREWELL,
     MAX_PACKET,
     OVERHEAD,
     PROTOCOL_PACKET,
@@ -96,6 +98,7 @@ class Wire(aiomqtt.Client):
         self._unconfirmed: dict[int, asyncio.Future[int]] = {}
         self._room = asyncio.Semaphore(WINDOW)
         self._paused = False
+        self._failed = False
 
     def pause(self) -> None:
         """Read nothing more for now: what comes waits at the broker."""
@@ -130,7 +133,7 @@ class Wire(aiomqtt.Client):
             refused.set_result(TOO_LARGE)
             return refused
         await self._room.acquire()
-        if self._disconnected.done() or not self._may():
+        if self._failed or self._disconnected.done() or not self._may():
             self._room.release()
             raise WireError("not connected, or another daemon acts")
         info = self._client.publish(topic, payload, 1, retain, with_)
@@ -149,18 +152,35 @@ class Wire(aiomqtt.Client):
             future.exception()
 
     async def ended(self) -> BaseException | None:
-        """Wait for the end of the connection: why it ended, if it was not meant to."""
-        await asyncio.wait((self._disconnected,))
+        """Wait for the end of the connection: why it ended, if it was not meant to.
+
+        One over which nothing is confirmed any more is ended.
+        """
+        before = None
+        while not self._disconnected.done():
+            await asyncio.wait((self._disconnected,), timeout=TIMEOUT)
+            oldest = next(iter(self._unconfirmed.values()), None)
+            if oldest is not None and oldest is before and not self._paused:
+                self.drop()
+            before = oldest
         return self._disconnected.exception()
 
-    def fail(self) -> None:
-        """Whoever waits for a confirmation waits no longer."""
+    async def leave(self) -> None:
+        """Disconnect, if the broker hears of it soon; one that is being made comes to nothing."""
+        self._fail()
+        if _came(self._connected):
+            with suppress(aiomqtt.MqttError, TimeoutError):
+                async with asyncio.timeout(FAREWELL):
+                    await self.__aexit__(None, None, None)
+        self._client._sock_close()  # noqa: SLF001  the broker may not know that it ended
+
+    def _fail(self) -> None:
+        """Whoever waits for a confirmation, or to send, waits no longer."""
+        self._failed = True
         for future in self._unconfirmed.values():
             if not future.done():
                 future.set_exception(WireError("the connection is gone"))
         self._unconfirmed.clear()
-        if self._disconnected.done():
-            self._client._sock_close()  # noqa: SLF001  the broker may not know that it ended
 
     def drop(self) -> None:
         """End the connection, so that what was not acknowledged comes again."""
@@ -168,7 +188,13 @@ class Wire(aiomqtt.Client):
             self._disconnected.set_exception(WireError("dropped"))
 
     def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        """As `aiomqtt` does, but that reading can be paused. In the thread that connects."""
+        """As `aiomqtt` does, but that reading can be paused. In the thread that connects.
+
+        It may come to it after we left: then the broker must not hear that this client is there.
+        """
+        if self._failed:
+            sock.close()
+            raise OSError("nobody waits for it any more")
         self._loop.call_soon_threadsafe(self._begin, sock)
 
     def _begin(self, sock: Any) -> None:
@@ -267,6 +293,11 @@ class Wire(aiomqtt.Client):
         future = self._unconfirmed.pop(mid, None)
         if future is not None and not future.done():
             future.set_result(reason_code.value)
+
+
+def _came(connected: asyncio.Future[None]) -> bool:
+    """Whether the broker has let us in."""
+    return connected.done() and not connected.cancelled() and connected.exception() is None
 
 
 def _looked_at(future: asyncio.Future[Any]) -> None:
