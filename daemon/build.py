@@ -171,5 +171,5 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets,
+        budgets=budgets, lending=config.lending,
     )  # fmt: skip

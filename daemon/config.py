@@ -15,7 +15,7 @@ from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig
-from daemon.jobs import PoolMode
+from daemon.jobs import LendingMode, PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
 from daemon.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
@@ -174,6 +174,8 @@ class Config(Struct, frozen=True, kw_only=True):
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
+    lending: LendingMode | None = None
+    """How the switch for loans stands at first; on if nothing is said."""
     snapshot_every: int = SNAPSHOT_EVERY
     """Inputs between two snapshots."""
     retention: float = KEEP_RECORDS

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
@@ -59,9 +60,9 @@ from daemon.inputs import (
     Tick,
     Witness,
 )
-from daemon.jobs import ON_GPUS, JobPhase, PoolMode
+from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
 from daemon.pieces import pieces_of
-from daemon.rehearsal import Rehearsal
+from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
 from sia.core import Core
@@ -236,7 +237,13 @@ class Engine:
     def new(cls, setup: Setup) -> Engine:
         """An empty cluster. Raises ValueError as `Core` does, KeyError for an unknown policy."""
         cells = None if setup.cells is None else Cells(setup.cells, lend_rests=setup.lend_rests)
-        return cls(_new_book(setup), Core(setup.pools, load(setup.policy)(), setup.options, cells))
+        book, policy = _new_book(setup), load(setup.policy)
+        core = Core(setup.pools, policy(), setup.options, cells)
+        if setup.lending not in (None, LendingMode.ON):
+            book.lending = False
+            core = restore(replace(dump(core), lending=False), policy())
+            book.shadow = Rehearsed(0.0) if setup.lending is LendingMode.SHADOW else None
+        return cls(book, core)
 
     @classmethod
     def restore(cls, data: bytes) -> Engine:
@@ -296,6 +303,9 @@ class Engine:
             if window.id not in self.book.windows:
                 desk.tell("maintenance_dropped", node=window.node, id=window.id)
         desk.events += changes(self.book, before.setup, desk.now)
+        mode = asked.setup.lending
+        if mode is not None and mode is not before.setup.lending:
+            self._pools.switch(mode, "configuration")
         for event in desk.events:
             if isinstance(event, PoolChanged):
                 desk.tell("pool_changed", pool=event.pool, quota=event.quota, by="configuration")

@@ -241,21 +241,23 @@ class Pools:
 
     def set_lending(self, asked: Lending) -> Answer:
         """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
-        book, now = self._book, self._desk.now
-        mode = LendingMode.ON if asked.on else LendingMode.OFF
-        if asked.shadow and not asked.on:
-            mode = LendingMode.SHADOW
+        mode = LendingMode.SHADOW if asked.shadow else LendingMode.OFF
+        return self.switch(LendingMode.ON if asked.on else mode, asked.actor)
+
+    def switch(self, mode: LendingMode, by: str) -> Answer:
+        """Have the switch stand so."""
+        book, now, on = self._book, self._desk.now, mode is LendingMode.ON
         if mode is book.mode:
             return Accepted(new=False)
-        if book.lending is not asked.on:
-            book.lending = asked.on
-            self._desk.events.append(LendingSwitched(now, asked.on))
+        if book.lending is not on:
+            book.lending = on
+            self._desk.events.append(LendingSwitched(now, on))
         if mode is LendingMode.SHADOW:
             book.shadow = Rehearsed(now)
         elif book.shadow is not None and book.shadow.until is None:
             book.shadow.until, book.shadow.twins = now, {}
         self._desk.rehearsal = None  # another one begins at the end of the step, if any does
-        self._desk.tell("lending", on=asked.on, mode=mode.value, by=asked.actor)
+        self._desk.tell("lending", on=on, mode=mode.value, by=by)
         return Accepted()
 
 

@@ -100,6 +100,7 @@ class Rehearsal:
     @classmethod
     def begin(cls, kept: Rehearsed, real: Core, tell: Tell, now: float) -> Rehearsal:
         """Begin with a copy of the real core that lends from now on. O(n log n)."""
+        kept.since = kept.since or now
         kept.unknown += sum(bool(twin.spent or twin.loans) for twin in kept.twins.values())
         kept.twins = {
             job.job.id: Twin(job.pool.name, began=job.start, real=job.start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from cells.spec import Spec
-from daemon.jobs import PoolMode
+from daemon.jobs import LendingMode, PoolMode
 from sia.model import Options, Pool
 
 
@@ -43,6 +43,8 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Nodes of which one start has all of its own, by pool; without any, jobs go over all nodes."""
     budgets: dict[str, Budget] = {}
     """Of pools that have one."""
+    lending: LendingMode | None = None
+    """How the switch stands at first, and whenever the configuration says something new of it."""
 
     def budget(self, pool: str) -> Budget:
         """Of a pool; without bounds if nothing was said."""
