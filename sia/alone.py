@@ -219,7 +219,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             return
         if kind == LOOK:
             return
-        twin = self.twins[job_id]
+        twin = self.twins.get(job_id)
+        if twin is None:
+            return  # another priority, of one whose virtual self had begun and left by then
         if kind == LEAVE:
             self.used -= twin.width
             del self.twins[job_id]

@@ -16,6 +16,8 @@ from daemon.engine_rails import month_of
 from daemon.inputs import Cancel, Configured, Drifted, SetPool
 from daemon.limits import NO_BUDGET
 from daemon.setup import Budget
+from sia.alone import VirtualClock
+from sia.model import Job
 
 JUNE = datetime(2026, 6, 10, tzinfo=UTC).timestamp()
 
@@ -168,3 +170,16 @@ def test_a_restart_in_between_changes_nothing(seed):
     ]
     assert kept(whole)
     whole.engine.check()
+
+
+def test_a_clock_hears_of_a_priority_after_the_virtual_end_of_the_job():
+    """It began late in truth: what was told of it meanwhile comes after it has left virtually."""
+    clock = VirtualClock.of(1)
+    clock.submitted(0.0, Job("one", "a", 0.0, 1))
+    clock.advance(1.0)
+    clock.ranked(50.0, "one", 3)
+    clock.started(100.0, "one")
+    clock.finished(110.0, "one")
+    clock.advance(200.0)
+    assert [(v.job_id, v.later) for v in clock.take()] == [("one", 100.0)]
+    clock.check()
