@@ -80,7 +80,7 @@ def on_bus(folder, port, *, mqtt=None, **settings):
 async def daemon_on(folder, port, **settings):
     """A daemon that serves, once it is on the bus."""
     async with serving(on_bus(folder, port, **settings)) as (daemon, _):
-        await until(lambda: is_well(daemon, "mqtt"), 20)
+        await until(lambda: is_well(daemon, "mqtt"))
         yield daemon.service
 
 

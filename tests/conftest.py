@@ -109,8 +109,17 @@ SERVERS = frozenset(("postgres", "broker", "slurm"))
 """Fixtures with which a test is one for `make servers`; others say `pytest.mark.server`."""
 
 
+ONE_OF_EACH = ("slurm_server", "postgres")
+"""Fixtures of which a run has one: all tests with it are one process's. Two of each, and what else
+runs beside them, are more than two cores bear."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before names of groups are made of the marks
 def pytest_collection_modifyitems(items):
     for item in items:
+        group = next((name for name in ONE_OF_EACH if name in item.fixturenames), None)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
         if SERVERS & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import asynccontextmanager
+from time import monotonic
 
 from daemon.backends import House
 from daemon.clock import Anchor
@@ -131,13 +132,16 @@ async def serving(path, cluster, backend, clock=None, **more):
         await service.stop()
 
 
-async def until(happens, seconds=5.0):
+LONG = 60.0
+"""Seconds for what says nothing by how long it takes: it comes at once, or never."""
+
+
+async def until(happens, seconds=LONG):
     """Wait for something that other tasks bring about."""
-    for _ in range(int(seconds / 0.002)):
-        if happens():
-            return
+    deadline = monotonic() + seconds
+    while not happens():
+        assert monotonic() < deadline, "it never happens"
         await asyncio.sleep(0.002)
-    raise AssertionError("it never happens")
 
 
 def forget_snapshots(path):

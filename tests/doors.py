@@ -73,7 +73,7 @@ def story(tell):
     """Run a coroutine function as a test."""
 
     def test(tmp_path):
-        asyncio.run(asyncio.wait_for(tell(tmp_path), 30))
+        asyncio.run(asyncio.wait_for(tell(tmp_path), 120))
 
     test.__name__ = tell.__name__
     return test

@@ -34,6 +34,9 @@ name = "a"
 quota = 16
 """
 
+LONG = 60.0
+"""Seconds for what says nothing by how long it takes."""
+
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 
 
@@ -113,7 +116,7 @@ class Client:
     def goes_on(self, jobs=10):
         """Wait until so many more were taken."""
         enough = len(self.taken) + jobs
-        until(lambda: len(self.taken) >= enough, 30, "jobs are taken again")
+        until(lambda: len(self.taken) >= enough, LONG, "jobs are taken again")
 
     def _work(self):
         for number in count():
@@ -193,10 +196,45 @@ def pair(folder, postgres, database):
 
 
 def led_by(members):
-    """The leader, and the other one."""
-    until(lambda: any(each.leads() for each in members), 20, "one leads")
-    until(lambda: any(each.stands_by() for each in members), 20, "one stands by")
-    return sorted(members, key=lambda each: not each.leads())
+    """The leader, and the other one: as both say in one round."""
+    found = []
+
+    def agree():
+        leaders = [each for each in members if each.leads()]
+        others = [each for each in members if each.stands_by()]
+        found[:] = leaders + others
+        return len(leaders) == len(others) == 1 and leaders != others
+
+    until(agree, LONG, "one leads, and the other one stands by")
+    return found
+
+
+class Turns:
+    """Who took the lease when, by the database's clock: no test has to look in time."""
+
+    NOTE = """CREATE TABLE turns (epoch BIGINT, at TIMESTAMPTZ, given BOOLEAN);
+        CREATE FUNCTION note_turn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.epoch <> OLD.epoch THEN
+        INSERT INTO public.turns VALUES (NEW.epoch, clock_timestamp(), OLD.holder = '');
+        END IF; RETURN NULL; END $$;
+        CREATE TRIGGER noted AFTER UPDATE ON sia.lease FOR EACH ROW EXECUTE FUNCTION note_turn()"""
+
+    def __init__(self, url):
+        self._db = psycopg.connect(url, autocommit=True)
+        self._db.execute(self.NOTE)
+
+    def now(self):
+        return self._one("SELECT clock_timestamp()")[0]
+
+    def newest(self):
+        """When, and whether it had been given back."""
+        return self._one("SELECT at, given FROM turns ORDER BY epoch DESC LIMIT 1")
+
+    def _one(self, ask):
+        return self._db.execute(ask).fetchone()
+
+    def close(self):
+        self._db.close()
 
 
 def again_of(starts):
@@ -217,7 +255,7 @@ def check(leader, taken):
         return leader.ask(f"/v1/jobs/{job}")[1].get("phase")
 
     for job in taken:
-        until(lambda job=job: phase(job) == "finished", 30, f"{job} is over")
+        until(lambda job=job: phase(job) == "finished", LONG, f"{job} is over")
     world = World(leader.world)
     starts = world.lines(world.starts)
     assert {attempt for _, attempt, _, _ in starts} == {"1"}

@@ -58,7 +58,12 @@ class Receiver:
         said = json.decode(body)
         numbers = [event["seq"] for event in said["events"]]
         got = SimpleNamespace(
-            body=body, headers=request.headers, numbers=numbers, events=said["events"], status=0
+            body=body,
+            headers=request.headers,
+            numbers=numbers,
+            events=said["events"],
+            status=0,
+            at=asyncio.get_running_loop().time(),
         )
         self.got.append(got)
         answer = self.answer(numbers) if callable(self.answer) else self.answer

@@ -20,6 +20,12 @@ from pathlib import Path
 
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = 8
+SAVED = 30.0
+"""Seconds for slurmctld to save its jobs, as it does 5 s after a change."""
+AGAIN = ("timed out", "contact", "connect")
+"""Words of commands that slurmctld did not answer: it is busy."""
+FIRST, PORTS = 20000, 12000
+"""Ports to choose from: above them are those of outgoing connections."""
 NEEDED = ("munged", "slurmctld", "slurmd", "slurmrestd", "sbatch", "scontrol")
 BINARIES = "/usr/sbin:/usr/local/sbin:/sbin"
 
@@ -55,7 +61,7 @@ SelectTypeParameters=CR_Core
 GresTypes=gpu
 SlurmdParameters=config_overrides
 SlurmctldTimeout=6
-MessageTimeout=3
+MessageTimeout=10
 SlurmdTimeout=60
 KillWait=2
 MinJobAge={min_job_age}
@@ -81,7 +87,7 @@ def missing():
 def free_ports(count):
     """So many free ports in a row."""
     for _ in range(100):
-        first = secrets.randbelow(20000) + 20000
+        first = secrets.randbelow(PORTS) + FIRST
         held = []
         with suppress(OSError):
             for port in range(first, first + count):
@@ -232,6 +238,12 @@ class SlurmCluster:
             **who,
         )
         self.wait(self.socket.exists, "slurmrestd")
+        self.wait(self._listens, "slurmrestd with a token")
+
+    def _listens(self):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.rest_port), 1):
+            return True
+        return False
 
     def stop(self, name, number=signal.SIGTERM):
         """End one of them, by its id; what it does then is over when this returns."""
@@ -258,13 +270,24 @@ class SlurmCluster:
         return self.root / "state" / "job_state"
 
     def saves(self):
-        """Wait until slurmctld has saved what it knows now, as it does within 5 s of a change.
+        """Wait until slurmctld has saved what it knows now.
 
-        What it writes in the first moments it may have put together before.
+        It does so within 5 s of most changes, and not of each start: it is given one more. What it
+        writes in the first moments it may have put together before.
         """
-        kept, now = self.job_state, time.time()
-        with suppress(AssertionError):
-            self.wait(lambda: kept.exists() and kept.stat().st_mtime > now + 2, "", 10.0)
+        now, told = time.time(), False
+        names = [line.split() for line in self.run("squeue", "-h", "-o", "%A %j").splitlines()]
+        while names and not self._saved_since(now + 2):
+            if not told and time.time() > now + 2:
+                told = any(
+                    self.call("scontrol", "update", f"JobId={ref}", f"JobName={name}") == 0
+                    for ref, name in names
+                )
+            assert time.time() < now + SAVED, f"slurmctld has not saved its jobs\n{self.logs()}"
+            time.sleep(0.05)
+
+    def _saved_since(self, moment):
+        return self.job_state.exists() and self.job_state.stat().st_mtime > moment
 
     def close(self):
         """End all jobs and all of it."""
@@ -315,7 +338,7 @@ class SlurmCluster:
             found = pwd.getpwnam(user)
             more = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
         return subprocess.run(
-            argv, env=self.env, capture_output=True, text=True, timeout=20, check=False,
+            argv, env=self.env, capture_output=True, text=True, timeout=60, check=False,
             cwd=self.root / "out", **more,
         )  # fmt: skip
 
@@ -323,8 +346,14 @@ class SlurmCluster:
         return self.do(*argv).returncode
 
     def run(self, *argv, user=None):
-        """What a command says; it must not fail."""
+        """What a command says; it must not fail. What may be done twice is done again."""
         done = self.do(*argv, user=user)
+        for _ in range(5):
+            said = done.stderr.lower()
+            busy = argv[0] != "sbatch" and any(word in said for word in AGAIN)
+            if done.returncode == 0 or not busy:
+                break
+            done = self.do(*argv, user=user)
         assert done.returncode == 0, f"{argv}: {done.stderr}{done.stdout}"
         return done.stdout
 
@@ -336,6 +365,14 @@ class SlurmCluster:
         out = ("-o", "/dev/null", "--parsable")
         text = self.run("sbatch", *out, *options, str(path), user=user)
         return text.strip().split(";")[0]
+
+    def gate(self):
+        """A file that scripts of jobs wait for (see `waits_for`), until the test makes it."""
+        return self.root / "out" / f"go.{secrets.token_hex(4)}"
+
+    def reason(self, ref):
+        """Why a job waits."""
+        return self.run("squeue", "-h", "-j", ref, "-o", "%r").strip()
 
     def squeue(self, what="%i %P %T %N"):
         """One list of words for each job that waits or runs."""
@@ -354,6 +391,11 @@ class SlurmCluster:
             f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
             for path in sorted((self.root / "log").iterdir())
         )
+
+
+def waits_for(gate):
+    """What a script says that ends when the test has looked, and not by itself."""
+    return f"until [ -e {gate} ]; do sleep 0.1; done"
 
 
 THREE = {"vision": NODES[:2], "speech": NODES[2:3], "robots": NODES[3:]}

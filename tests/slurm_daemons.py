@@ -42,9 +42,23 @@ async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, *
         await daemon.service.stop()
 
 
-async def until(happens, seconds=20.0):
+async def until(happens, seconds=daemons.LONG):
     """Wait for something that Slurm brings about: it takes its time."""
     await daemons.until(happens, seconds)
+
+
+async def looks(monkeypatch, service, times=3):
+    """Wait for so many whole turns."""
+    seen = []
+    forget = type(service.backend)._forget
+
+    async def counted(self):
+        await forget(self)
+        seen.append(1)
+
+    monkeypatch.setattr(type(service.backend), "_forget", counted)
+    await until(lambda: len(seen) >= times)
+    monkeypatch.undo()
 
 
 async def submit(service, job_id, pool="vision", gpus=1, **more):
@@ -58,7 +72,7 @@ def phase(service, job_id):
     return None if record is None else record.phase.value
 
 
-async def phase_is(service, job_id, wanted, seconds=20.0):
+async def phase_is(service, job_id, wanted, seconds=daemons.LONG):
     try:
         await until(lambda: phase(service, job_id) == wanted, seconds)
     except AssertionError:

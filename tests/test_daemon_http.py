@@ -640,7 +640,7 @@ def test_nobody_sees_what_is_not_durable(tmp_path, written):
             assert [job["id"] for job in (await jobs)["jobs"]] == ["a"] * written
             assert (await pool)["running"] == 2 * written
 
-    asyncio.run(asyncio.wait_for(tell(), 30))
+    asyncio.run(asyncio.wait_for(tell(), 120))
 
 
 @story

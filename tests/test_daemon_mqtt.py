@@ -50,7 +50,7 @@ async def answered(one, topic, body, **more):
     """The reply to a message."""
     before = len(one.on("/reply/me"))
     await one.say(topic, body, reply=ME, **more)
-    await until(lambda: len(one.on("/reply/me")) > before, 20)
+    await until(lambda: len(one.on("/reply/me")) > before)
     return one.on("/reply/me")[-1]
 
 
@@ -58,7 +58,8 @@ async def answered(one, topic, body, **more):
 async def test_a_job_is_submitted_answered_runs_and_all_of_it_is_told(folder, broker):
     async with daemon_on(folder, broker.port), peer(broker.port, "sia/#") as one:
         await one.say(f"{POOL}/submit", JOB, reply=ME, correlation=b"7")
-        await until(lambda: ("ended", "a") in kinds(one), 20)
+        await until(lambda: ("ended", "a") in kinds(one))
+        await until(lambda: one.on("/reply/me"))
         assert one.on("/reply/me") == [{"status": 200, "jobs": [{"id": "a", "status": 201}]}]
         assert next(p for t, _, p in one.heard if t.endswith("/me")).CorrelationData == b"7"
         assert [kind for kind, job in kinds(one) if job == "a"] == [
@@ -67,7 +68,7 @@ async def test_a_job_is_submitted_answered_runs_and_all_of_it_is_told(folder, br
         numbers = [event["seq"] for event in one.on("/event")]
         assert numbers == sorted(set(numbers))
         assert one.on("/event")[0]["data"]["by"] == "mqtt:vision"
-        await until(lambda: one.on(f"{POOL}/state")[-1]["running"] == 0, 20)
+        await until(lambda: one.on(f"{POOL}/state")[-1]["running"] == 0)
         assert one.on(f"{POOL}/state")[-1]["quota"] == 8
 
 
@@ -79,14 +80,14 @@ async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(
             said = await answered(one, f"{POOL}/submit", body)
             assert [line["status"] for line in said["jobs"]] == [status, 422, status]
         assert len(service.book.jobs) == 4
-        await until(lambda: len(refusals(one)) == 2, 20)
+        await until(lambda: len(refusals(one)) == 2)
         why, again = refusals(one)
         assert why["job"] == again["job"] == "big"
         assert why["seq"] == 0
         assert "99 GPUs never fit" in why["data"]["why"]
         assert why["data"]["mend"]
         await one.say(f"{POOL}/submit", jobs[0])
-        await until(lambda: ("known", "x") in kinds(one), 20)
+        await until(lambda: ("known", "x") in kinds(one))
 
 
 @story
@@ -109,7 +110,7 @@ async def test_commands_change_jobs_of_their_own_pool_and_no_others(folder, brok
         other = f"{ROOT}/pool/speech"
         await answered(one, f"{POOL}/submit", [{"id": "run", **LONG}, {"id": "held", **LONG}])
         await one.say(f"{other}/submit", {"id": "theirs", **LONG})
-        await until(lambda: "theirs" in service.book.jobs, 20)
+        await until(lambda: "theirs" in service.book.jobs)
         for job in ("theirs", "nobodys", "run.1"):
             said = await answered(one, f"{POOL}/cmd", {"do": "cancel", "job": job})
             assert said["jobs"][0]["status"] == 404
@@ -137,7 +138,7 @@ async def test_a_cancel_right_behind_its_submission_counts_and_one_before_it_is_
         for _ in range(3):
             await one.say(f"{POOL}/submit", {**JOB, **LONG})
             await one.say(f"{POOL}/cmd", cancel)
-        await until(lambda: "a" in service.book.ended, 20)
+        await until(lambda: "a" in service.book.ended)
         await answered(one, f"{POOL}/submit", {**JOB, **LONG})  # late: it stays cancelled
         assert service.book.job("a").phase is JobPhase.CANCELLED
 
@@ -148,7 +149,7 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
     async with peer(broker.port) as one:
         await one.say(stored, {"id": "old", **LONG}, retain=True)
     async with peer(broker.port, "sia/#") as one, daemon_on(folder, broker.port) as service:
-        await until(lambda: [r for r in refusals(one) if "retained" in r["data"]["why"]], 20)
+        await until(lambda: [r for r in refusals(one) if "retained" in r["data"]["why"]])
         for body, words in (
             (b"", "truncated"),
             (b"{", "truncated"),
@@ -174,11 +175,11 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
         assert said["status"] == 422
         said = await answered(one, stored, {"id": "hasty", "gpus": 1, "time_limit": "1m"})
         assert said["detail"] == "time_limit: is '1m'; write a number, in seconds"
-        await until(lambda: refusals(one)[-1].get("job") == "hasty", 20)
+        await until(lambda: refusals(one)[-1].get("job") == "hasty")
         await one.say(stored, JOB, reply=f"{ROOT}/pool/speech/submit")
-        await until(lambda: "response topic" in refusals(one)[-1]["data"]["why"], 20)
+        await until(lambda: "response topic" in refusals(one)[-1]["data"]["why"])
         await one.say(stored, {"id": "kept", **LONG}, retain=True)
-        await until(lambda: "retained" in refusals(one)[-1]["data"]["why"], 20)
+        await until(lambda: "retained" in refusals(one)[-1]["data"]["why"])
         said = await answered(one, stored, {"id": "flown", **LONG}, qos=0)
         assert "QoS 1" in said["mend"]
         await one.say(f"{ROOT}/pool/%76ision/submit", {"id": "spelt", **LONG})
@@ -204,7 +205,7 @@ async def test_random_and_corrupt_payloads_change_nothing(folder, broker):
         peer(broker.port, f"{POOL}/reply/#") as one,
     ):
         await answered(one, f"{POOL}/submit", {"id": "there", **LONG})
-        await until(lambda: service.book.job("there").phase is JobPhase.RUNNING, 20)
+        await until(lambda: service.book.job("there").phase is JobPhase.RUNNING)
         before, well = service.book.jobs["there"], part(service, "mqtt")
         waiting = set()
         for i in range(number):
@@ -244,12 +245,13 @@ def corrupt(dice, real):
 @story
 async def test_nothing_is_acknowledged_while_the_journal_cannot_be_written(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
-        break_down(service._keeper.journal, tries=2)
+        heal = break_down(service._keeper.journal)
         await one.say(f"{POOL}/submit", JOB, reply=ME)
-        await until(lambda: not service.ready, 20)
+        await until(lambda: not service.ready)
         await one.say(f"{POOL}/submit", {"id": "b", **LONG}, reply=ME)
         assert not one.on("/reply/me")
-        await until(lambda: len(one.on("/reply/me")) == 2, 20)
+        heal()
+        await until(lambda: len(one.on("/reply/me")) == 2)
         assert {line["id"] for said in one.on("/reply/me") for line in said["jobs"]} == {"a", "b"}
         assert service.book.job("a") is not None
 
@@ -262,12 +264,12 @@ async def test_what_came_while_the_daemon_was_away_is_taken_and_no_event_is_miss
             await one.say(f"{POOL}/submit", {**JOB, "id": f"j{turn}"})
             async with serving(config) as (daemon, _):
                 if turn == 0:  # the broker knows of no session before
-                    await until(lambda: is_well(daemon, "mqtt"), 20)
+                    await until(lambda: is_well(daemon, "mqtt"))
                     await one.say(f"{POOL}/submit", {**JOB, "id": f"j{turn}"})
-                await until(lambda: ("started", f"j{turn}") in kinds(one), 20)  # noqa: B023
+                await until(lambda: ("started", f"j{turn}") in kinds(one))  # noqa: B023
                 told = daemon.service.told
         async with serving(config):
-            await until(lambda: ("ended", "j2") in kinds(one), 20)
+            await until(lambda: ("ended", "j2") in kinds(one))
         numbers = [event["seq"] for event in one.on("/event") if event["seq"]]
         assert set(range(1, told + 1)) <= set(numbers)
         heard = dict.fromkeys((e["seq"], e["kind"], e.get("job", "")) for e in one.on("/event"))
@@ -280,10 +282,10 @@ async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, br
     away = float(os.environ.get("SIA_AWAY", "1"))
     async with daemon_on(folder, broker.port) as service:
         async with peer(broker.port, f"{ROOT}/state", f"{POOL}/state") as one:
-            await until(lambda: one.retained.get(f"{ROOT}/state") == b"online", 20)
+            await until(lambda: one.retained.get(f"{ROOT}/state") == b"online")
         before = service.told
         broker.stop(signal.SIGKILL)
-        await until(lambda: not part(service, "mqtt").ok, 20)
+        await until(lambda: not part(service, "mqtt").ok)
         await service.submit(
             [Submit(JobSpec(f"j{i}", "vision", 1, duration=5.0)) for i in range(50)]
         )
@@ -292,13 +294,13 @@ async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, br
         broker.start()
         async with peer(broker.port, "sia/#") as one:
             began = time.monotonic()
-            await until(lambda: part(service, "mqtt").ok, 20)
-            await until(lambda: len([k for k in kinds(one) if k[0] == "ended"]) >= 50, 20)
+            await until(lambda: part(service, "mqtt").ok)
+            await until(lambda: len([k for k in kinds(one) if k[0] == "ended"]) >= 50)
             assert time.monotonic() - began < 20
             numbers = [event["seq"] for event in one.on("/event")]
             assert numbers == list(range(before + 1, service.told + 1))
-            await until(lambda: one.on(f"{POOL}/state"), 20)
-            await until(lambda: (f"{ROOT}/state", b"online") in [h[:2] for h in one.heard], 20)
+            await until(lambda: one.on(f"{POOL}/state"))
+            await until(lambda: (f"{ROOT}/state", b"online") in [h[:2] for h in one.heard])
 
 
 @story
@@ -308,15 +310,15 @@ async def test_the_last_will_says_that_the_daemon_is_gone_and_a_stop_says_so_too
 
     async with peer(broker.port, f"{ROOT}/state") as one:
         async with daemon_on(folder, broker.port):
-            await until(lambda: state(one) == [b"online"], 20)
-        await until(lambda: state(one)[-1] == b"offline", 20)
+            await until(lambda: state(one) == [b"online"])
+        await until(lambda: state(one)[-1] == b"offline")
         async with daemon_on(folder, broker.port) as service:
-            await until(lambda: state(one)[-1] == b"online", 20)
+            await until(lambda: state(one)[-1] == b"online")
             async with aiomqtt.Client("127.0.0.1", broker.port, identifier="sia-main"):
-                await until(lambda: "as client 'sia-main'" in part(service, "mqtt").mend, 20)
-                await until(lambda: b"offline" in state(one)[2:], 20)
-            await until(lambda: part(service, "mqtt").ok, 20)
-            await until(lambda: state(one)[-1] == b"online", 20)
+                await until(lambda: "as client 'sia-main'" in part(service, "mqtt").mend)
+                await until(lambda: b"offline" in state(one)[2:])
+            await until(lambda: part(service, "mqtt").ok)
+            await until(lambda: state(one)[-1] == b"online")
 
 
 @story
@@ -328,11 +330,11 @@ async def test_pools_with_names_that_no_topic_holds_have_topics_all_the_same(fol
         peer(broker.port, "sia/#") as one,
     ):
         await one.say(f"{topic}/submit", JOB)
-        await until(lambda: ("ended", "a") in kinds(one, "r&d %231%2B%25"), 20)
+        await until(lambda: ("ended", "a") in kinds(one, "r&d %231%2B%25"))
         assert service.book.job("a").spec.pool == "r&d #1+%"
     async with daemon_on(folder, broker.port), peer(broker.port, "sia/#") as one:
-        await until(lambda: f"{POOL}/state" in one.retained, 20)
-        await until(lambda: f"{topic}/state" not in one.retained, 20)
+        await until(lambda: f"{POOL}/state" in one.retained)
+        await until(lambda: f"{topic}/state" not in one.retained)
 
 
 @story
@@ -346,7 +348,7 @@ async def test_a_pool_that_has_too_many_jobs_is_told_so(folder, broker):
         jobs = [{"id": f"h{i}", **held} for i in range(4)]
         said = await answered(one, f"{POOL}/submit", jobs)
         assert [line["status"] for line in said["jobs"]] == [201, 201, 201, 429]
-        await until(lambda: refusals(one), 20)
+        await until(lambda: refusals(one))
         assert refusals(one)[0]["data"]["mend"]
         said = await answered(one, f"{POOL}/submit", jobs[0])
         assert said["jobs"][0]["status"] == 200  # it is known, and no new one

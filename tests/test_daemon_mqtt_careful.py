@@ -43,7 +43,7 @@ def story(*lines):
     def of(tell):
         def test(tmp_path):
             with mosquitto(tmp_path, lines or OPEN) as broker:
-                asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 60))
+                asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 120))
 
         test.__name__ = tell.__name__
         return pytest.mark.server(test)
@@ -55,7 +55,7 @@ async def answered(one, job):
     """What became of a job."""
     before = len(one.on("/reply/me"))
     await one.say(f"{POOL}/submit", job, reply=ME)
-    await until(lambda: len(one.on("/reply/me")) > before, 20)
+    await until(lambda: len(one.on("/reply/me")) > before)
     return one.on("/reply/me")[-1]["jobs"][0]["status"]
 
 
@@ -77,7 +77,7 @@ async def test_a_message_that_nobody_can_read_stops_nobody_and_comes_once(folder
         for topic in (f"{POOL}/submit", f"{ROOT}/manager/report", f"{ROOT}/manager/state"):
             await one.client.publish(topic, b"{}", 1, properties=spoiled())
         assert await answered(one, {"id": "a", "gpus": 1, "command": ["x"], "duration": 1}) == 201
-        await until(lambda: service.book.job("a").phase is JobPhase.FINISHED, 20)
+        await until(lambda: service.book.job("a").phase is JobPhase.FINISHED)
         assert links[0].session == links[1]
         assert part(service, "mqtt").ok
     async with thief(broker) as heard:  # and it is not kept
@@ -95,11 +95,11 @@ async def test_an_answer_larger_than_the_broker_takes_is_cut(folder, broker):
         body = json.dumps([{"gpus": 9}] * 5900, separators=(",", ":")).encode()
         more = {"reply": f"{pool}/reply/me", "correlation": b"of a client that counts"}
         await one.say(f"{pool}/submit", body, **more)
-        await until(lambda: one.on("/reply/me"), 20)
+        await until(lambda: one.on("/reply/me"))
         (said,) = one.on("/reply/me")
         assert "words are left out" in said["detail"]
         assert [line["status"] for line in said["jobs"]] == [422] * 5900
-        await until(lambda: len(one.on("/event")) == 101, 20)
+        await until(lambda: len(one.on("/event")) == 101)
         assert "5,800 more jobs" in one.on("/event")[-1]["data"]["why"]
         assert part(service, "mqtt").ok
 
@@ -120,12 +120,12 @@ async def test_a_job_whose_order_no_broker_takes_fails_with_words_and_others_sta
         manager_on(folder, broker.port) as manager,
         daemon_on(folder, broker.port, backend=BACKEND) as service,
     ):
-        await until(lambda: part(service, "backend").ok, 20)
+        await until(lambda: part(service, "backend").ok)
         session = service.backend._link.session
         env = {f"V{i}": "x" * 4000 for i in range(300)}
         big = JobSpec("big", "vision", 1, ("true",), env, duration=5.0)
         await service.submit([Submit(big), Submit(JobSpec("a", "vision", 1, ("x",), duration=1.0))])
-        await until(lambda: len(service.book.ended) == 2, 20)
+        await until(lambda: len(service.book.ended) == 2)
         assert service.book.job("a").phase is JobPhase.FINISHED
         assert service.book.job("big").phase is JobPhase.FAILED
         assert "the broker takes 1,048,576" in service.book.job("big").why
@@ -148,11 +148,11 @@ async def quiet(one):
 async def test_the_broker_keeps_a_message_until_it_is_durable(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, ME) as one:
         assert await answered(one, {"id": "before", "gpus": 1, "duration": 1}) == 201
-        break_down(service._keeper.journal, tries=100)
+        break_down(service._keeper.journal)
         await one.say(f"{POOL}/submit", {"id": "a", "gpus": 1, "duration": 1})
-        await until(lambda: not service.ready, 20)
+        await until(lambda: not service.ready)
         async with thief(broker) as heard:
-            await until(lambda: heard.on("/submit"), 20)
+            await until(lambda: heard.on("/submit"))
             assert [job["id"] for job in heard.on("/submit")] == ["a"]
 
 
@@ -170,7 +170,7 @@ async def test_a_defect_by_one_message_is_answered_and_loses_no_other(folder, br
             patch.setattr(Clerk, "answers", fails)
             for name in ("a", "bad", "b"):
                 await one.say(f"{POOL}/submit", {"id": name, "gpus": 1, "duration": 1}, reply=ME)
-            await until(lambda: len(one.on("/reply/me")) == 3, 20)
+            await until(lambda: len(one.on("/reply/me")) == 3)
         assert [said["status"] for said in one.on("/reply/me")] == [200, 500, 200]
         assert {*service.book.jobs, *service.book.ended} == {"a", "b"}
     async with thief(broker) as heard:
@@ -211,7 +211,7 @@ async def test_who_waited_for_room_until_it_was_deposed_sends_nothing(folder, br
             await sending
         acts = True
         await (await wire.send("sia/next", b"2"))
-        await until(lambda: one.heard, 20)
+        await until(lambda: one.heard)
         assert [topic for topic, *_ in one.heard] == ["sia/next"]
         wire.most = 100
         assert await (await wire.send("sia/big", b"x" * 100)) == TOO_LARGE
@@ -223,11 +223,11 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
         config = on_bus(tmp_path, broker.port)
         async with serving(config) as (daemon, _), peer(broker.port, ME) as one:
             service = daemon.service
-            await until(lambda: part(service, "mqtt") is not None, 20)
+            await until(lambda: part(service, "mqtt") is not None)
             job = {"id": "a", "gpus": 1, "duration": 1}
             await one.say(f"{POOL}/submit", job, reply=ME)
             for name in ("reply", "state"):
-                await until(lambda: f"pool/vision/{name}" in part(service, "mqtt").why, 20)  # noqa: B023
+                await until(lambda: f"pool/vision/{name}" in part(service, "mqtt").why)  # noqa: B023
             assert "ACL" in part(service, "mqtt").mend
             rules.write_text("topic readwrite sia/#\n")
             broker.process.send_signal(signal.SIGHUP)
@@ -236,7 +236,7 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
                 await asyncio.sleep(0.05)
             assert one.on("/reply/me")
             await one.client.subscribe(f"{POOL}/state", qos=1)
-            await until(lambda: f"{POOL}/state" in one.retained, 20)
+            await until(lambda: f"{POOL}/state" in one.retained)
 
     rules = tmp_path / "acl"
     rules.write_text(
@@ -246,7 +246,7 @@ def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
     rules.chmod(0o644)
     lines = (*OPEN, f"acl_file {rules}")
     with mosquitto(tmp_path, lines) as broker:
-        asyncio.run(asyncio.wait_for(tell(broker), 60))
+        asyncio.run(asyncio.wait_for(tell(broker), 120))
 
 
 @story()
@@ -264,9 +264,9 @@ async def test_a_broker_that_comes_and_goes_leaves_no_tracebacks(folder, broker)
             submitting = asyncio.create_task(service.submit(jobs))
             broker.stop(signal.SIGKILL)
             await submitting
-            await until(lambda: not part(service, "mqtt").ok, 20)
+            await until(lambda: not part(service, "mqtt").ok)
             broker.start()
-            await until(lambda: part(service, "mqtt").ok, 20)
+            await until(lambda: part(service, "mqtt").ok)
     gc.collect()
     await asyncio.sleep(0)
     assert not wrong

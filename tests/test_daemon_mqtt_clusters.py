@@ -78,6 +78,7 @@ async def tell(folder, broker):
             )
             for service in (first, second):
                 await until(lambda: not service.book.jobs, 60)  # noqa: B023
+            print(f"{SECONDS:g} s: {numbers} jobs, {tallies}")  # noqa: T201  for the record, with -s
             await agrees(first, east, tallies["east"], numbers[0])
             await agrees(second, west, tallies["west"], numbers[1])
 
@@ -87,6 +88,9 @@ class Tally:
 
     def __init__(self):
         self.kinds, self.newest = Counter(), 0
+
+    def __repr__(self):
+        return f"{dict(self.kinds)}"
 
     def hear(self, event):
         if event["seq"] > self.newest:  # in order; what comes again has come

@@ -79,7 +79,7 @@ async def person(folder, broker, user, *filters, **more):
 
 def story(tell):
     def test(tmp_path):
-        asyncio.run(asyncio.wait_for(tell(tmp_path), 60))
+        asyncio.run(asyncio.wait_for(tell(tmp_path), 120))
 
     test.__name__ = tell.__name__
     return test
@@ -116,8 +116,8 @@ async def test_whoever_has_pool_a_can_neither_read_nor_write_what_is_of_pool_b(f
             await a.say(at("a", "submit"), {"id": "spy", **job}, reply=at("b", "reply/1"))
             await a.say(at("a", "cmd"), {"do": "cancel", "job": "of-b"})
             await b.say(at("b", "submit"), {"id": "of-b", **job}, reply=at("b", "reply/1"))
-            await until(lambda: [e for e in a.on("/event") if e["kind"] == "ended"], 20)
-            await until(lambda: [e for e in b.on("/event") if e["kind"] == "ended"], 20)
+            await until(lambda: [e for e in a.on("/event") if e["kind"] == "ended"])
+            await until(lambda: [e for e in b.on("/event") if e["kind"] == "ended"])
             assert set(service.book.ended) | set(service.book.jobs) == {"of-a", "of-b"}
             for one, pool in ((a, "a"), (b, "b")):
                 foreign = [t for t, _, _ in one.heard if not t.startswith(at(pool, ""))]
@@ -145,7 +145,7 @@ async def failing(folder, port, **mqtt):
     """A daemon whose bus is not well, and what it says of it."""
     async with serving(on_bus(folder, port, mqtt=mqtt, pools=POOLS)) as (daemon, _):
         service = daemon.service
-        await until(lambda: part(service, "mqtt") is not None, 20)
+        await until(lambda: part(service, "mqtt") is not None)
         assert service.ready  # all else goes on
         yield part(service, "mqtt")
 

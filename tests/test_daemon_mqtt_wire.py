@@ -27,7 +27,7 @@ def story(tell):
     """Run a coroutine function as a test, with what pytest gives it."""
 
     def test(broker):
-        asyncio.run(asyncio.wait_for(tell(broker), 60))
+        asyncio.run(asyncio.wait_for(tell(broker), 120))
 
     test.__name__ = tell.__name__
     return test
@@ -98,7 +98,7 @@ async def test_a_connection_over_which_nothing_is_confirmed_any_more_is_ended(br
             with pytest.raises(WireError):
                 await last
         assert isinstance(await ended, WireError)
-        await until(lambda: link.session > session and link.up.is_set(), 20)
+        await until(lambda: link.session > session and link.up.is_set())
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def test_who_stops_does_not_wait_for_a_broker_that_says_nothing(says, monkeypatc
     async def tell():
         with dumb(says) as (port, heard):
             async with linked(port) as (link, task):
-                await until(lambda: heard and (b"sia/x" if says else b"MQTT") in heard[0], 20)
+                await until(lambda: heard and (b"sia/x" if says else b"MQTT") in heard[0])
                 link.stop()
                 await asyncio.wait_for(task, 20)
 
@@ -156,12 +156,12 @@ def test_who_stops_while_it_connects_is_not_heard_of_later(monkeypatch):
     async def tell():
         with dumb() as (port, heard):
             async with linked(port) as (link, task):
-                await until(began.is_set, 20)
+                await until(began.is_set)
                 link.stop()
                 await asyncio.wait_for(task, 20)
             goes_on.set()
             await asyncio.get_running_loop().shutdown_default_executor()
-            await until(lambda: heard, 20)
+            await until(lambda: heard)
         assert heard == [b""]
 
     monkeypatch.setattr(aiomqtt.Client, "_client_connect", slow)

@@ -3,9 +3,10 @@
 import os
 import signal
 import time
+from contextlib import closing
 
 import pytest
-from pair import Client, Member, check, led_by, pair, until
+from pair import LONG, Client, Member, Turns, check, led_by, pair, until
 
 AWAY = float(os.environ.get("SIA_OUTAGE", "8"))
 """Seconds: longer than a lease."""
@@ -44,11 +45,11 @@ def test_a_database_that_is_away_changes_no_leader_and_loses_nothing(members, po
     leader, other = led_by(members)
     before, client = epoch(postgres), Client([leader])
     try:
-        until(lambda: len(client.taken) > 20, 20, "jobs are taken")
+        until(lambda: len(client.taken) > 20, LONG, "jobs are taken")
         comes_back = goes(postgres, members, how)
         gone = time.monotonic()
-        until(lambda: leader.ask("/readyz")[0] == 503, 15, "the leader says so")
-        assert leader.ask("/healthz")[0] == 200
+        until(lambda: leader.ask("/readyz")[0] == 503, LONG, "the leader says so")
+        until(lambda: leader.ask("/healthz")[0] == 200, LONG, "it lives")
         assert not other.leads()
         time.sleep(max(0.0, gone + AWAY - time.monotonic()))
         taken = len(client.taken)
@@ -57,34 +58,36 @@ def test_a_database_that_is_away_changes_no_leader_and_loses_nothing(members, po
     finally:
         client.stop()
     assert epoch(postgres) == before
-    assert other.stands_by()
+    until(other.stands_by, LONG, "the other one stands by")
     assert set(check(leader, client.taken)) == {before}
 
 
 def test_who_stops_in_order_hands_over_at_once(members, postgres):
     leader, other = led_by(members)
-    status, said = other.ask("/v1/jobs")
+    status, said = other.ask("/v1/jobs", within=LONG)
     assert (status, said["title"]) == (503, "stand-by")
     assert f"127.0.0.1:{leader.port} leads" in said["detail"]
     assert f"ask http://127.0.0.1:{leader.port}" == said["mend"]
-    assert other.ask("/healthz")[0] == 200
-    leader.process.terminate()
-    assert leader.process.wait(10) == 0
-    until(other.leads, 5, "the other one leads")  # a lease would last longer
+    assert other.ask("/healthz", within=LONG)[0] == 200
+    with closing(Turns(postgres.url("outage"))) as turns:
+        leader.process.terminate()
+        assert leader.process.wait(LONG) == 0
+        until(other.leads, LONG, "the other one leads")
+        assert turns.newest()[1], "it waited until the lease had run out"
     other.process.terminate()
-    assert other.process.wait(10) == 0
+    assert other.process.wait(LONG) == 0
     assert postgres.run("SELECT holder FROM sia.lease", "outage").stdout.strip() == ""
 
 
 def test_a_leader_stops_in_order_though_its_database_is_away(members, postgres):
     leader, other = led_by(members)
-    assert leader.ask("/v1/jobs", {"id": "one", "pool": "a", "gpus": 1})[0] == 201
+    assert leader.ask("/v1/jobs", {"id": "one", "pool": "a", "gpus": 1}, within=LONG)[0] == 201
     for each in members:
         each.between.cut()
     for each in (leader, other):
         each.process.terminate()
     for each in (leader, other):
-        assert each.process.wait(30) == 0
+        assert each.process.wait(LONG) == 0
     assert int(postgres.run("SELECT count(*) FROM sia.records", "outage").stdout) > 0
 
 

@@ -150,8 +150,9 @@ def test_a_takeover_waits_for_no_transaction_of_a_daemon_that_stands_still(base)
     old.close()
 
 
-def test_a_takeover_in_a_copy_leaves_the_journal_of_the_first_alone(base):
+def test_a_takeover_in_a_copy_leaves_the_journal_of_the_first_alone(base, monkeypatch):
     """Tables of a database that was copied bear the same numbers."""
+    monkeypatch.setattr("daemon.libpq.IDLE_PATIENCE", 60.0)  # it is idle while the copy opens
     base.journal().close()
     copy = OnServer(base.server, "copy")
     base.server.run("DROP DATABASE copy")

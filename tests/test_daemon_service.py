@@ -380,8 +380,11 @@ def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def break_down(journal, tries):
-    """Have the next commit fail though it is durable, and the file not open so often."""
+def break_down(journal, tries=10**6):
+    """Have the next commit fail though it is durable, and the file not open so often.
+
+    What mends it at once.
+    """
     commit, reopen, left = journal.commit, journal.reopen, [tries]
 
     def fails(entry, part=None):
@@ -396,7 +399,11 @@ def break_down(journal, tries):
             return reopen()
         raise JournalError("disk I/O error")
 
+    def heal():
+        left[0] = 0
+
     journal.commit, journal.reopen = fails, cannot
+    return heal
 
 
 def test_who_leaves_in_doubt_says_so_and_the_next_one_knows(tmp_path, monkeypatch):

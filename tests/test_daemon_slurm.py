@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from slurm_cluster import waits_for
 from slurm_daemons import DOORS, phase_is, serving, submit, until
 
 from daemon.inputs import Cancel
@@ -13,7 +14,9 @@ def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             out = slurm.root / "out" / f"a-{way}"
-            told = f'echo "$SIA_JOB_ID $SIA_POOL $GREETING $CUDA_VISIBLE_DEVICES" > {out}; sleep 1'
+            gate = slurm.gate()
+            told = f'echo "$SIA_JOB_ID $SIA_POOL $GREETING $CUDA_VISIBLE_DEVICES" > {out}; '
+            told += waits_for(gate)
             env = {"GREETING": 'it\'s $HOME; "quoted"\nand more'}
             await submit(service, "a", "speech", 3, command=("sh", "-c", told), env=env)
             record = await phase_is(service, "a", "running")
@@ -21,6 +24,7 @@ def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path
             assert (record.area, node, len(gpus)) == ("speech", "n3", 3)
             ((_, partition, state, where),) = slurm.squeue()
             assert (partition, state, where) == ("speech", "RUNNING", "n3")
+            gate.touch()
             record = await phase_is(service, "a", "finished")
             assert (record.code, record.signal) == (0, None)
             said = out.read_text()

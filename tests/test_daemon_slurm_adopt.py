@@ -4,7 +4,8 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from slurm_daemons import phase_is, serving, submit, until
+from slurm_cluster import waits_for
+from slurm_daemons import looks, phase_is, serving, submit, until
 
 from daemon.backends import slurm_adopt, slurm_rest
 from daemon.inputs import Cancel, Hold, Release, SetPool
@@ -27,12 +28,14 @@ def test_a_held_job_is_started_where_it_is_decided(slurm, tmp_path, way):
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             out = slurm.root / "out" / f"adopted-{way}"
-            told = f'echo "$CUDA_VISIBLE_DEVICES" > {out}; sleep 1; exit 3'
+            gate = slurm.gate()
+            told = f'echo "$CUDA_VISIBLE_DEVICES" > {out}; {waits_for(gate)}; exit 3'
             ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:2", "-t", "5", script=told)
             record = await phase_is(service, f"slurm-{ref}", "running")
             assert (record.spec.pool, record.spec.gpus, record.spec.user) == ("speech", 2, "nobody")
             assert record.time_limit == 300.0
             assert rows(slurm)[ref] == ("speech", "RUNNING", ["n3"])
+            gate.touch()
             record = await phase_is(service, f"slurm-{ref}", "failed")
             assert record.code == 3
             assert len(out.read_text().split(",")) == 2
@@ -129,9 +132,7 @@ def test_a_user_cannot_pass_the_daemon(slurm, tmp_path):
             await phase_is(service, "most", "running")
             ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
             await phase_is(service, f"slurm-{ref}", "pending")
-            await until(
-                lambda: slurm.run("squeue", "-h", "-j", ref, "-o", "%r").strip() == "JobHeldAdmin"
-            )
+            await until(lambda: slurm.reason(ref) == "JobHeldAdmin")
             assert slurm.do("scontrol", "release", ref, user="nobody").returncode
             assert rows(slurm)[ref][1] == "PENDING"
 
@@ -143,8 +144,8 @@ def test_what_an_operator_holds_is_not_held_again_by_the_next_daemon(slurm, tmp_
     hold = slurm_rest.Rest.hold
 
     async def counted(self, ref):
-        holds.append(ref)
         await hold(self, ref)
+        holds.append(ref)
 
     monkeypatch.setattr(slurm_rest.Rest, "hold", counted)
 
@@ -153,6 +154,7 @@ def test_what_an_operator_holds_is_not_held_again_by_the_next_daemon(slurm, tmp_
             await service.submit([SetPool("speech", state=PoolMode.HOLD)])
             ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
             await until(lambda: ref in holds)
+            assert slurm.reason(ref) == "JobHeldAdmin"
         async with serving(tmp_path, slurm) as service:
             other = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
             await until(lambda: other in holds)
@@ -233,10 +235,13 @@ def test_tasks_of_an_array_with_many_gaps_all_run(slurm, tmp_path, way):
     asyncio.run(story())
 
 
-def test_what_asks_for_no_gpu_or_waits_for_another_is_left_alone(slurm, tmp_path):
+def test_what_asks_for_no_gpu_or_waits_for_another_is_left_alone(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
-            first = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5", script="sleep 2")
+            gate = slurm.gate()
+            first = slurm.sbatch(
+                "-H", "-p", "speech", "--gres=gpu:1", "-t", "5", script=waits_for(gate)
+            )
             after = slurm.sbatch(
                 "-H", "-p", "speech", "--gres=gpu:1", "-t", "5", "-d", f"afterok:{first}",
                 script="true",
@@ -245,9 +250,10 @@ def test_what_asks_for_no_gpu_or_waits_for_another_is_left_alone(slurm, tmp_path
             wide = slurm.sbatch("-H", "-p", "vision", "-N2", "--gres=gpu:8", "-t", "5")
             await phase_is(service, f"slurm-{first}", "running")
             await phase_is(service, f"slurm-{wide}", "running")
+            await looks(monkeypatch, service)
             assert service.book.job(f"slurm-{after}") is None
+            gate.touch()
             await phase_is(service, f"slurm-{first}", "finished")
-            assert service.book.job(f"slurm-{after}") is None
             assert service.book.job(f"slurm-{plain}") is None
             assert rows(slurm)[plain][1] == "PENDING"
 

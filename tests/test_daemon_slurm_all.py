@@ -180,8 +180,10 @@ def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
         until_over(daemon, jobs, 0.4, wait)
         slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
         daemon.process.send_signal(signal.SIGSTOP)  # what is not saved yet, Slurm itself loses
-        slurm.kill("slurmctld")
-        daemon.process.send_signal(signal.SIGCONT)
+        try:
+            slurm.kill("slurmctld")
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
         slurm.start_ctld()
         until_over(daemon, jobs, 0.6, wait)
         daemon.kill()

@@ -3,24 +3,10 @@
 import asyncio
 
 import pytest
-from slurm_daemons import phase, phase_is, serving, submit, until
+from slurm_daemons import looks, phase, phase_is, serving, submit, until
 
 from daemon.backends import slurm_rest
 from daemon.inputs import Cancel, Release
-
-
-async def looks(monkeypatch, service, times=3):
-    """Wait for so many whole turns."""
-    seen = []
-    forget = type(service.backend)._forget
-
-    async def counted(self):
-        await forget(self)
-        seen.append(1)
-
-    monkeypatch.setattr(type(service.backend), "_forget", counted)
-    await until(lambda: len(seen) >= times)
-    monkeypatch.undo()
 
 
 def full(service):

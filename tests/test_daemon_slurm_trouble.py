@@ -6,11 +6,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from daemons import job
+from slurm_cluster import waits_for
 from slurm_daemons import phase_is, serving, submit, until
 
 from daemon.backends import slurm_rest, slurm_runs
 from daemon.backends.slurm_runs import FORGOTTEN, LOST_IT
-from daemon.inputs import SetPool
+from daemon.inputs import SetPool, Submit
 from daemon.jobs import PoolMode
 
 
@@ -22,9 +24,9 @@ def lines_of(path):
     return sorted(path.read_text().split()) if path.exists() else []
 
 
-def told(slurm, name, seconds):
+def told(slurm, name, then="true"):
     """A command that says once for each run that it ran."""
-    return ("sh", "-c", f"echo $SIA_JOB_ID >> {slurm.root}/out/{name}; sleep {seconds}")
+    return ("sh", "-c", f"echo $SIA_JOB_ID >> {slurm.root}/out/{name}; {then}")
 
 
 @pytest.mark.parametrize("way", ["token", "commands"])
@@ -32,14 +34,16 @@ def test_slurmctld_is_killed_and_comes_back(slurm, tmp_path, way):
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             ran = slurm.root / "out" / f"killed-{way}"
-            await submit(service, "before", command=told(slurm, ran.name, 3))
+            gate = slurm.gate()
+            await submit(service, "before", command=told(slurm, ran.name, waits_for(gate)))
             await phase_is(service, "before", "running")
             slurm.kill("slurmctld")
             await until(lambda: not part(service).ok)
             assert part(service).mend
-            await submit(service, "during", command=told(slurm, ran.name, 1))
+            await submit(service, "during", command=told(slurm, ran.name))
             assert service.book.job("during").phase.value == "starting"
             await asyncio.to_thread(slurm.start_ctld)
+            gate.touch()
             await phase_is(service, "before", "finished")
             await phase_is(service, "during", "finished")
             await until(lambda: part(service).ok)
@@ -71,14 +75,15 @@ def test_a_clock_that_is_set_hides_no_job(slurm, monkeypatch, whose):
 
 def test_the_next_daemon_goes_on_with_what_runs(slurm, tmp_path):
     async def story():
-        ran = slurm.root / "out" / "again"
+        ran, gate = slurm.root / "out" / "again", slurm.gate()
         async with serving(tmp_path, slurm) as service:
-            await submit(service, "long", command=told(slurm, "again", 300))
-            await submit(service, "short", command=told(slurm, "again", 1))
+            await submit(service, "long", command=told(slurm, "again", "sleep 300"))
+            await submit(service, "short", command=told(slurm, "again", waits_for(gate)))
             held = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:2", "-t", "5")
             await phase_is(service, "long", "running")
             await phase_is(service, "short", "running")
             await phase_is(service, f"slurm-{held}", "running")
+        gate.touch()
         await until(lambda: len(slurm.squeue()) == 2)
         async with serving(tmp_path, slurm) as service:
             await phase_is(service, "short", "finished")
@@ -103,7 +108,7 @@ def test_what_was_submitted_and_not_noted_is_found_and_runs_once(slurm, tmp_path
         async with serving(tmp_path, slurm, poll=60.0) as service:
             await until(lambda: part(service) is not None)
             monkeypatch.setattr(slurm_rest.Rest, "submit", lost)
-            await submit(service, "a", command=told(slurm, "once", 1))
+            await submit(service, "a", command=told(slurm, "once"))
             await until(slurm.squeue)
         monkeypatch.undo()
         assert [state for _, _, state, *_ in slurm.squeue()] == ["PENDING"]
@@ -207,10 +212,6 @@ def test_a_token_that_expired_is_read_again(slurm, tmp_path):
     asyncio.run(story())
 
 
-def reason(slurm, ref):
-    return slurm.run("squeue", "-h", "-j", ref, "-o", "%r").strip()
-
-
 async def released(slurm, service, name, monkeypatch):
     """A user's job that Slurm was told to run, and keeps for now; what it knew before that.
 
@@ -224,12 +225,12 @@ async def released(slurm, service, name, monkeypatch):
     await service.submit([SetPool("speech", state=PoolMode.HOLD)])
     asked = ("-p", "speech", "--gres=gpu:1", "-t", "5")
     ref = slurm.sbatch("--hold", *asked, script=f"echo ran >> {slurm.root}/out/{name}")
-    await until(lambda: reason(slurm, ref) == "JobHeldAdmin")
+    await until(lambda: slurm.reason(ref) == "JobHeldAdmin")
     await asyncio.to_thread(slurm.saves)
     before = slurm.job_state.read_bytes()
     monkeypatch.setattr(slurm_rest.Rest, "_update", later)
     await service.submit([SetPool("speech", state=PoolMode.OPEN)])
-    await until(lambda: reason(slurm, ref) == "BeginTime")
+    await until(lambda: slurm.reason(ref) == "BeginTime")
     await until(lambda: service.backend._runs[f"slurm-{ref}", 1].free)
     monkeypatch.undo()
     return ref, before
@@ -258,7 +259,62 @@ def test_who_holds_what_was_released_is_heard(slurm, tmp_path, monkeypatch):
             ref, _ = await released(slurm, service, "heard", monkeypatch)
             slurm.run("scontrol", "hold", ref)
             await phase_is(service, f"slurm-{ref}", "held")
-            assert reason(slurm, ref) == "JobHeldAdmin"
+            assert slurm.reason(ref) == "JobHeldAdmin"
+
+    asyncio.run(story())
+
+
+def test_who_holds_it_before_its_release_was_seen_is_heard(slurm, tmp_path, monkeypatch):
+    async def story():
+        update = slurm_rest.Rest._update
+
+        async def and_held(self, ref, changes):
+            if changes["hold"]:
+                await update(self, ref, changes)
+            else:
+                await update(self, ref, {**changes, "begin_time": "now+1hour"})
+                slurm.run("scontrol", "hold", ref)
+
+        async with serving(tmp_path, slurm) as service:
+            monkeypatch.setattr(slurm_rest.Rest, "_update", and_held)
+            ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:1", "-t", "5")
+            await phase_is(service, f"slurm-{ref}", "held")
+            assert slurm.reason(ref) == "JobHeldAdmin"
+
+    asyncio.run(story())
+
+
+def test_what_slurmctld_forgets_between_two_submissions_runs_once(slurm, tmp_path, monkeypatch):
+    """It is killed, and comes back with what it had saved before: numbers come again."""
+
+    async def story():
+        submitted, calls, taken = slurm_rest.Rest.submit, [], asyncio.Event()
+
+        async def dies(self, wanted):
+            calls.append(wanted)
+            if len(calls) == 1:
+                ref = await submitted(self, wanted)
+                taken.set()
+                return ref
+            await taken.wait()
+            slurm.stop("slurmctld", signal.SIGKILL)
+            slurm.job_state.write_bytes(before)
+            raise slurm_rest.SlurmError("slurmctld is away", "")
+
+        async with serving(tmp_path, slurm) as service:
+            slurm.sbatch("--hold")
+            await asyncio.to_thread(slurm.saves)
+            before = slurm.job_state.read_bytes()
+            monkeypatch.setattr(slurm_rest.Rest, "submit", dies)
+            jobs = [job(name, "speech", command=told(slurm, "forgets")) for name in ("a", "b")]
+            await service.submit([Submit(each) for each in jobs])
+            await until(lambda: not part(service).ok)
+            monkeypatch.undo()
+            await asyncio.to_thread(slurm.start_ctld)
+            for each in jobs:
+                await phase_is(service, each.id, "finished")
+            assert len(calls) == 2
+            assert lines_of(slurm.root / "out" / "forgets") == ["a", "b"]
 
     asyncio.run(story())
 

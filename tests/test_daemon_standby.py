@@ -174,7 +174,7 @@ def test_who_is_to_stop_takes_no_turn(tmp_path, url, monkeypatch):
 
     async def story():
         async with member(tmp_path, url):
-            await until(asked.is_set, 20)
+            await until(asked.is_set)
             asyncio.get_running_loop().call_later(0.05, stopped.set)
 
     stopped = threading.Event()
@@ -197,14 +197,14 @@ def test_a_stand_by_goes_on_with_what_came_on_the_bus_for_the_leader(tmp_path, u
         async with peer(broker.port, "sia/v1/main/state") as one:
             async with member(tmp_path, url, mqtt=bus) as (leader, _):
                 await becomes(leader, "/readyz", 200)
-                await until(lambda: one.heard, 20)
+                await until(lambda: one.heard)
             await one.say(submit, {"id": "between", "gpus": 1, "hold": True})
             async with member(tmp_path, url, mqtt=bus) as (ask, port):
                 token = (tmp_path / f"token{port}").read_text
                 await becomes(ask, "/readyz", 200)
                 auth = {"Authorization": f"Bearer {token().strip()}"}
                 await becomes(partial(ask, headers=auth), "/v1/jobs/between", 200)
-                await until(lambda: [p for _, p, _ in one.heard][-1] == b"online", 20)
+                await until(lambda: [p for _, p, _ in one.heard][-1] == b"online")
         assert [p for _, p, _ in one.heard][:3] == [b"online", b"offline", b"online"]
 
     asyncio.run(story())

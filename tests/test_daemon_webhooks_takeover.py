@@ -2,7 +2,7 @@
 
 import time
 
-from pair import Member, led_by, until
+from pair import LONG, Member, led_by, until
 from receivers import receiving, secret_in, signed
 
 HOOK = """
@@ -27,13 +27,18 @@ def member(folder, name, url, hook):
 def submit(leader, *names):
     for name in names:
         job = {"id": name, "pool": "a", "gpus": 1, "hold": True}
-        until(lambda job=job: leader.ask("/v1/jobs", job)[0] in {200, 201}, 20, "it is taken")
+        until(lambda job=job: leader.ask("/v1/jobs", job)[0] in {200, 201}, LONG, "it is taken")
 
 
 def heard(receiver):
     """Jobs in the order in which they were heard of first."""
     taken = [event for got in receiver.got if got.status == 200 for event in got.events]
     return list(dict.fromkeys(event["job"] for event in taken))
+
+
+def is_well(leader):
+    status, said = leader.ask("/readyz")
+    return status == 200 and "parts" not in said
 
 
 def test_a_leader_that_dies_and_a_database_that_is_away_leave_nothing_out(tmp_path, postgres):
@@ -47,10 +52,10 @@ def test_a_leader_that_dies_and_a_database_that_is_away_leave_nothing_out(tmp_pa
             names = [f"first{i}" for i in range(20)]
             submit(leader, *names)
             leader.process.kill()
-            until(other.leads, 15, "taken over")
+            until(other.leads, LONG, "taken over")
             names += (more := [f"second{i}" for i in range(20)])
             submit(other, *more)
-            until(lambda: heard(ops) == names, 20, "all were heard of")
+            until(lambda: heard(ops) == names, LONG, "all were heard of")
 
             ops.answer = 503
             names += (more := [f"third{i}" for i in range(20)])
@@ -59,8 +64,8 @@ def test_a_leader_that_dies_and_a_database_that_is_away_leave_nothing_out(tmp_pa
             time.sleep(2.0)  # it is away for a while, and the receiver not
             ops.answer = 200
             postgres.start()
-            until(lambda: heard(ops) == names, 20, "caught up")
-            until(lambda: "parts" not in other.ask("/readyz")[1], 20, "all is well")
+            until(lambda: heard(ops) == names, LONG, "caught up")
+            until(lambda: is_well(other), LONG, "all is well")
         finally:
             for each in members:
                 each.end()
