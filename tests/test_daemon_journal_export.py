@@ -239,3 +239,21 @@ def test_replay_says_what_another_policy_would_have_done(tmp_path):
     )
     assert words.exit_code == 0, words.output
     assert "as it was" in words.output
+
+
+@pytest.mark.server
+def test_a_database_on_a_server_is_read_beside_the_daemon_that_leads(tmp_path, postgres):
+    """One moment: what is written while it is read is not in it, and nothing is kept waiting."""
+    stores = pytest.importorskip("stores")
+    store = stores.OnServer(postgres, "exported")
+    story, lasts = some_story(4, jobs=20)
+    with closing(store.journal()) as journal:
+        life = Life(
+            Engine.new(setup(a=4, b=3)), lambda s: lasts.get(s.id, 1.0), journal=journal
+        ).run(story)
+        with opened(store.url, tmp_path) as copy:
+            assert copy.last == journal.last
+            life.step(life.engine.core.state.now + 1.0, [submit("after")])
+            made = export(copy)
+        assert copy.last < journal.last
+    assert {d.job for d in made.done} == set(lasts)
