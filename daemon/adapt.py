@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from daemon.answers import Refused
-from daemon.book import Book, NodeRecord, PoolRecord, pool_record
+from daemon.book import Book, NodeRecord, PoolRecord, core_limits, pool_record
 from daemon.desk import refused
 from daemon.jobs import PoolMode
 from daemon.setup import Setup
 from sia.core import Core
 from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, UNLIMITED
+from sia.limits import MAX_GROUP
 from sia.model import Pool
 from sia.policies import load
 from sia.snapshot import PoolRecord as KeptPool
@@ -123,9 +123,14 @@ def _group(pool: Pool) -> tuple[str, bool]:
 def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
     found = {}
     for pool in setup.pools:
-        fresh = pool_record(pool, {}, setup.modes.get(pool.name, PoolMode.OPEN))
+        mode = setup.modes.get(pool.name, PoolMode.OPEN)
+        fresh = pool_record(pool, {}, mode, setup.budget(pool.name))
         record = found[pool.name] = book.pools.get(pool.name, fresh)
         record.group, record.share = pool.group, pool.share
+        if setup.budget(pool.name) != book.setup.budget(pool.name):
+            budget = setup.budget(pool.name)
+            record.lend_budget_hours = budget.lend_budget_hours
+            record.slowed_budget_pct, record.marks = budget.slowed_budget_pct, None
     return found
 
 
@@ -156,5 +161,5 @@ def changes(book: Book, before: Setup, now: float) -> list[PoolChanged]:
 
 
 def _event(pool: PoolRecord, now: float) -> PoolChanged:
-    lend, borrow = (UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit))
+    lend, borrow = core_limits(pool)
     return PoolChanged(now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight)

@@ -173,6 +173,8 @@ def _settings(setup: Any) -> dict[str, Any]:
     for pool in plain.pop("pools"):
         name = pool.pop("name")
         found |= {f"pool {name} {key}": value for key, value in pool.items()}
+    for name, budget in plain.pop("budgets", {}).items():
+        found |= {f"pool {name} {key}": value for key, value in budget.items()}
     found |= {f"node {node['name']}": node["gpus"] for node in plain.pop("nodes", ())}
     if cells := plain.pop("cells", None):
         found["cells"] = hashlib.sha256(_encode(cells)).hexdigest()

@@ -12,10 +12,12 @@ from msgspec import Struct
 
 from daemon.access import Role
 from daemon.account import Account, Lent, Loan, Verdict
-from daemon.jobs import JobPhase, JobSpec, PoolMode
+from daemon.jobs import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.lines import Lines
-from daemon.setup import Setup
+from daemon.rehearsal import Rehearsed
+from daemon.setup import Budget, Setup
+from sia.limits import UNLIMITED
 from sia.model import Nodes, Pool, Stream
 
 STAY = "\x1f"
@@ -80,6 +82,17 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
     lend_limit: int | None = None
     borrow_limit: int | None = None
     weight: float | None = None
+    lend_budget_hours: float | None = None
+    slowed_budget_pct: float | None = None
+
+
+class Spent(Struct):
+    """What a pool has lent in a month, up to `since`; it has lent so many GPUs from then on."""
+
+    month: int
+    seconds: float
+    since: float
+    lends: int = 0
 
 
 class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -98,14 +111,37 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     waiting: dict[str, None] = {}
     """Jobs that wait outside the core while the pool is on hold, in their order."""
     override: Override | None = None
+    lend_budget_hours: float | None = None
+    """GPU-hours that it lends in a calendar month at most."""
+    slowed_budget_pct: float | None = None
+    """Percent of its jobs that may begin later than in the pool alone."""
+    spent: Spent | None = None
+    marks: tuple[int, int] | None = None
+    """Jobs, and slowed ones, of its account when the percentage was set."""
+    kept: dict[str, str] = {}
+    """Why it lends nothing, by kind of reason, in words: see `engine_rails`."""
+    told: dict[str, str] = {}
+    """What the core and people know of that."""
 
 
-def pool_record(pool: Pool, cells: Mapping[str, Mapping[str, int]], state: PoolMode) -> PoolRecord:
+def pool_record(
+    pool: Pool, cells: Mapping[str, Mapping[str, int]], state: PoolMode, budget: Budget
+) -> PoolRecord:
     """A pool as it is configured."""
     return PoolRecord(
         pool.name, pool.quota, pool.group, pool.share, cells, state,
         pool.lend_limit, pool.borrow_limit, pool.weight,
+        lend_budget_hours=budget.lend_budget_hours, slowed_budget_pct=budget.slowed_budget_pct,
     )  # fmt: skip
+
+
+def core_limits(pool: PoolRecord) -> tuple[int, int]:
+    """What a pool lends and borrows at most, as the core has it: nothing while it is kept from it.
+
+    That is what it was `told`: what is to change is told first.
+    """
+    lend, borrow = (UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit))
+    return 0 if pool.told else lend, borrow
 
 
 class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -168,6 +204,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """The forecasts' model, by its digest."""
     tokens: dict[str, TokenRecord] = {}
     """By their digests: whoever comes in is found at once."""
+    shadow: Rehearsed | None = None
+    """What lending would have come to, the last time that it was not done but worked out."""
     accounts: dict[str, Account] = {}
     """By pool, from the first step on."""
     lent: dict[str, dict[str, Loan]] = {}
@@ -175,6 +213,14 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     verdicts: list[Verdict] = []
     """To be booked with the next step, as are these parts of loans."""
     rows: list[Lent] = []
+
+    @property
+    def mode(self) -> LendingMode:
+        """How the operator's switch stands."""
+        if self.lending:
+            return LendingMode.ON
+        rehearses = self.shadow is not None and self.shadow.until is None
+        return LendingMode.SHADOW if rehearses else LendingMode.OFF
 
     def job(self, job_id: str) -> JobRecord | None:
         """A job that is alive or has ended lately. O(1)."""

@@ -24,7 +24,7 @@ from daemon.jobs import PoolMode
 from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
 from daemon.service import Service
-from daemon.setup import Node, Setup
+from daemon.setup import Budget, Node, Setup
 from daemon.watch import Watch
 from replay.errors import UserError
 from replay.text import counted
@@ -80,6 +80,8 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
             fence=lease,
             snapshot_every=config.snapshot_every,
         )
+        if foresight is not None:
+            foresight.unwell = partial(service.parts.say, "forecasts")
         hooks = Hooks(config.webhooks, service, lenient=lease is not None)
     except BaseException:
         journal.close()
@@ -166,4 +168,8 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     for pool in config.pools:
         if pool.state is not PoolMode.OPEN:
             modes[pool.name] = pool.state
-    return Setup(pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas))
+    budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
+    return Setup(
+        pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
+        budgets=budgets, lending=config.lending,
+    )  # fmt: skip

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from daemon.book import Book
+from daemon.book import Book, core_limits
 from daemon.jobs import ON_GPUS, OVER, JobPhase
 from sia.core import Core
-from sia.limits import UNLIMITED
 
 
 def check_book(book: Book, core: Core) -> None:
@@ -40,8 +39,7 @@ def _check_pools(book: Book, core: Core) -> None:
     assert book.pools.keys() == core.state.pools.keys(), "other pools"
     for name, pool in book.pools.items():
         state = core.state.pools[name]
-        limits = [UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit)]
-        said = (pool.quota, *limits, pool.weight)
+        said = (pool.quota, *core_limits(pool), pool.weight)
         assert said == (state.quota, state.lend_limit, state.borrow_limit, state.weight), name
         assert state.group.name == (pool.group if pool.share else f"{name} alone"), name
     for window in book.windows.values():

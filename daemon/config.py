@@ -15,8 +15,9 @@ from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig
-from daemon.jobs import PoolMode
-from daemon.limits import KEEP_RECORDS, MAX_WEIGHT, SNAPSHOT_EVERY
+from daemon.jobs import LendingMode, PoolMode
+from daemon.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
+from daemon.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
 
@@ -58,6 +59,10 @@ class PoolConfig(Struct, frozen=True):
     """GPUs of others that its jobs may hold at a time."""
     weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """Pools are visited by what they use / (quota · weight)."""
+    lend_budget_hours: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
+    """GPU-hours that it lends in a calendar month (UTC) at most."""
+    slowed_budget_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
+    """Percent of its jobs that may begin later than in the pool alone."""
     state: PoolMode = PoolMode.OPEN
     rate: Rate | None = None
     """Jobs a second that are taken for it; like the two below, [limits] if nothing is said."""
@@ -70,6 +75,11 @@ class PoolConfig(Struct, frozen=True):
         """How many jobs are taken for it; what it does not say is as usual."""
         burst = self.burst if self.rate or self.burst else usual.burst
         return Limit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
+
+    @property
+    def budget(self) -> Budget:
+        """How much it lends at most."""
+        return Budget(self.lend_budget_hours, self.slowed_budget_pct)
 
     @property
     def pool(self) -> Pool:
@@ -164,6 +174,8 @@ class Config(Struct, frozen=True, kw_only=True):
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
+    lending: LendingMode | None = None
+    """How the switch for loans stands at first; on if nothing is said."""
     snapshot_every: int = SNAPSHOT_EVERY
     """Inputs between two snapshots."""
     retention: float = KEEP_RECORDS

@@ -33,6 +33,7 @@ from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig, placed
+from daemon.jobs import LendingMode
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from replay.errors import UserError
 from replay.text import parse_seconds
@@ -75,6 +76,7 @@ class _Daemon(Struct, frozen=True):
     windows: tuple[Time, ...] = ("5m", "1h", "12h")
     tick: Time = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
+    lending: LendingMode | None = None
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
     retention: Time = KEEP_RECORDS
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -161,6 +163,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         windows=tuple(_seconds("windows", window, problems) for window in said.windows),
         tick=_seconds("tick", said.tick, problems),
         slack=said.slack,
+        lending=said.lending,
         snapshot_every=said.snapshot_every,
         retention=_seconds("retention", said.retention, problems),
         log_level=said.log_level,

@@ -7,9 +7,10 @@ from typing import Any
 
 from daemon.answers import Effect, Notice, Refused
 from daemon.areas import Areas
-from daemon.book import Book, JobRecord
+from daemon.book import Book, JobRecord, job_of
 from daemon.engine_accounts import Accounts
 from daemon.jobs import JobSpec
+from daemon.rehearsal import Rehearsal
 from daemon.timers import Timers
 from sia.core import Core
 from sia.decisions import Decision
@@ -28,6 +29,8 @@ class Desk:
         effects: What the backend is to do.
         notices: What people are to hear.
         over: Jobs that have ended in this step.
+        watched: Some pool may have to be kept from lending, or no longer.
+        rehearsal: What lending would do, while it is not done but worked out.
         arrays: Those that were asked for in this step, by name: what their jobs are like, and why
             none of them is taken.
     """
@@ -39,6 +42,8 @@ class Desk:
         self.seats = seats
         self.timers = Timers()
         self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
+        self.rehearsal: Rehearsal | None = None
+        self.watched = True
         self.accounts = Accounts(book, core)
         self.clear(float("-inf"))
 
@@ -84,6 +89,30 @@ class Desk:
         self.decisions += decisions
         self.accounts.hear(events, decisions)
         self.carry_out(decisions)
+        if self.rehearsal is not None:
+            self._rehearse(lambda shadow: shadow.hear(self.now, events, decisions))
+
+    def rehearse(self) -> None:
+        """At the end of a step: let time pass for what is rehearsed, or begin with it."""
+        kept = self.book.shadow
+        if self.rehearsal is not None:
+            self._rehearse(lambda shadow: shadow.play(self.now))
+        elif kept is not None and kept.until is None:
+            self.rehearsal = Rehearsal.begin(kept, self.core, self.would_lend, self.now)
+
+    def _rehearse(self, do: Callable[[Rehearsal], None]) -> None:
+        """Nothing that goes wrong there is to touch what is real: it begins anew then."""
+        shadow = self.rehearsal
+        assert shadow is not None, "it is rehearsed"
+        try:
+            do(shadow)
+        except (ArithmeticError, AssertionError, LookupError, ValueError):
+            shadow.kept.renewed += 1
+            self.rehearsal = None
+
+    def would_lend(self, core_id: str, lender: str, gpus: int, borrower: str) -> None:
+        """Have people hear of a loan that lending would have made."""
+        self.tell("would_lend", job=job_of(core_id), pool=lender, gpus=gpus, to=borrower)
 
     def vacate(self, record: JobRecord) -> None:
         """A job is on its GPUs no more: the core hears that it ended, whoever lent gets back."""

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
@@ -24,6 +25,7 @@ from daemon.desk import Desk
 from daemon.engine_jobs import Jobs
 from daemon.engine_nodes import BEGIN, CONFIG, OVER, Nodes
 from daemon.engine_pools import OVERRIDE, Pools
+from daemon.engine_rails import Rails
 from daemon.engine_runs import LIMIT, WARN, Runs
 from daemon.engine_tokens import Tokens
 from daemon.inputs import (
@@ -31,6 +33,7 @@ from daemon.inputs import (
     CancelMaintenance,
     Configured,
     Drain,
+    Drifted,
     Ended,
     Estimated,
     Foreseen,
@@ -57,8 +60,9 @@ from daemon.inputs import (
     Tick,
     Witness,
 )
-from daemon.jobs import ON_GPUS, JobPhase, PoolMode
+from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
 from daemon.pieces import pieces_of
+from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
 from sia.core import Core
@@ -98,6 +102,8 @@ class EngineSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     book: Book
     core: Snapshot
+    shadow: Snapshot | None = None
+    """The core that lends while the real one does not: see `rehearsal`."""
 
 
 class Engine:
@@ -108,9 +114,12 @@ class Engine:
         core: The core of `sia`, for reading.
     """
 
-    def __init__(self, book: Book, core: Core) -> None:
+    def __init__(self, book: Book, core: Core, shadow: Core | None = None) -> None:
         """Go on with what these say. O(n log n)."""
         self._begin(book, core)
+        if shadow is not None and book.shadow is not None:
+            desk = self._desk
+            desk.rehearsal = Rehearsal(book.shadow, shadow, desk.would_lend)
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
@@ -122,6 +131,7 @@ class Engine:
         self._runs = Runs(desk, self._jobs)
         self._pools = Pools(desk, self._jobs)
         self._nodes = Nodes(desk)
+        self._rails = Rails(desk)
         tokens = Tokens(desk)
         self._of_timer: dict[str, Runs | Pools | Nodes] = {
             WARN: self._runs,
@@ -154,6 +164,7 @@ class Engine:
             NodeUp: self._nodes.up,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
+            Drifted: self._rails.drifted,
             Configured: self._configure,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
@@ -165,9 +176,10 @@ class Engine:
     @property
     def due(self) -> float:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
-        wake = self.core.wake
-        desk = self._desk
-        return min(desk.timers.next, desk.accounts.due, wake if wake > -inf else inf)
+        wake, desk = self.core.wake, self._desk
+        due = inf if desk.rehearsal is None else desk.rehearsal.due
+        wake = wake if wake > -inf else inf
+        return min(desk.timers.next, desk.accounts.due, wake, due, self._rails.due)
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply what came from outside, in its order, and decide.
@@ -184,7 +196,9 @@ class Engine:
             self._of_timer[timer.kind].due(timer)
         done = [self._handle(each) for each in inputs]
         desk = self._desk  # another one, if it was configured anew
+        self._rails.look()
         desk.flush()
+        desk.rehearse()
         self._runs.seat()
         self.book.forget()
         return Step(
@@ -219,14 +233,23 @@ class Engine:
         In a thread it holds up others for milliseconds at a time; no step may be made meanwhile.
         """
         self.prepare()
-        kept = EngineSnapshot(VERSION, self.book, dump(self.core))
+        shadow = self._desk.rehearsal
+        kept = EngineSnapshot(
+            VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
+        )
         return b"".join(pieces_of(kept, Book, Snapshot))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:
         """An empty cluster. Raises ValueError as `Core` does, KeyError for an unknown policy."""
         cells = None if setup.cells is None else Cells(setup.cells, lend_rests=setup.lend_rests)
-        return cls(_new_book(setup), Core(setup.pools, load(setup.policy)(), setup.options, cells))
+        book, policy = _new_book(setup), load(setup.policy)
+        core = Core(setup.pools, policy(), setup.options, cells)
+        if setup.lending not in (None, LendingMode.ON):
+            book.lending = False
+            core = restore(replace(dump(core), lending=False), policy())
+            book.shadow = Rehearsed(0.0) if setup.lending is LendingMode.SHADOW else None
+        return cls(book, core)
 
     @classmethod
     def restore(cls, data: bytes) -> Engine:
@@ -238,7 +261,9 @@ class Engine:
         if version != VERSION:
             raise ValueError(f"a snapshot of version {version}; this one reads {VERSION}")
         kept = json.decode(data, type=EngineSnapshot)
-        return cls(kept.book, restore(kept.core, load(kept.book.setup.policy)()))
+        policy = load(kept.book.setup.policy)
+        shadow = None if kept.shadow is None else restore(kept.shadow, policy())
+        return cls(kept.book, restore(kept.core, policy()), shadow)
 
     def _resume(self) -> None:
         """Work out anew which GPUs are in use, and what is due when."""
@@ -264,6 +289,8 @@ class Engine:
         if seats is not None:
             used = [r.nodes for r in self.book.jobs.values() if r.placed and r.phase in ON_GPUS]
             seats.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
+        if self._desk.rehearsal is not None:
+            self._desk.rehearsal.check()
 
     def _foresee(self, news: Foreseen) -> Answer:
         self._desk.events.append(ForecastUpdated(self._desk.now, news.loads))
@@ -283,6 +310,9 @@ class Engine:
             if window.id not in self.book.windows:
                 desk.tell("maintenance_dropped", node=window.node, id=window.id)
         desk.events += changes(self.book, before.setup, desk.now)
+        mode = asked.setup.lending
+        if mode is not None and mode is not before.setup.lending:
+            self._pools.switch(mode, "configuration")
         for event in desk.events:
             if isinstance(event, PoolChanged):
                 desk.tell("pool_changed", pool=event.pool, quota=event.quota, by="configuration")
@@ -304,7 +334,8 @@ def _new_book(setup: Setup) -> Book:
     cells = _quotas(setup)
     for pool in setup.pools:
         state = setup.modes.get(pool.name, PoolMode.OPEN)
-        book.pools[pool.name] = pool_record(pool, cells.get(pool.name, {}), state)
+        own, budget = cells.get(pool.name, {}), setup.budget(pool.name)
+        book.pools[pool.name] = pool_record(pool, own, state, budget)
     for node in setup.nodes:
         book.nodes[node.name] = NodeRecord(node.name, node.gpus)
     if setup.cells is not None:

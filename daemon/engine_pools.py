@@ -13,8 +13,9 @@ from daemon.book import Override, PoolRecord
 from daemon.desk import Desk, refused, unknown_pool
 from daemon.engine_jobs import Jobs
 from daemon.inputs import Lending, SetPool
-from daemon.jobs import PoolMode
-from daemon.limits import MAX_WEIGHT
+from daemon.jobs import LendingMode, PoolMode
+from daemon.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
+from daemon.rehearsal import Rehearsed
 from daemon.timers import Timer
 from replay.text import duration
 from sia.events import LendingSwitched, PoolChanged
@@ -25,7 +26,9 @@ OVERRIDE = "override"
 
 LIMITS = ("lend_limit", "borrow_limit")
 
-FIELDS = ("quota", "cells", "state", *LIMITS, "weight")
+BUDGETS = ("lend_budget_hours", "slowed_budget_pct")
+
+FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 """What may be changed of a pool."""
 
 
@@ -105,6 +108,10 @@ class Pools:
             value = wanted.get(field, 0)
             if not 0 <= value <= most:  # type: ignore[operator]
                 return _unfit(pool, f"{field} is {value}", f"write 0 to {most}")
+        for name, highest in zip(BUDGETS, (MAX_BUDGET, 100.0), strict=True):
+            budget = wanted.get(name, 0.0)
+            if budget != NO_BUDGET and not 0 <= budget <= highest:  # type: ignore[operator]
+                return _unfit(pool, f"{name} is {budget}", f"write 0 to {highest:g}")
         weight = wanted.get("weight", 1.0)
         if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # type: ignore[operator]
             bounds = f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
@@ -139,13 +146,16 @@ class Pools:
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
         """Do it, or say why the cells do not allow it, with nothing changed."""
-        if any(field != "state" for field in changed):
+        self._desk.watched = True
+        if any(field not in ("state", *BUDGETS) for field in changed):
             wrong = self._tell_core(pool, changed)
             if wrong is not None:
                 return wrong
         for field, value in changed.items():
             if field != "state":
-                setattr(pool, field, None if value == UNLIMITED else value)
+                setattr(pool, field, None if value in (UNLIMITED, NO_BUDGET) else value)
+            if field == "slowed_budget_pct":
+                pool.marks = None
         state = changed.get("state")
         if isinstance(state, PoolMode):
             self._switch(pool, state)
@@ -153,9 +163,10 @@ class Pools:
 
     def _tell_core(self, pool: PoolRecord, changed: Mapping[str, Any]) -> Refused | None:
         desk = self._desk
+        lend = 0 if pool.told and "lend_limit" in changed else changed.get("lend_limit")
         event = PoolChanged(
             desk.now, pool.name, changed.get("quota", pool.quota), changed.get("cells", pool.cells),
-            *(changed.get(field) for field in (*LIMITS, "weight")),
+            lend, changed.get("borrow_limit"), changed.get("weight"),
         )  # fmt: skip
         if desk.core.state.places is None:
             desk.events.append(event)
@@ -229,19 +240,33 @@ class Pools:
         self._desk.tell("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
 
     def set_lending(self, asked: Lending) -> Answer:
-        """Have no new loans made, or have them made again. O(1)."""
-        if asked.on is self._book.lending:
+        """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
+        mode = LendingMode.SHADOW if asked.shadow else LendingMode.OFF
+        return self.switch(LendingMode.ON if asked.on else mode, asked.actor)
+
+    def switch(self, mode: LendingMode, by: str) -> Answer:
+        """Have the switch stand so."""
+        book, now, on = self._book, self._desk.now, mode is LendingMode.ON
+        if mode is book.mode:
             return Accepted(new=False)
-        self._book.lending = asked.on
-        self._desk.events.append(LendingSwitched(self._desk.now, asked.on))
-        self._desk.tell("lending", on=asked.on, by=asked.actor)
+        if book.lending is not on:
+            book.lending = on
+            self._desk.events.append(LendingSwitched(now, on))
+        if mode is LendingMode.SHADOW:
+            book.shadow = Rehearsed(now)
+        elif book.shadow is not None and book.shadow.until is None:
+            book.shadow.until, book.shadow.twins = now, {}
+        self._desk.rehearsal = None  # another one begins at the end of the step, if any does
+        self._desk.tell("lending", on=on, mode=mode.value, by=by)
         return Accepted()
 
 
 def _value(pool: PoolRecord, field: str) -> object:
     """What a pool's field is; a limit that it does not have is one beyond all others."""
     value = getattr(pool, field)
-    return UNLIMITED if value is None else value
+    if value is None:
+        return NO_BUDGET if field in BUDGETS else UNLIMITED
+    return value
 
 
 def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:

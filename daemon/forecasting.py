@@ -40,6 +40,11 @@ class Forecaster:
         self.curious = True
 
     @property
+    def foresees_loads(self) -> bool:
+        """Whether it says what new jobs will need."""
+        return self._loads is not None
+
+    @property
     def due(self) -> float:
         """When it wants to be asked at the latest: at the next tick; infinite if never."""
         return self._next if self._loads is not None or self._updates else inf

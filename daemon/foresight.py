@@ -8,9 +8,11 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.book import Book, JobRecord
+from daemon.drift import Drift
 from daemon.engine import Engine, Step
+from daemon.engine_rails import DRIFT
 from daemon.forecasting import Forecaster
-from daemon.inputs import Input, ModelChanged
+from daemon.inputs import Drifted, Input, ModelChanged
 from daemon.past import SPAN, Story, said_to
 from daemon.setup import Setup
 from predictors.rounded import RoundedLoads
@@ -30,6 +32,11 @@ NONE = "none"
 
 PAGE = 1000
 """Jobs of the past read from the journal at a time: a few milliseconds in which nothing commits."""
+
+SAID = 3
+"""Pools of which a line says how their forecasts drift."""
+
+MEND = "these pools lend nothing until it is better; look for jobs of another kind than before"
 
 HEAR_AGAIN = 60.0
 """Seconds until predictors are told of the past again where that failed: it takes seconds."""
@@ -114,6 +121,9 @@ class Foresight:
         self._hearing: asyncio.Task[None] | None = None
         self._wanted: tuple[Model | None, str] | None = None
         self._later: asyncio.TimerHandle | None = None
+        self.unwell: Callable[[str, str], object] = lambda *_: None
+        """Told why forecasts are not well, and the mend; that they are, with neither."""
+        self._drift: Drift | None = None
 
     @property
     def ready(self) -> bool:
@@ -201,9 +211,30 @@ class Foresight:
             forecaster.after(now, step)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
+        self._drift = self._watch(engine, story.end) if forecaster.foresees_loads else None
         if model is not None and model.checksum != engine.book.model:
             self._news.append(ModelChanged("loads", model.checksum, why))
         self.wake()
+
+    def _watch(self, engine: Engine, now: float) -> Drift:
+        """Watch the loads that are foreseen from now on."""
+        state, book = engine.core.state, engine.book
+        why = {name: pool.kept[DRIFT] for name, pool in book.pools.items() if DRIFT in pool.kept}
+        loads = {name: tuple(pool.load) for name, pool in state.pools.items()}
+        width = None if state.places is None else state.places.gpus
+        return Drift(max(now, state.now), state.options.windows, loads, width, why)
+
+    def _drifted(self, book: Book) -> list[Input]:
+        """What is to be said of forecasts that drift, if it is another than the book says."""
+        if self._drift is None:
+            return []
+        said = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
+        why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
+        if said == why.keys():
+            return []
+        told = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
+        self.unwell(f"forecasts are wrong too often: {told}" if why else "", MEND if why else "")
+        return [Drifted(why)]
 
     @property
     def due(self) -> float:
@@ -225,7 +256,7 @@ class Foresight:
             self._give_up(error)
             return [*inputs]
         news, self._news = self._news, []
-        return [*news, *foreseen]
+        return [*news, *self._drifted(book), *foreseen]
 
     def after(self, now: float, step: Step) -> None:
         """Hear what a step came to, once it is durable."""
@@ -234,6 +265,8 @@ class Foresight:
         if self._forecaster is not None:
             try:
                 self._forecaster.after(now, step)
+                if self._drift is not None:
+                    self._drift.hear(step.events)
             except Exception as error:  # noqa: BLE001  nor here
                 self._give_up(error)
 

@@ -73,6 +73,10 @@ class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
     version: int | None = None
     until: float | None = None
     actor: str = ""
+    lend_budget_hours: float | None = None
+    """GPU-hours that it lends in a month at most; here and below, -1 (`NO_BUDGET`) is no bound."""
+    slowed_budget_pct: float | None = None
+    """Percent of its jobs that may begin later than in the pool alone."""
 
 
 class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -109,10 +113,14 @@ class CancelMaintenance(Struct, frozen=True, gc=False, tag=True, omit_defaults=T
 
 
 class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """From now on no new loans are made, or they are again."""
+    """From now on no new loans are made, or they are again.
+
+    With `shadow` none are made, and what would be lent is worked out beside (`daemon.rehearsal`).
+    """
 
     on: bool
     actor: str = ""
+    shadow: bool = False
 
 
 class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -262,6 +270,12 @@ class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     why: str = ""
 
 
+class Drifted(Struct, frozen=True, tag=True):
+    """Forecasts of these pools are not well, and why, by name; those of all others are."""
+
+    why: Mapping[str, str] = {}
+
+
 class Tick(Struct, frozen=True, gc=False, tag=True):
     """Time has passed."""
 
@@ -272,4 +286,4 @@ class Configured(Struct, frozen=True, tag=True):
     setup: Setup
 
 
-Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick
+Input = Command | Observation | Foreseen | Estimated | ModelChanged | Drifted | Configured | Tick

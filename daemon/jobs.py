@@ -84,6 +84,15 @@ ON_GPUS = frozenset((JobPhase.STARTING, JobPhase.RUNNING, JobPhase.ENDING))
 """Phases in which a job holds GPUs."""
 
 
+class LendingMode(Enum):
+    """The operator's switch for new loans."""
+
+    ON = "on"
+    SHADOW = "shadow"
+    """None are made, and what they would come to is worked out."""
+    OFF = "off"
+
+
 class PoolMode(Enum):
     """What a pool does with jobs."""
 

@@ -95,3 +95,9 @@ MAX_TOKENS = 1000
 
 TOKEN_REMEMBERED = 30 * 86400.0
 """Seconds for which a token that has expired is still listed: whoever wonders finds out why."""
+
+MAX_BUDGET = 1e9
+"""GPU-hours that a pool may lend in a month: more than all GPUs there are would come to."""
+
+NO_BUDGET = -1.0
+"""What stands for none in a command, of which what is not given is None."""

@@ -43,9 +43,14 @@ class _Window:
         held = self.held[pool] = self.held[pool] + gpus
         self.peak[pool] = max(self.peak[pool], held)
 
+    @property
+    def short(self) -> list[int]:
+        """Pools, by number, of which the forecast fell short."""
+        return [i for i, peak in enumerate(self.peak) if peak > self.foreseen[i]]
+
     def outcome(self, empty: int) -> Outcome:
         """What became of it, and of so many after it in which nothing came."""
-        short = [p - f for p, f in zip(self.peak, self.foreseen, strict=True) if p > f]
+        short = [self.peak[i] - self.foreseen[i] for i in self.short]
         covered = len(self.peak) * (1 + empty) - len(short)
         return Outcome(self.length, covered, len(short), sum(short))
 
@@ -60,6 +65,8 @@ class LoadErrors:
         windows: their lengths, seconds.
         loads: what is foreseen now, of each pool and window.
         width: what a job takes in cells, by pool and width.
+        told: told of windows that are over: their length, who fell short in the first of them, and
+            how many there are; in the others nothing came.
     """
 
     def __init__(
@@ -68,11 +75,12 @@ class LoadErrors:
         windows: Sequence[float],
         loads: Mapping[str, Sequence[int]],
         width: Callable[[str, int], int] | None = None,
+        told: Callable[[float, Sequence[int], int], object] = lambda *_: None,
     ) -> None:
         """Begin all windows now."""
         self._pools = {pool: number for number, pool in enumerate(loads)}
         self._loads = [list(each) for each in zip(*loads.values(), strict=True)]
-        self._width = width
+        self._width, self._told = width, told
         self._came: dict[str, tuple[int, int, list[int]]] = {}  # pool, GPUs, number of each window
         self._windows = [_Window(length) for length in windows]
         for window, said in zip(self._windows, self._loads, strict=True):
@@ -97,6 +105,7 @@ class LoadErrors:
         for window, said in zip(self._windows, self._loads, strict=True):
             if time > window.end:
                 count = ceil((time - window.end) / window.length)
+                self._told(window.length, window.short, count)
                 yield window.outcome(count - 1)
                 window.open(window.end + count * window.length, [*said])
         self._next = min(window.end for window in self._windows)

@@ -1,4 +1,4 @@
-"""`sia pools, pool, nodes, drain, resume, maintenance, loans, lending`."""
+"""`sia pools, pool, nodes, drain, resume, maintenance, loans`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sia.terminal import printable
 NO_LIMIT = -1
 """What `none` stands for among limits, of which those that are not given are None."""
 
-LIMITS = ("lend_limit", "borrow_limit")
+LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
 
 
 class Limit(click.ParamType[int]):
@@ -36,6 +36,26 @@ class Limit(click.ParamType[int]):
         if not text.isdecimal():
             self.fail(f"{text!r} is no number of GPUs; write one, or none", param, ctx)
         return int(text)
+
+
+class Bound(click.ParamType[float]):
+    """A number from 0 up, or `none`."""
+
+    name = "number|none"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse it, or fail as click wants."""
+        if str(value) == "none":
+            return NO_LIMIT
+        try:
+            bound = float(str(value))
+        except ValueError:
+            bound = -1.0
+        if not 0 <= bound < inf:
+            self.fail(f"{value!r} is no bound; write a number from 0 up, or none", param, ctx)
+        return bound
 
 
 class Weight(click.ParamType[float]):
@@ -117,7 +137,9 @@ def _shown(key: str, value: Any) -> str:
         return f"until {moment(value['until'])}, then {back}"
     if key == "cells":
         return _written(value)
-    return decimal(value, 2) if key == "weight" else str(value)
+    if key == "kept":
+        return "lends nothing: " + "; ".join(value.values())
+    return decimal(value, 2) if key in ("weight", "lent_hours") else str(value)
 
 
 def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
@@ -147,6 +169,14 @@ def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
     "--borrow-limit", type=Limit(), help="GPUs of others that its jobs may hold, or none."
 )
 @click.option("--weight", type=Weight(), help="Pools are visited by use / (quota · weight).")
+@click.option(
+    "--lend-budget-hours", type=Bound(), help="GPU-hours that it lends in a month, or none."
+)
+@click.option(
+    "--slowed-budget-pct",
+    type=Bound(),
+    help="Percent of its jobs that may begin later than in the pool alone, or none.",
+)
 @click.option("--for", "span", type=SPAN, help="Only for so long, then all goes back.")
 @click.option("--version", type=int, help="Only if this is still its version.")
 @asks
@@ -288,18 +318,3 @@ def loans(client: Client, as_json: bool) -> None:
     header = ["job", "borrower", "donor", "GPUs", "since"]
     total = counted(sum(said["lent"].values()), "GPU")
     show_table(f"Loans: {total}", header, rows, ("borrower", "donor", "since"))
-
-
-@click.command()
-@click.argument("switch", type=click.Choice(["on", "off"]), required=False)
-@asks
-def lending(client: Client, switch: str | None, as_json: bool) -> None:
-    """Stop all new loans at once, or go on; without a word, say which."""
-    if switch is None:
-        said = client.get("/v1/lending")
-    else:
-        said = client.ask("PUT", "/v1/lending", {"on": switch == "on"})
-    if as_json:
-        say(said)
-    else:
-        click.echo(f"lending is {'on' if said['on'] else 'off'}")

@@ -131,17 +131,17 @@ class Postgres:
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Sent; within a transaction its end says how it went."""
         with said(self._url):
-            self._there().execute(_dialect(sql), values)
+            self._there().execute(in_postgres(sql), values)
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Sent in one go."""
         with said(self._url), self._there().cursor() as cursor:
-            cursor.executemany(_dialect(sql), rows)
+            cursor.executemany(in_postgres(sql), rows)
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows, read."""
         with said(self._url):
-            return self._there().execute(_dialect(sql), values).fetchall()
+            return self._there().execute(in_postgres(sql), values).fetchall()
 
     def _there(self) -> Connection:
         """The connection; another one where the server has ended it between two transactions.
@@ -185,6 +185,6 @@ def _hung_up(db: Connection) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def _dialect(sql: str) -> bytes:
+def in_postgres(sql: str) -> bytes:
     """Ours as psycopg's."""
     return sql.replace("?", "%s").encode()

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
-from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
+from daemon.limits import MAX_BUDGET, MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
 from sia.limits import MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Stream
 
@@ -47,6 +47,8 @@ Variable = Annotated[str, Meta(pattern=r"^[^=\u0000]+$", max_length=MAX_NAME)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Limit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
 Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
+Hours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
 Instant = Annotated[float, Meta(ge=0, le=1e11)]
 """Up to the year 5138; a later one is more likely in milliseconds."""
 
@@ -213,6 +215,8 @@ class OverrideView(Struct, omit_defaults=True):
     lend_limit: int | None = None
     borrow_limit: int | None = None
     weight: float | None = None
+    lend_budget_hours: Annotated[float | None, Meta(description="-1 is none.")] = None
+    slowed_budget_pct: Annotated[float | None, Meta(description="-1 is none.")] = None
 
 
 class PoolView(Struct):
@@ -236,6 +240,18 @@ class PoolView(Struct):
     idle: Annotated[int, Meta(description="GPUs of its own that nobody uses.")]
     waiting: Annotated[int, Meta(description="Jobs that wait, for GPUs given to them too.")]
     waiting_gpus: int
+    lend_budget_hours: Annotated[
+        float | None, Meta(description="GPU-hours that it lends in a calendar month (UTC) at most.")
+    ] = None
+    slowed_budget_pct: Annotated[
+        float | None, Meta(description="Percent of its jobs that may begin later than alone.")
+    ] = None
+    lent_hours: Annotated[
+        float | None, Meta(description="GPU-hours lent this month, where there is a budget.")
+    ] = None
+    kept: Annotated[
+        dict[str, str], Meta(description="Why it lends nothing at the moment, by kind of reason.")
+    ] = {}
 
 
 class Pools(Struct):
@@ -260,6 +276,13 @@ class PoolPatch(Struct, forbid_unknown_fields=True):
         Gpus | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
     ] = UNSET
     weight: Weight | None = None
+    lend_budget_hours: Annotated[
+        Hours | UnsetType | None, Meta(description="GPU-hours lent in a month; null: no bound.")
+    ] = UNSET
+    slowed_budget_pct: Annotated[
+        Percent | UnsetType | None,
+        Meta(description="Percent of its jobs that may begin later than alone; null: no bound."),
+    ] = UNSET
     until: Annotated[
         Instant | None, Meta(description="When all goes back to what it was before.")
     ] = None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from daemon.jobs import LendingMode
 from daemon.schemas import JobView
 
 
@@ -27,10 +28,45 @@ class Loans(Struct):
     borrowed: dict[str, int]
 
 
-class LendingState(Struct, forbid_unknown_fields=True):
+class LendingSwitch(Struct, forbid_unknown_fields=True):
+    """How the switch is to stand: `mode`, or `on` alone."""
+
+    on: bool | None = None
+    mode: LendingMode | None = None
+
+
+class WouldLend(Struct):
+    """What a pool would have lent to another's jobs that are over."""
+
+    lender: str
+    borrower: str
+    gpu_hours: float
+
+
+class LendingShadow(Struct):
+    """What lending would have come to while it was not done but worked out."""
+
+    since: float
+    until: Annotated[float | None, Meta(description="Null while it goes on.")]
+    jobs: Annotated[int, Meta(description="Starts that would have borrowed.")]
+    gpu_hours: Annotated[float, Meta(description="Of those that are over.")]
+    sooner: Annotated[int, Meta(description="Jobs that would have begun sooner.")]
+    later: int
+    gained_s: Annotated[float, Meta(description="Seconds sooner, together.")]
+    lost_s: float
+    unknown: Annotated[int, Meta(description="Borrowers that never ran in truth.")]
+    renewed: Annotated[int, Meta(description="Times that it began anew from what is real.")]
+    lent: Annotated[list[WouldLend], Meta(description="Of pools that the asker sees.")]
+
+
+class LendingState(Struct):
     """Whether new loans are made."""
 
     on: bool
+    mode: LendingMode
+    shadow: Annotated[
+        LendingShadow | None, Meta(description="Of the last time that it stood on shadow.")
+    ] = None
 
 
 class PoolForecast(Struct):

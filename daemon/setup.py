@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from cells.spec import Spec
-from daemon.jobs import PoolMode
+from daemon.jobs import LendingMode, PoolMode
 from sia.model import Options, Pool
 
 
@@ -14,6 +14,15 @@ class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
     name: str
     gpus: tuple[int, ...]
+
+
+class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """How much a pool lends at most; None is without bounds."""
+
+    lend_budget_hours: float | None = None
+    """GPU-hours in a calendar month."""
+    slowed_budget_pct: float | None = None
+    """Percent of its jobs that may begin later than in the pool alone."""
 
 
 class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -32,3 +41,11 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Of pools that do not begin open."""
     areas: dict[str, tuple[str, ...]] = {}
     """Nodes of which one start has all of its own, by pool; without any, jobs go over all nodes."""
+    budgets: dict[str, Budget] = {}
+    """Of pools that have one."""
+    lending: LendingMode | None = None
+    """How the switch stands at first, and whenever the configuration says something new of it."""
+
+    def budget(self, pool: str) -> Budget:
+        """Of a pool; without bounds if nothing was said."""
+        return self.budgets.get(pool, Budget())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from daemon.limits import AUDIT_AT_ONCE, AUDIT_PAGE
+from msgspec import json
+
+from daemon.answers import Notice
+from daemon.limits import AUDIT_AT_ONCE, AUDIT_PAGE, READ_AT_ONCE
 from daemon.rows import AuditRow, DeadLetter
 from daemon.store import Store
 
@@ -59,6 +62,15 @@ class Shelves:
                 "DELETE FROM dead_letters WHERE hook = ? AND number = ?",
                 [(hook, number) for number in numbers],
             )
+
+    def notices_of(self, kinds: Sequence[str]) -> Iterator[Notice]:
+        """All notices of these kinds, in order, read piece by piece."""
+        marks, after = ", ".join("?" * len(kinds)), 0
+        sql = f"SELECT * FROM notices WHERE seq > ? AND kind IN ({marks}) ORDER BY seq LIMIT ?"  # noqa: S608
+        while rows := self._all(sql, after, *kinds, READ_AT_ONCE):
+            for seq, time, kind, job, pool, node, data in rows:
+                yield Notice(seq, time, kind, job, pool, node, json.decode(data))
+            after = rows[-1][0]
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
         """The audit's rows after one, in order, so many at most, and no more than make a page."""

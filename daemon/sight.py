@@ -19,6 +19,6 @@ def seen_by(who: Who, notice: Notice) -> Notice | None:
         return None
     if who.sees_all or not notice.job or who.sees(notice.data.get("to") or ""):
         return notice
-    if not notice.kind.startswith("loan_"):
+    if not notice.kind.startswith(("loan_", "would_lend")):
         return notice if who.sees(notice.pool) else None
     return replace(notice, job="") if who.sees(notice.pool) else None

@@ -22,6 +22,7 @@ from daemon.inputs import (
     SetPriority,
     Witness,
 )
+from daemon.jobs import LendingMode
 
 Facts = Mapping[str, Any]
 
@@ -34,7 +35,10 @@ class Trace(NamedTuple):
     after: Facts
 
 
-POOL = ("quota", "cells", "state", "lend_limit", "borrow_limit", "weight", "version", "override")
+POOL = (
+    "quota", "cells", "state", "lend_limit", "borrow_limit", "weight", "lend_budget_hours",
+    "slowed_budget_pct", "version", "override",
+)  # fmt: skip
 
 
 def _job(book: Book, asked: Cancel | Hold | Release | SetPriority) -> Facts:
@@ -76,7 +80,7 @@ def _window(book: Book, asked: Maintain | CancelMaintenance) -> Facts:
 
 
 def _lending(book: Book, _: Lending) -> Facts:
-    return {"on": book.lending}
+    return {"on": book.lending, "shadow": book.mode is LendingMode.SHADOW}
 
 
 def _token(book: Book, asked: IssueToken | RevokeToken) -> Facts:

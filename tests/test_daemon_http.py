@@ -498,8 +498,9 @@ async def test_loans_are_shown_with_both_sides(folder):
 @story
 async def test_lending_is_switched(folder):
     async with door(folder) as client:
-        assert await asked(client, "PUT", "/v1/lending", {"on": False}) == {"on": False}
-        assert await asked(client, "GET", "/v1/lending") == {"on": False}
+        off = {"on": False, "mode": "off", "shadow": None}
+        assert await asked(client, "PUT", "/v1/lending", {"on": False}) == off
+        assert await asked(client, "GET", "/v1/lending") == off
         await asked(client, "PUT", "/v1/lending", {"on": "yes"}, status=422)
 
 

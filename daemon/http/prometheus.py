@@ -15,6 +15,7 @@ from daemon.http.views import own_loans, unplaced
 from daemon.inputs import Input
 from daemon.load_errors import LoadErrors
 from daemon.logs import log
+from daemon.rehearsal import Rehearsed
 from daemon.watch import Watch
 from sia.decisions import MoveLoan, Refused, StartJob
 from sia.events import Event, ForecastUpdated
@@ -192,7 +193,13 @@ class _Gauges(Collector):
         parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
         for part in service.parts.all():
             parts.add_metric([part.name], float(part.ok))
-        yield from (gpus, jobs, parts)
+        kept = GaugeMetricFamily(
+            "sia_pool_kept", "Pools that lend nothing, by reason.", labels=["pool", "reason"]
+        )
+        for name, record in service.book.pools.items():
+            for reason in record.kept:
+                kept.add_metric([name, reason], 1.0)
+        yield from (gpus, jobs, parts, _would(service.book.shadow), kept)
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
         lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0
@@ -206,3 +213,15 @@ class _Gauges(Collector):
             ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
         ):
             yield GaugeMetricFamily(name, about, value=float(value))
+
+
+def _would(kept: Rehearsed | None) -> Metric:
+    """What pools would have lent while lending was only rehearsed."""
+    found = GaugeMetricFamily(
+        "sia_shadow_lent_gpu_seconds",
+        "GPU-seconds that lending would have lent, the last time that it stood on shadow.",
+        labels=["pool"],
+    )
+    for pool, sums in ({} if kept is None else kept.lent).items():
+        found.add_metric([pool], sum(sums.values()))
+    return found

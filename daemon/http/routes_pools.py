@@ -16,7 +16,7 @@ from daemon.answers import Accepted, Answer, Refused
 from daemon.http.guard import demand, who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
-from daemon.http.views import node_views, pool_view, unplaced
+from daemon.http.views import node_views, pool_view, shadow_view, unplaced
 from daemon.inputs import (
     CancelMaintenance,
     Command,
@@ -26,6 +26,8 @@ from daemon.inputs import (
     Resume,
     SetPool,
 )
+from daemon.jobs import LendingMode
+from daemon.limits import NO_BUDGET
 from daemon.schemas import (
     Maintenance,
     MaintenanceRequest,
@@ -37,7 +39,7 @@ from daemon.schemas import (
     PoolView,
     Why,
 )
-from daemon.schemas_plan import LendingState
+from daemon.schemas_plan import LendingState, LendingSwitch
 from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class PoolRoutes:
         self._pool = msgspec.json.Decoder(PoolPatch)
         self._why = msgspec.json.Decoder(Why)
         self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
-        self._lending = msgspec.json.Decoder(LendingState)
+        self._lending = msgspec.json.Decoder(LendingSwitch)
 
     def operations(self) -> list[Operation]:
         """All of them."""
@@ -108,8 +110,8 @@ class PoolRoutes:
             ),
             Operation(
                 "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
-                "Stop all new loans at once, or go on.",
-                {200: LendingState}, LendingState, refusals=(413, 422),
+                "Stop all new loans at once, go on, or only work out what they would come to.",
+                {200: LendingState}, LendingSwitch, refusals=(413, 422),
             ),
         ]  # fmt: skip
 
@@ -148,7 +150,8 @@ class PoolRoutes:
             SetPool(
                 name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
                 _limit(patch.borrow_limit), patch.weight, _version(request), patch.until,
-                who_asks(request).name,
+                who_asks(request).name, _budget(patch.lend_budget_hours),
+                _budget(patch.slowed_budget_pct),
             ),
         )  # fmt: skip
         return await self._shown(name)
@@ -203,12 +206,19 @@ class PoolRoutes:
     async def lending(self, request: web.Request) -> web.Response:
         """Whether."""
         await self._service.settled()
-        return answer(LendingState(self._service.book.lending))
+        book = self._service.book
+        shadow = None if book.shadow is None else shadow_view(book.shadow, who_asks(request))
+        return answer(LendingState(book.lending, book.mode, shadow))
 
     async def set_lending(self, request: web.Request) -> web.Response:
         """The operator's switch."""
-        asked = decoded(await body_of(request), self._lending, LendingState)
-        await self._do(request, Lending(asked.on, who_asks(request).name))
+        asked = decoded(await body_of(request), self._lending, LendingSwitch)
+        if (asked.on is None) is (asked.mode is None):
+            mend = 'give one: {"mode": "on"}, "shadow" or "off", or {"on": true} or false'
+            raise ProblemError(422, "invalid", "mode or on is to be said, and not both", mend)
+        on = asked.mode is LendingMode.ON if asked.on is None else asked.on
+        shadow = asked.mode is LendingMode.SHADOW
+        await self._do(request, Lending(on, who_asks(request).name, shadow))
         return await self.lending(request)
 
     async def _do(self, request: web.Request, command: Command) -> Accepted:
@@ -225,6 +235,13 @@ def _limit(said: int | UnsetType | None) -> int | None:
     if isinstance(said, UnsetType):
         return None
     return UNLIMITED if said is None else said
+
+
+def _budget(said: float | UnsetType | None) -> float | None:
+    """Likewise."""
+    if isinstance(said, UnsetType):
+        return None
+    return NO_BUDGET if said is None else said
 
 
 def _version(request: web.Request) -> int | None:

@@ -12,8 +12,9 @@ from daemon.access import Who
 from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
 from daemon.http.limits import NODE_JOBS
 from daemon.http.waits import position_of, why
+from daemon.rehearsal import Rehearsed
 from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
-from daemon.schemas_plan import Loan, Loans
+from daemon.schemas_plan import LendingShadow, Loan, Loans, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state import PoolState
 
@@ -88,12 +89,23 @@ def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) ->
         idle=max(0, state.unused),
         waiting=len(state.pending) + len(state.aside) + len(pool.waiting) + len(widths),
         waiting_gpus=state.pending_width + sum(widths),
+        lend_budget_hours=pool.lend_budget_hours,
+        slowed_budget_pct=pool.slowed_budget_pct,
+        lent_hours=None if pool.spent is None else pool.spent.seconds / 3600,
+        kept=dict(pool.kept),
     )  # fmt: skip
 
 
 def _override_view(over: Override) -> OverrideView:
     return OverrideView(
-        over.until, over.quota, over.state, over.lend_limit, over.borrow_limit, over.weight
+        over.until,
+        over.quota,
+        over.state,
+        over.lend_limit,
+        over.borrow_limit,
+        over.weight,
+        over.lend_budget_hours,
+        over.slowed_budget_pct,
     )
 
 
@@ -116,6 +128,21 @@ def node_views(book: Book, who: Who) -> list[NodeView]:
 
 def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
     return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
+
+
+def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
+    """What lending would have come to; the sums are of all pools. O(pairs of pools)."""
+    lent = [
+        WouldLend(lender, borrower, seconds / 3600)
+        for lender, sums in kept.lent.items()
+        for borrower, seconds in sums.items()
+    ]
+    seen = [each for each in lent if who.sees(each.lender) or who.sees(each.borrower)]
+    return LendingShadow(
+        kept.since, kept.until, kept.jobs, sum(each.gpu_hours for each in lent), kept.sooner,
+        kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
+        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)),
+    )  # fmt: skip
 
 
 def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:

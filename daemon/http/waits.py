@@ -151,7 +151,7 @@ def _on_spare(book: Book, core: Core, job: JobState) -> list[str]:
     """Why it does not start on what others do not need."""
     options, group = core.state.options, job.pool.group
     if not book.lending:
-        return ["lending is off: sia lending on"]
+        return [f"lending is {book.mode.value}: sia lending on"]
     if job.run_time >= UNKNOWN_RUN_TIME:
         return [
             "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"

@@ -1,0 +1,131 @@
+"""Budgets on the bursty two-pool Helios log: how many jobs sharing slowed, what was done about it.
+
+The daemon's engine and forecasters live through the log in virtual time: jobs run as long as they
+did. Slowed is what the engine's own accounts say: begun later than in the pool alone, first come,
+first served.
+
+    python benchmarks/budgets_helios.py [--trace ../shared/traces/helios_venus_2vc.csv.gz]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from heapq import heappop, heappush
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from common import TRACES, keep
+
+from daemon.answers import Notice, StartEffect
+from daemon.engine import Engine
+from daemon.foresight import Predictors
+from daemon.inputs import Ended, Input, Started, Submit, Tick
+from daemon.jobs import JobSpec
+from daemon.past import Story
+from daemon.setup import Budget, Setup
+from replay.read import read_pools, read_trace
+from replay.trace import PoolTable, Trace, playable
+
+BUDGET = 0.1
+"""Percent."""
+
+LABELS = ("peaks+survival", "peaks+survival+guard", "sliding-max+survival")
+
+
+class Lived:
+    """An engine that has lived through a log."""
+
+    def __init__(self, trace: Trace, table: PoolTable, label: str, budget: float | None) -> None:
+        """Live through it, with this budget (percent) for each pool."""
+        pools = tuple(table.pools)
+        budgets = {} if budget is None else {p.name: Budget(None, budget) for p in pools}
+        setup = Setup(pools, budgets=budgets)
+        self.engine = Engine.new(setup)
+        self.notices: list[Notice] = []
+        self._forecaster = Predictors(setup, label).make(Story(0.0, 0.0), None, None)
+        self._lasts = {arrival.job.id: arrival.duration for arrival in trace.arrivals}
+        self._ends: list[tuple[float, int, str, int]] = []
+        self._number = 0
+        self._live(trace)
+
+    def _live(self, trace: Trace) -> None:
+        arrivals, place = trace.arrivals, 0
+        while True:
+            coming = arrivals[place].job.submit if place < len(arrivals) else inf
+            ends = self._ends[0][0] if self._ends else inf
+            if coming == ends == inf:
+                return
+            due = min(self.engine.due, self._forecaster.due)
+            now = min(coming, ends, max(due, self.engine.core.state.now, 0.0))
+            inputs: list[Input] = []
+            while self._ends and self._ends[0][0] <= now:
+                _, _, job_id, attempt = heappop(self._ends)
+                inputs.append(Ended(job_id, attempt, 0))
+            while place < len(arrivals) and arrivals[place].job.submit <= now:
+                job = arrivals[place].job
+                inputs.append(Submit(JobSpec(job.id, job.pool, job.width, user=job.user)))
+                place += 1
+            self._step(now, inputs or [Tick()])
+
+    def _step(self, now: float, inputs: list[Input]) -> None:
+        asked = self._forecaster.before(now, inputs, self.engine.book)
+        step = self.engine.step(now, asked)
+        self._forecaster.after(now, step)
+        self.notices += [n for n in step.notices if n.kind.startswith("lending_")]
+        begun: list[Input] = []
+        for effect in step.effects:
+            if isinstance(effect, StartEffect):
+                self._number += 1
+                end = now + self._lasts[effect.job]
+                heappush(self._ends, (end, self._number, effect.job, effect.attempt))
+                begun.append(Started(effect.job, effect.attempt))
+        if begun:
+            self._step(now, begun)
+
+
+def measured(lived: Lived) -> dict[str, Any]:
+    """What the accounts say of each pool, and what the rails did."""
+    pools = {}
+    for name, account in lived.engine.book.accounts.items():
+        pools[name] = {
+            "jobs": account.jobs,
+            "slowed": account.slowed,
+            "slowed_pct": round(100 * account.slowed / max(1, account.jobs), 3),
+            "lost_hours": round(account.lost / 3600, 2),
+            "gained_hours": round(account.gained / 3600, 1),
+            "lent_gpu_hours": round(account.lent / 3600, 1),
+        }
+    kinds = Counter(f"{n.kind} {n.pool} {n.data['reason']}" for n in lived.notices)
+    shown = [
+        {"hour": round(n.time / 3600, 1), "kind": n.kind, "pool": n.pool, "why": n.data["why"]}
+        for n in lived.notices[:12]
+    ]
+    return {"pools": pools, "actions": dict(kinds), "first": shown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trace", type=Path, default=TRACES / "helios_venus_2vc.csv.gz")
+    parser.add_argument("--pools", type=Path, default=TRACES / "helios_venus_2vc_pools.csv")
+    parser.add_argument("--budget", type=float, default=BUDGET)
+    options = parser.parse_args()
+    table = read_pools(options.pools)
+    trace = playable(read_trace(options.trace), table)
+    found: dict[str, Any] = {"log": options.trace.name, "jobs": len(trace.arrivals), "runs": {}}
+    for label in LABELS:
+        for budget in (None, 5.0, 1.0, options.budget):
+            began = perf_counter()
+            name = f"sia@{label}, {'no budget' if budget is None else f'{budget:g} %'}"
+            found["runs"][name] = measured(Lived(trace, table, label, budget))
+            print(f"{name}: {perf_counter() - began:.0f} s")
+            for pool, row in found["runs"][name]["pools"].items():
+                print(f"  {pool}: {row}")
+            print(f"  {found['runs'][name]['actions']}")
+    keep("budgets_helios", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The engine's part for guard rails: pools whose budget is spent or whose forecasts drift lend not.
+
+A budget is GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that may
+begin later than in the pool alone: of all that its account knows, or, where that is more already,
+since the budget was set. It is spent where one more job would be too many, so that 0.1 % lends from
+the pool's 1,000th job on. Who is late is known from the accounts' clocks; jobs that are late and
+still wait, or run, count at once, before a verdict.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from daemon.answers import Accepted, Answer
+from daemon.book import PoolRecord, Spent, core_limits
+from daemon.desk import Desk
+from daemon.inputs import Drifted
+from replay.text import counted, decimal
+from sia.alone import VirtualClock
+from sia.events import PoolChanged
+from sia.limits import SLOWED
+
+HOUR = 3600.0
+DAY = 86400.0
+
+HOURS, PERCENT, LATE, DRIFT = "hours", "slowed", "late", "drift"
+"""Why a pool lends nothing, in the order in which it is said."""
+
+
+class Rails:
+    """Looks before each decision who may lend, and tells the core and people where that changes."""
+
+    def __init__(self, desk: Desk) -> None:
+        """Work at this desk."""
+        self._desk, self._book = desk, desk.book
+        self.due = inf
+        """When it wants to look again at the latest."""
+        now = desk.core.state.now
+        if now > -inf and any(map(_has_budget, desk.book.pools.values())):
+            self.due = now
+
+    def drifted(self, news: Drifted) -> Answer:
+        """From now on forecasts are not well in these pools, and in no others."""
+        self._desk.watched = True
+        changed = False
+        for pool in self._book.pools.values():
+            why = news.why.get(pool.name, "")
+            changed |= pool.kept.get(DRIFT, "") != why
+            _put(pool, DRIFT, why)
+        return Accepted(new=changed)
+
+    def look(self) -> None:
+        """Say who lends nothing from now on, or again. O(pools with a budget)."""
+        book, now = self._book, self._desk.now
+        if not self._desk.watched:
+            return
+        self.due = inf
+        self._desk.accounts.settle()  # what the last step has told them counts by now
+        late: dict[tuple[str, str], str] = {}
+        for pool in book.pools.values():
+            if pool.lend_budget_hours is not None:
+                self._look_at_hours(pool, pool.lend_budget_hours, now)
+            else:
+                _put(pool, HOURS, "")
+            if pool.slowed_budget_pct is None:
+                _put(pool, PERCENT, "")
+            elif (why := self._look_at_slowed(pool, pool.slowed_budget_pct, now)) is not None:
+                late[_group(pool)] = why
+        for pool in book.pools.values():
+            _put(pool, LATE, late.get(_group(pool), ""))
+            self._tell(pool)
+        self._desk.watched = any(p.kept or _has_budget(p) for p in book.pools.values())
+
+    def _look_at_hours(self, pool: PoolRecord, budget: float, now: float) -> None:
+        month, end = month_of(now)
+        lends = self._desk.core.state.pools[pool.name].lends
+        spent = pool.spent
+        if spent is None or spent.month != month:
+            spent = pool.spent = Spent(month, 0.0, now)
+        spent.seconds += spent.lends * (now - spent.since)
+        spent.since, spent.lends = now, lends
+        left = budget * HOUR - spent.seconds
+        if left <= 0:
+            used = decimal(spent.seconds / HOUR, 1)
+            why = f"it has lent {used} of {budget:g} GPU-hours this month (UTC)"
+            # In the words of the moment: what is under way makes it more, and nobody hears again.
+            _put(pool, HOURS, pool.kept.get(HOURS) or why)
+        else:
+            _put(pool, HOURS, "")
+            if lends:
+                self.due = min(self.due, now + max(left / lends, SLOWED))
+        self.due = min(self.due, end)
+
+    def _look_at_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
+        """Who of it is late and waits, in words, if one does."""
+        account = self._book.accounts.get(pool.name)
+        if account is None:
+            return None
+        if pool.marks is None or pool.marks[0] > account.jobs:
+            good = account.slowed * 100 <= budget * account.jobs
+            pool.marks = (0, 0) if good else (account.jobs, account.slowed)
+        waits, runs, first = _late(account.clock, now)
+        slowed = account.slowed - pool.marks[1] + waits + runs
+        jobs = account.jobs - pool.marks[0] + waits + runs
+        self.due = min(self.due, first)
+        if (slowed + 1) * 100 > budget * (jobs + 1):
+            why = (
+                f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone: "
+                f"one more would be more than {budget:g} %"
+            )
+            _put(pool, PERCENT, pool.kept.get(PERCENT) or why)
+        else:
+            _put(pool, PERCENT, "")
+        if not waits:
+            return None
+        return f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone"
+
+    def _tell(self, pool: PoolRecord) -> None:
+        """Have the core and people know where a pool's reasons are others than they were."""
+        kept, told = pool.kept, pool.told
+        if kept.keys() == told.keys():
+            return
+        desk, pool.told = self._desk, dict(kept)
+        if bool(kept) is not bool(told):
+            lend, borrow = core_limits(pool)
+            desk.events.append(
+                PoolChanged(desk.now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight)
+            )
+        for key in (HOURS, PERCENT, LATE, DRIFT):
+            if (key in kept) is not (key in told):
+                kind = "lending_kept" if key in kept else "lending_resumed"
+                why = kept.get(key) or told[key]
+                desk.tell(kind, pool=pool.name, reason=key, why=why, lends=not kept)
+
+
+def _has_budget(pool: PoolRecord) -> bool:
+    return pool.lend_budget_hours is not None or pool.slowed_budget_pct is not None
+
+
+def _put(pool: PoolRecord, reason: str, why: str) -> None:
+    if why:
+        pool.kept[reason] = why
+    else:
+        pool.kept.pop(reason, None)
+
+
+def _group(pool: PoolRecord) -> tuple[str, str]:
+    """Whom it lends with."""
+    return pool.group, "" if pool.share else pool.name
+
+
+def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
+    """Jobs that are later than alone and wait, or run; when the next one that waits will be late.
+
+    O(jobs that are late, and some that were).
+    """
+    waits, runs, first = set(), set(), inf
+    for began, job_id in clock.due:
+        twin = clock.twins.get(job_id)
+        if twin is not None and twin.judged and twin.started is None and not twin.withdrawn:
+            if began + SLOWED < now:
+                waits.add(job_id)
+            else:
+                first = min(first, began + 2 * SLOWED)
+    for _, job_id in clock.behind:
+        twin = clock.twins.get(job_id)
+        if twin is None or twin.ended is not None or not twin.judged:
+            continue
+        both = twin.began is not None and twin.started is not None
+        if both and twin.started > twin.began + SLOWED:  # type: ignore[operator]
+            runs.add(job_id)
+    return len(waits), len(runs), first
+
+
+def month_of(now: float) -> tuple[int, float]:
+    """The number of a time's calendar month (UTC), and when it ends: seconds since the epoch."""
+    year, month = _civil(int(now // DAY))
+    following = (year, month + 1) if month < 12 else (year + 1, 1)
+    return year * 12 + month - 1, _days(*following) * DAY
+
+
+def _civil(days: int) -> tuple[int, int]:
+    """The year and month of a day since 1970, as calendars have it since 1582."""
+    shifted = days + 719468  # since 0000-03-01: leap days then end years
+    era, of_era = divmod(shifted, 146097)
+    year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153 + 3
+    return era * 400 + year + (month > 12), month - 12 * (month > 12)
+
+
+def _days(year: int, month: int) -> int:
+    """Days from 1970 to the first of a month."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468

@@ -1,0 +1,65 @@
+"""What an earlier release has written is read by this one, with the same decisions.
+
+`stored/journal_of_issue_8.sql.gz` is a whole journal of the release before there were accounts,
+budgets and a shadow: every kind of input, jobs that run and wait at its end.
+"""
+
+import gzip
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from daemons import forget_snapshots, submit
+from lives import Life
+
+from daemon.inputs import Lending, SetPool
+from daemon.journal import Journal
+from daemon.journal_copy import opened
+from daemon.journal_export import export
+from daemon.migrations import VERSION
+from daemon.recovery import recover
+from daemon.setup import Setup
+
+STORED = Path(__file__).parent / "stored" / "journal_of_issue_8.sql.gz"
+
+
+@pytest.fixture
+def old(tmp_path):
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(gzip.decompress(STORED.read_bytes()).decode())
+    return path
+
+
+def test_every_step_is_taken_again_with_the_decisions_that_are_recorded(old):
+    forget_snapshots(old)
+    with closing(Journal(old)) as journal:
+        kinds = {type(each).__name__ for record in journal.records(0) for each in record.inputs}
+        assert len(kinds) > 20
+        engine = recover(journal, Setup(()))  # refuses decisions that differ
+        assert journal.last > 150
+        engine.check()
+        told = [notice.kind for notice in journal.notices(0, 10_000)]
+        assert engine.book.notices == len(told)
+
+
+def test_it_goes_on_from_there_with_what_is_new(old):
+    with closing(Journal(old)) as journal:
+        engine = recover(journal, Setup(()))
+        assert engine.book.jobs
+        life = Life(engine, lambda spec: 5.0, journal=journal)
+        now = engine.core.state.now + 1.0
+        life.step(now, [SetPool("a", slowed_budget_pct=1.0, lend_budget_hours=1.0)])
+        life.step(now + 1, [Lending(on=False, shadow=True), submit("new", "a", 1, 5.0)])
+        engine.check()
+        again = recover(journal, Setup(()))
+        assert again.dump() == engine.dump()
+
+
+def test_it_is_exported(old, tmp_path):
+    with opened(old, tmp_path) as journal:
+        made = export(journal)
+    assert len(made.done) > 10
+    with closing(sqlite3.connect(old)) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] < VERSION  # it was only copied
