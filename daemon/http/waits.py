@@ -12,7 +12,8 @@ from replay.text import counted, duration
 from sia.core import Core
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
-from sia.policies.sia import ROUNDING, Sia
+from sia.policies.sia import Sia
+from sia.policies.sia_sketch import ROUNDING
 from sia.state import GroupState, JobState, PoolState
 
 NAMED = 3

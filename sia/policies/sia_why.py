@@ -1,0 +1,342 @@
+"""Why a job waits under SIA: the least that has to go away for the next pass to start it.
+
+For each way to start, its turn within quota and a spare start, obstacles are gathered until a
+pass over what is left (`sia_sketch`) starts the job; those without which it starts as well are then
+left out again, one by one, and where few are left all parts of them are tried.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from itertools import combinations
+from math import ceil
+
+from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
+from sia.model import Stream
+from sia.policies.sia_sketch import ROUNDING, Ground, Kind, Sketch, Unit
+from sia.state import JobState, PoolState
+from sia.why import (
+    Length,
+    Limit,
+    Obstacle,
+    Quota,
+    Reservation,
+    Rival,
+    Room,
+    Way,
+    Why,
+    Width,
+    before,
+    by_width,
+    first_to_end,
+    leaves,
+    own_jobs,
+    turn_of,
+)
+
+MOST_PASSES = 400
+"""Passes that are thought through for one answer: a bound on time; few answers need twenty."""
+
+FEW = 8
+"""Obstacles of which all parts are tried: that one less is too few says it for nearly all others
+as well, and 2⁸ are thought through in milliseconds."""
+
+
+class _Enough(Exception):  # noqa: N818  no error: as much was thought through as is allowed
+    pass
+
+
+class Inquiry:
+    """One question about one waiting job."""
+
+    def __init__(self, ground: Ground, job: JobState, jobs: Iterable[JobState], now: float) -> None:
+        """`jobs` are all that run or wait."""
+        self._ground, self._job, self._now = ground, job, now
+        self._all = jobs
+        self._options = ground.options
+        self._bin = bisect_left(ground.options.windows, job.run_time)
+        self._before = before(job)
+        self._ahead = sum(each.width for each in self._before)
+        self._window = self._bin
+        self._rivals: dict[PoolState, None] = {}
+        self._mine: list[JobState] | None = None
+        self._passes = 0
+
+    def answer(self) -> Why:
+        """What it waits for."""
+        if self._starts(()):
+            ways = (Way("turn", open=True, obstacles=()), Way("spare", open=True, obstacles=()))
+            return Why((), ways, exact=True)
+        exact = True
+        turn, spare = self._never_in_turn(), self._never_spare()
+        found: list[tuple[Unit, ...]] = []
+        if turn is None:
+            units, sure = self._least(self._in_turn(), Stream.DEDICATED)
+            turn, exact = self._way("turn", units), exact and sure
+            found.append(units)
+        if spare is None:
+            units, sure = self._least(self._on_spare(), None)
+            spare, exact = self._way("spare", units), exact and sure
+            found.append(units)
+        ways = (turn, spare)
+        if not found:
+            return Why((*turn.obstacles, *spare.obstacles), ways, exact)
+        fewest = found[0] if len(found[0]) <= len(found[-1]) else found[-1]
+        best, sure = self._least(fewest, None)
+        return Why(self._obstacles(best), ways, exact and sure)
+
+    def _never_in_turn(self) -> Way | None:
+        quota, width = self._job.pool.quota, self._job.width
+        if width <= quota:
+            return None
+        return Way("turn", open=False, obstacles=(Width(width, quota),))
+
+    def _never_spare(self) -> Way | None:
+        windows, job = self._options.windows, self._job
+        if self._bin == len(windows):
+            thought = None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
+            longest = Length(thought, windows[-1])
+            return Way("spare", open=False, obstacles=(longest,))
+        quota = job.pool.quota
+        others = self._ground.group.quota - quota  # its own are held back, for itself
+        if job.width <= max(quota, others):
+            return None
+        return Way("spare", open=False, obstacles=(Width(job.width, max(quota, others)),))
+
+    def _sketch(self, units: Collection[Unit]) -> Sketch:
+        return Sketch(self._ground, self._job, units)
+
+    def _starts(self, units: Collection[Unit], stream: Stream | None = None) -> bool:
+        """Whether it starts, in this stream or in any, were these gone."""
+        self._passes += 1
+        if self._passes > MOST_PASSES:
+            raise _Enough
+        sketch = self._sketch(units)
+        if sketch.hopeless(self._ahead):
+            return False
+        found = sketch.run()
+        return found is not None and stream in (None, found)
+
+    def _least(self, units: Iterable[Unit], stream: Stream | None) -> tuple[tuple[Unit, ...], bool]:
+        """As few of these as will do, and whether it is sure that no part of them would."""
+        kept = list(dict.fromkeys(units))
+        try:
+            if not self._starts(kept, stream):
+                return tuple(kept), False
+            self._drop(kept, stream)
+            while len(kept) <= FEW and (part := self._part(kept, stream)) is not None:
+                kept = [*part]
+        except _Enough:
+            return tuple(kept), False
+        return tuple(kept), True
+
+    def _drop(self, kept: list[Unit], stream: Stream | None) -> None:
+        for unit in kept[::-1]:
+            less = [each for each in kept if each is not unit]
+            if self._starts(less, stream):
+                kept.remove(unit)
+
+    def _part(self, units: list[Unit], stream: Stream | None) -> tuple[Unit, ...] | None:
+        for size in range(len(units)):
+            for part in combinations(units, size):
+                if self._starts(part, stream):
+                    return part
+        return None
+
+    def _running(self) -> list[JobState]:
+        if self._mine is None:
+            group = self._ground.group
+            mine = (j for j in self._all if j.stream is not None and j.pool.group is group)
+            self._mine = list(mine)
+        return self._mine
+
+    def _end_for(self, units: list[Unit], gpus: int) -> None:
+        """Have enough jobs end for so many GPUs to be idle."""
+        ended = {unit.of for unit in units if unit.kind is Kind.END}
+        missing = gpus - self._sketch(units).idle
+        if missing > 0:
+            chosen = first_to_end(self._running(), self._now, missing, ended)
+            units += [Unit(Kind.END, each) for each in chosen]
+
+    def _in_turn(self) -> list[Unit]:
+        """What keeps it from a start as the head of its pool."""
+        job, units = self._job, list[Unit]()
+        if self._before:
+            units.append(Unit(Kind.TURN, job.pool))
+        short = job.pool.dedicated + job.width - job.pool.quota
+        if short > 0:
+            ends = by_width(own_jobs(job, self._running()), self._now, short)
+            units += [Unit(Kind.END, each) for each in ends]
+        self._end_for(units, job.width)
+        self._outdo(units, Stream.DEDICATED)
+        return units
+
+    def _outdo(self, units: list[Unit], stream: Stream | None) -> None:
+        """Take those away who would start before it, until it starts."""
+        while True:
+            sketch = self._sketch(units)
+            self._passes += 1
+            found = sketch.run()
+            if (found is not None and stream in (None, found)) or self._passes > MOST_PASSES:
+                return
+            rivals = dict.fromkeys(Unit(Kind.QUEUE, pool) for pool in sketch.started)
+            new = [unit for unit in rivals if unit not in units]
+            if not new:
+                return
+            units += new
+            self._rivals.update((unit.of, None) for unit in new)
+
+    def _on_spare(self) -> list[Unit]:
+        """What keeps it from a start on what nobody will need."""
+        units: list[Unit] = []
+        self._end_for(units, self._job.width)
+        sketch = self._sketch(units)
+        self._window = min(
+            range(self._bin, len(self._options.windows)), key=lambda i: (sketch.reserved[i], i)
+        )
+        self._unreserve(units, sketch)
+        self._outdo(units, None)
+        if self._ground.group.limited and not self._starts_within(units):
+            self._lift(units)
+            self._outdo(units, None)
+        if not self._starts_within(units):
+            self._make_sure(units)
+        return units
+
+    def _starts_within(self, units: list[Unit]) -> bool:
+        try:
+            return self._starts(units)
+        except _Enough:
+            return True
+
+    def _unreserve(self, units: list[Unit], sketch: Sketch) -> None:
+        """Take away reservations, the largest first, until enough is usable."""
+        window, width = self._window, self._job.width
+        missing = width - (sketch.idle - sketch.reserved[window])
+        pools = sorted(
+            (pool for pool in self._ground.group.pools if sketch.held(pool, window)),
+            key=lambda pool: -sketch.held(pool, window),
+        )
+        for pool in pools:
+            if missing <= 0:
+                break
+            units += self._causes(pool)
+            missing -= sketch.held(pool, window)
+            if pool is self._job.pool:
+                missing += self._for_itself(pool)
+        self._own_share(units)
+
+    def _for_itself(self, pool: PoolState) -> int:
+        """GPUs that are held back for the job itself, in any case."""
+        wanted = ceil(self._job.gpus * self._options.slack - ROUNDING)
+        return min(wanted, max(0, pool.quota - pool.dedicated))
+
+    def _own_share(self, units: list[Unit]) -> None:
+        """Beside all others' reservations its own GPUs are held back: in its pool, for itself."""
+        while True:
+            sketch = self._sketch(units)
+            missing = self._job.width - (sketch.idle - sketch.reserved[self._window])
+            if missing <= 0 or self._starts_within(units):
+                return
+            ended = len(units)
+            self._end_for(units, sketch.idle + missing)
+            if len(units) == ended:
+                return
+
+    def _causes(self, pool: PoolState) -> list[Unit]:
+        """All that may make a reservation of a pool."""
+        causes = []
+        if self._window in self._ground.keeps[pool]:
+            causes.append(Unit(Kind.KEEP, pool))
+        if pool.load[self._window]:
+            causes.append(Unit(Kind.LOAD, pool))
+        if self._others(pool):
+            causes.append(Unit(Kind.QUEUE, pool))
+        return causes
+
+    def _others(self, pool: PoolState) -> int:
+        """GPUs of a pool's waiting jobs, this one left out."""
+        return pool.pending_width - (self._job.gpus if pool is self._job.pool else 0)
+
+    def _lift(self, units: list[Unit]) -> None:
+        """Take limits away: its own first, then others', until there is room."""
+        group, job = self._ground.group, self._job
+        if not group.lending:
+            units.append(Unit(Kind.LENDING, None))
+        if job.pool.borrow_limit < UNLIMITED:
+            units.append(Unit(Kind.BORROW, job.pool))
+        sketch = self._sketch(units)
+        missing = job.width - sketch.room(self._window)
+        limited = [pool for pool in group.pools if pool.lend_limit < UNLIMITED]
+        limited.sort(key=lambda pool: -sketch.unlent(pool, self._window))
+        for pool in limited:
+            if missing <= 0:
+                return
+            units.append(Unit(Kind.LEND, pool))
+            missing -= sketch.unlent(pool, self._window)
+
+    def _make_sure(self, units: list[Unit]) -> None:
+        """Take away all that is in the way of anybody: what is not in its way is left out later."""
+        for pool in self._ground.group.pools:
+            units += (unit for unit in self._causes(pool) if unit not in units)
+            if self._ground.group.limited and pool.lend_limit < UNLIMITED:
+                lend = Unit(Kind.LEND, pool)
+                units += [] if lend in units else [lend]
+        self._own_share(units)
+        if not self._starts_within(units):  # it will have to be its turn, in this way, too
+            units += (unit for unit in self._in_turn() if unit not in units)
+            self._outdo(units, None)
+
+    def _way(self, name: str, units: Collection[Unit]) -> Way:
+        return Way(name, open=True, obstacles=self._obstacles(units))
+
+    def _obstacles(self, units: Collection[Unit]) -> tuple[Obstacle, ...]:
+        """As they are shown: the turn, the quota, room, then pools and limits."""
+        found: list[Obstacle] = []
+        if any(unit.kind is Kind.TURN for unit in units):
+            found.append(turn_of(self._before))
+        found += self._ends([unit.of for unit in units if unit.kind is Kind.END])
+        pools = [unit.of for unit in units if unit.kind in (Kind.QUEUE, Kind.LOAD, Kind.KEEP)]
+        found += (self._pool(pool, units) for pool in dict.fromkeys(pools))
+        found += (limit for unit in units if (limit := _limit(unit)) is not None)
+        return tuple(found)
+
+    def _ends(self, ended: list[JobState]) -> list[Obstacle]:
+        job, found = self._job, list[Obstacle]()
+        pool, idle = job.pool, self._ground.group.idle
+        own = [each for each in ended if each.pool is pool and each.stream is Stream.DEDICATED]
+        short = pool.dedicated + job.width - pool.quota
+        if short > 0 and own:
+            gone = tuple(leaves(each, self._now) for each in own)
+            found.append(
+                Quota(pool.name, short, max(0, pool.quota - pool.dedicated), pool.quota, gone)
+            )
+            ended = [each for each in ended if each not in own]
+        if ended:
+            gone = tuple(leaves(each, self._now) for each in ended)
+            found.append(Room(max(0, job.width - idle), max(0, idle), gone))
+        return found
+
+    def _pool(self, pool: PoolState, units: Collection[Unit]) -> Obstacle:
+        queue, load = Unit(Kind.QUEUE, pool) in units, Unit(Kind.LOAD, pool) in units
+        keeps = Unit(Kind.KEEP, pool) in units
+        waiting = len(pool.pending) + len(pool.aside) - (pool is self._job.pool)
+        if pool in self._rivals and not load and not keeps:
+            return Rival(pool.name, waiting, self._others(pool))
+        window = self._window
+        until = self._now + self._options.windows[window]
+        return Reservation(
+            pool.name, self._options.windows[window], self._ground.held[pool][window],
+            self._others(pool) if queue else 0, pool.load[window] if load else 0, keeps, until,
+        )  # fmt: skip
+
+
+def _limit(unit: Unit) -> Limit | None:
+    if unit.kind is Kind.LENDING:
+        return Limit("lending")
+    if unit.kind is Kind.LEND:
+        return Limit("lend", unit.of.name, unit.of.lend_limit)
+    if unit.kind is Kind.BORROW:
+        return Limit("borrow", unit.of.name, unit.of.borrow_limit)
+    return None
