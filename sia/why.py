@@ -84,6 +84,22 @@ class Rival(Struct, frozen=True, tag="rival"):
     gpus: int
 
 
+class Others(Struct, frozen=True, tag="others"):
+    """Pools, too many to go through one by one, that are served first or have GPUs held back.
+
+    Taken away: all that waits there, and all that is foreseen there; as a whole. `gpus` are those
+    of the waiting jobs, `held` those that are held back in the window (seconds); `largest` of them
+    for whom.
+    """
+
+    pools: int
+    jobs: int
+    gpus: int
+    window: float
+    held: int
+    largest: tuple[tuple[str, int], ...]
+
+
 class Limit(Struct, frozen=True, tag="limit"):
     """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit."""
 
@@ -113,7 +129,7 @@ class Place(Struct, frozen=True, tag="place"):
     """Which cells, or nodes, it could have is not among what is counted here."""
 
 
-Obstacle = Turn | Quota | Room | Reservation | Rival | Limit | Length | Width | Place
+Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width | Place
 
 
 class Way(Struct, frozen=True):
@@ -150,33 +166,42 @@ def leaves(job: JobState, now: float) -> Leaves:
     return Leaves(job.job.id, job.pool.name, job.width, None if end == inf else end, late)
 
 
-def first_to_end(
-    running: Iterable[JobState], now: float, gpus: int, besides: Collection[JobState] = ()
-) -> list[JobState]:
+Order = list[tuple[float, int, JobState]]
+"""Running jobs as a heap by their thought ends; those that are late come first."""
+
+
+def by_end(running: Iterable[JobState]) -> Order:
+    """O(n)."""
+    order = [(job.end(job.run_time), job.sequence, job) for job in running]
+    heapify(order)
+    return order
+
+
+def first_to_end(order: Order, gpus: int, besides: Collection[JobState] = ()) -> list[JobState]:
     """Of some running jobs those that make so many GPUs idle first, none that can be spared.
 
     Fewer GPUs where all of them are not enough. Those in `besides` have ended already: dedicated
-    jobs of a pool whose quota has shrunk make idle only what they have within it. O(n).
+    jobs of a pool whose quota has shrunk make idle only what they have within it. The order is
+    used up. O(chosen · log n).
     """
     over = _Over(besides)
-    return _soonest((job for job in running if job not in over.ended), now, gpus, over.end)
+    return _soonest(order, gpus, over.ended, over.end)
 
 
-def by_width(running: Iterable[JobState], now: float, gpus: int) -> list[JobState]:
-    """Of some running jobs those that have so many GPUs first, none that can be spared. O(n)."""
-    return _soonest(running, now, gpus, lambda job: job.width)
+def by_width(order: Order, gpus: int) -> list[JobState]:
+    """Of some running jobs those that have so many GPUs first, none that can be spared."""
+    return _soonest(order, gpus, (), lambda job: job.width)
 
 
 def _soonest(
-    running: Iterable[JobState], now: float, gpus: int, made: Callable[[JobState], int]
+    order: Order, gpus: int, besides: Collection[JobState], made: Callable[[JobState], int]
 ) -> list[JobState]:
-    order = [(thought_end(job, now), job.sequence, job) for job in running]
-    heapify(order)
     chosen: list[tuple[int, JobState]] = []
     while order and gpus > 0:
         job = heappop(order)[2]
-        chosen.append((made(job), job))
-        gpus -= chosen[-1][0]
+        if job not in besides:
+            chosen.append((made(job), job))
+            gpus -= chosen[-1][0]
     spared = set()
     for width, job in sorted(chosen, key=lambda each: (each[0], -each[1].sequence)):
         if gpus + width <= 0:
@@ -226,7 +251,7 @@ def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | Non
     short = pool.dedicated + job.gpus - pool.quota
     if short <= 0:
         return None
-    chosen = by_width(own_jobs(job, jobs), now, short)
+    chosen = by_width(by_end(own_jobs(job, jobs)), short)
     left = max(0, pool.quota - pool.dedicated)
     return Quota(pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen))
 
@@ -259,7 +284,7 @@ def on_idle(job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool =
         found.append(turn_of(ahead))
     if job.gpus > group.idle:
         mine = [each for each in jobs if each.stream is not None and each.pool.group is group]
-        chosen = first_to_end(mine, now, job.gpus - group.idle)
+        chosen = first_to_end(by_end(mine), job.gpus - group.idle)
         ends = tuple(leaves(each, now) for each in chosen)
         found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
     elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:

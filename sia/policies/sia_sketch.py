@@ -8,7 +8,7 @@ loans are limited, the pools of the group and the spare jobs on their GPUs. What
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
@@ -34,13 +34,26 @@ class Kind(Enum):
     LENDING = "that lending is off"
     LEND = "a pool's limit on lending"
     BORROW = "a pool's limit on borrowing"
+    OTHERS = "all that waits or is foreseen in several pools"
 
 
 class Unit(NamedTuple):
-    """One thing that is taken away as a whole; `of` is a pool or a running job."""
+    """One thing that is taken away as a whole; `of` is a pool, `Others` or a running job."""
 
     kind: Kind
     of: Any
+
+
+class Others:
+    """Pools of which nothing is to be done and nothing held back; not that of the job."""
+
+    def __init__(self, pools: Iterable[PoolState], ground: Ground) -> None:
+        """O(pools · windows)."""
+        self.pools = frozenset(pools)
+        held = [ground.held[pool] for pool in self.pools]
+        self.held = [sum(column) for column in zip(*held, strict=True)] or [0] * len(
+            ground.reserved
+        )
 
 
 class Ground(NamedTuple):
@@ -113,10 +126,13 @@ class Sketch:
         started: Pools whose jobs have started in the pass, in order.
     """
 
-    def __init__(self, ground: Ground, job: JobState, gone: Collection[Unit]) -> None:
-        """Take these things away. O(of them), and O(pools) where loans are limited.
+    def __init__(
+        self, ground: Ground, job: JobState, gone: Collection[Unit], *, light: bool = False
+    ) -> None:
+        """Take these things away. O(of them), and O(pools + loans) where loans are limited.
 
-        `job` is the one that is asked about: it is never withdrawn.
+        `job` is the one that is asked about: it is never withdrawn. A `light` sketch knows no
+        limits: it is for `hopeless` alone.
         """
         self._ground, self._job = ground, job
         self._windows = range(len(ground.options.windows))
@@ -124,10 +140,11 @@ class Sketch:
         self._lines: dict[PoolState, list[JobState]] = {}
         self._held: dict[PoolState, list[int]] = {}
         self._unkept: set[PoolState] = set()
+        self._silent: frozenset[PoolState] = frozenset()
         self.reserved = list(ground.reserved)
         self.started: list[PoolState] = []
         self._group = ground.group
-        self.limited = ground.group.limited
+        self.limited = ground.group.limited and not light
         if self.limited:
             self._copy_all()
         self.idle = ground.group.idle
@@ -146,6 +163,16 @@ class Sketch:
             elif isinstance(of, PoolState):
                 found[of] = None
         return list(found)
+
+    def ahead(self, stream: Stream | None) -> list[PoolState]:
+        """Pools with a head that fits; of these, for a dedicated start, those that go first."""
+        heads = [pool for pool, head in self._ground.heads if head.width <= self.idle]
+        mine = self._ratio(self._job.pool)
+        return [
+            pool
+            for pool in heads
+            if pool is not self._job.pool and (stream is None or self._ratio(pool) < mine)
+        ]
 
     def _copy_all(self) -> None:
         """Where loans are limited: who lends what to whom decides who may start."""
@@ -197,8 +224,12 @@ class Sketch:
         elif kind is Kind.KEEP:
             self._of(of)
             self._unkept.add(of)
+        elif kind is Kind.OTHERS:
+            self._silent = of.pools
+            self.reserved = [r - h for r, h in zip(self.reserved, of.held, strict=True)]
         elif kind is Kind.LENDING:
-            self._group.lending = True
+            if self.limited:
+                self._group.lending = True
         elif kind is Kind.LEND:
             self._of(of).lend_limit = UNLIMITED
         else:
@@ -229,6 +260,8 @@ class Sketch:
             self.idle += max(0, job.width - over)
 
     def _reserve(self, pool: PoolState) -> None:
+        if pool in self._silent:
+            return
         made, ground = self._pools.get(pool, pool), self._ground
         was = self._held.get(pool, ground.held[pool])
         kept: Collection[int] = () if pool in self._unkept else ground.keeps[pool]
@@ -239,6 +272,8 @@ class Sketch:
 
     def held(self, pool: PoolState, window: int) -> int:
         """GPUs that are held back for a pool."""
+        if pool in self._silent:
+            return 0
         return self._held.get(pool, self._ground.held[pool])[window]
 
     def hopeless(self, ahead: int) -> bool:
@@ -294,9 +329,12 @@ class Sketch:
 
     def _start_heads(self) -> Stream | None:
         heads = {pool: head for pool, head in self._ground.heads if head.width <= self.idle}
+        for pool in self._silent:
+            heads.pop(pool, None)
         for pool in self._pools:
             heads.pop(pool, None)
-            self._line_up(pool, heads)
+            if pool not in self._silent:
+                self._line_up(pool, heads)
         while heads:
             pool = min(heads, key=self._ratio)
             head = heads.pop(pool)
@@ -339,8 +377,9 @@ class Sketch:
         self.started.append(job.pool)
 
     def _start_spare(self) -> Stream | None:
+        waiting = [pool for pool in self._ground.waiting if pool not in self._silent]
         for window in self._windows:
-            pools: Collection[PoolState] = self._ground.waiting
+            pools: Collection[PoolState] = waiting
             while (usable := self.idle - self.reserved[window]) > 0:
                 found = self._next_spare(pools, window, usable)
                 best = min(found, key=self._order, default=None)

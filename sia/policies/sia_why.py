@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from itertools import combinations
+from itertools import combinations, count
 from math import ceil
 
+from sia import why
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Stream
-from sia.policies.sia_sketch import ROUNDING, Ground, Kind, Sketch, Unit
+from sia.policies.sia_sketch import ROUNDING, Ground, Kind, Others, Sketch, Unit
 from sia.state import JobState, PoolState
 from sia.why import (
     Length,
@@ -28,6 +29,7 @@ from sia.why import (
     Why,
     Width,
     before,
+    by_end,
     by_width,
     first_to_end,
     leaves,
@@ -37,6 +39,16 @@ from sia.why import (
 
 MOST_PASSES = 400
 """Passes that are thought through for one answer: a bound on time; few answers need twenty."""
+
+MANY = 8
+"""Pools that are named one by one: more are one obstacle, as nobody reads them, and as it would
+take seconds to find those of a thousand pools that could be spared."""
+
+LARGEST = 3
+"""Of these, pools that are named for what is held back for them."""
+
+ROUNDS = 4
+"""Passes after which all other pools are taken for rivals, where there are many."""
 
 FEW = 8
 """Obstacles of which all parts are tried: that one less is too few says it for nearly all others
@@ -61,6 +73,7 @@ class Inquiry:
         self._window = self._bin
         self._rivals: dict[PoolState, None] = {}
         self._mine: list[JobState] | None = None
+        self._order: why.Order | None = None
         self._passes = 0
 
     def answer(self) -> Why:
@@ -112,10 +125,9 @@ class Inquiry:
         self._passes += 1
         if self._passes > MOST_PASSES:
             raise _Enough
-        sketch = self._sketch(units)
-        if sketch.hopeless(self._ahead):
+        if Sketch(self._ground, self._job, units, light=True).hopeless(self._ahead):
             return False
-        found = sketch.run()
+        found = self._sketch(units).run()
         return found is not None and stream in (None, found)
 
     def _least(self, units: Iterable[Unit], stream: Stream | None) -> tuple[tuple[Unit, ...], bool]:
@@ -154,9 +166,11 @@ class Inquiry:
     def _end_for(self, units: list[Unit], gpus: int) -> None:
         """Have enough jobs end for so many GPUs to be idle."""
         ended = {unit.of for unit in units if unit.kind is Kind.END}
-        missing = gpus - self._sketch(units).idle
+        missing = gpus - Sketch(self._ground, self._job, units, light=True).idle
         if missing > 0:
-            chosen = first_to_end(self._running(), self._now, missing, ended)
+            if self._order is None:
+                self._order = by_end(self._running())
+            chosen = first_to_end(self._order[:], missing, ended)
             units += [Unit(Kind.END, each) for each in chosen]
 
     def _in_turn(self) -> list[Unit]:
@@ -166,7 +180,7 @@ class Inquiry:
             units.append(Unit(Kind.TURN, job.pool))
         short = job.pool.dedicated + job.width - job.pool.quota
         if short > 0:
-            ends = by_width(own_jobs(job, self._running()), self._now, short)
+            ends = by_width(by_end(own_jobs(job, self._running())), short)
             units += [Unit(Kind.END, each) for each in ends]
         self._end_for(units, job.width)
         self._outdo(units, Stream.DEDICATED)
@@ -174,18 +188,32 @@ class Inquiry:
 
     def _outdo(self, units: list[Unit], stream: Stream | None) -> None:
         """Take those away who would start before it, until it starts."""
-        while True:
+        for turn in count():
             sketch = self._sketch(units)
             self._passes += 1
+            rivals = sketch.ahead(stream)
             found = sketch.run()
             if (found is not None and stream in (None, found)) or self._passes > MOST_PASSES:
                 return
-            rivals = dict.fromkeys(Unit(Kind.QUEUE, pool) for pool in sketch.started)
-            new = [unit for unit in rivals if unit not in units]
+            new = [pool for pool in dict.fromkeys(sketch.started) if not _names(units, pool)]
             if not new:
                 return
-            units += new
-            self._rivals.update((unit.of, None) for unit in new)
+            if turn or len(new) > MANY or _pools(units):
+                new += rivals
+            self._add(units, [Unit(Kind.QUEUE, pool) for pool in new], everybody=turn >= ROUNDS)
+            self._rivals.update(dict.fromkeys(new))
+
+    def _add(self, units: list[Unit], more: Iterable[Unit], *, everybody: bool = False) -> None:
+        """Take more away of pools; where these are many, of all of them together."""
+        own = self._job.pool
+        units += (unit for unit in dict.fromkeys(more) if unit not in units)
+        pools = _pools(units) - {own}
+        if len(pools) <= MANY:
+            return
+        if everybody:
+            pools.update(pool for pool in self._ground.group.pools if pool is not own)
+        units[:] = [unit for unit in units if unit.kind not in _OF_POOLS or unit.of is own]
+        units.append(Unit(Kind.OTHERS, Others(pools, self._ground)))
 
     def _on_spare(self) -> list[Unit]:
         """What keeps it from a start on what nobody will need."""
@@ -218,13 +246,15 @@ class Inquiry:
             (pool for pool in self._ground.group.pools if sketch.held(pool, window)),
             key=lambda pool: -sketch.held(pool, window),
         )
+        causes: list[Unit] = []
         for pool in pools:
             if missing <= 0:
                 break
-            units += self._causes(pool)
+            causes += self._causes(pool)
             missing -= sketch.held(pool, window)
             if pool is self._job.pool:
                 missing += self._for_itself(pool)
+        self._add(units, causes)
         self._own_share(units)
 
     def _for_itself(self, pool: PoolState) -> int:
@@ -278,11 +308,11 @@ class Inquiry:
 
     def _make_sure(self, units: list[Unit]) -> None:
         """Take away all that is in the way of anybody: what is not in its way is left out later."""
-        for pool in self._ground.group.pools:
-            units += (unit for unit in self._causes(pool) if unit not in units)
-            if self._ground.group.limited and pool.lend_limit < UNLIMITED:
-                lend = Unit(Kind.LEND, pool)
-                units += [] if lend in units else [lend]
+        pools = self._ground.group.pools
+        self._add(units, [unit for pool in pools for unit in self._causes(pool)], everybody=True)
+        if self._ground.group.limited:
+            lends = (Unit(Kind.LEND, pool) for pool in pools if pool.lend_limit < UNLIMITED)
+            units += (unit for unit in lends if unit not in units)
         self._own_share(units)
         if not self._starts_within(units):  # it will have to be its turn, in this way, too
             units += (unit for unit in self._in_turn() if unit not in units)
@@ -297,6 +327,7 @@ class Inquiry:
         if any(unit.kind is Kind.TURN for unit in units):
             found.append(turn_of(self._before))
         found += self._ends([unit.of for unit in units if unit.kind is Kind.END])
+        found += (self._others_of(unit.of) for unit in units if unit.kind is Kind.OTHERS)
         pools = [unit.of for unit in units if unit.kind in (Kind.QUEUE, Kind.LOAD, Kind.KEEP)]
         found += (self._pool(pool, units) for pool in dict.fromkeys(pools))
         found += (limit for unit in units if (limit := _limit(unit)) is not None)
@@ -330,6 +361,39 @@ class Inquiry:
             pool.name, self._options.windows[window], self._ground.held[pool][window],
             self._others(pool) if queue else 0, pool.load[window] if load else 0, keeps, until,
         )  # fmt: skip
+
+    def _others_of(self, others: Others) -> Obstacle:
+        window, held = self._window, self._ground.held
+        if window == len(self._options.windows):
+            window = 0
+        order = sorted(others.pools, key=lambda pool: (-held[pool][window], pool.name))
+        return why.Others(
+            len(order), sum(len(pool.pending) + len(pool.aside) for pool in order),
+            sum(pool.pending_width for pool in order), self._options.windows[window],
+            others.held[window],
+            tuple((pool.name, held[pool][window]) for pool in order[:LARGEST]),
+        )  # fmt: skip
+
+
+_OF_POOLS = (Kind.QUEUE, Kind.LOAD, Kind.KEEP, Kind.OTHERS)
+
+
+def _pools(units: Iterable[Unit]) -> set[PoolState]:
+    """Pools of which something is taken away that waits or is held back."""
+    found: set[PoolState] = set()
+    for kind, of in units:
+        if kind is Kind.OTHERS:
+            found |= of.pools
+        elif kind in _OF_POOLS:
+            found.add(of)
+    return found
+
+
+def _names(units: Iterable[Unit], pool: PoolState) -> bool:
+    """Whether what waits in a pool is taken away already."""
+    return Unit(Kind.QUEUE, pool) in units or any(
+        unit.kind is Kind.OTHERS and pool in unit.of.pools for unit in units
+    )
 
 
 def _limit(unit: Unit) -> Limit | None:
