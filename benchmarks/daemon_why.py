@@ -20,7 +20,7 @@ from sia.model import Load
 from sia.policies.sia import Sia
 from sia.why import Why
 
-POOLS, QUOTA, RUNNING, PENDING, ASKED = 1000, 16, 10_000, 10_000, 1000
+POOLS, QUOTA, RUNNING, PENDING, ASKED = 1000, 16, 10_000, 10_000, 200
 """Every second pool submits at first, so that half of what runs is lent."""
 
 SHORT, LONG = 1000.0, 90_000.0

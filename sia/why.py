@@ -125,11 +125,7 @@ class Width(Struct, frozen=True, tag="width"):
     most: int
 
 
-class Place(Struct, frozen=True, tag="place"):
-    """Which cells, or nodes, it could have is not among what is counted here."""
-
-
-Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width | Place
+Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
 
 
 class Way(Struct, frozen=True):
@@ -171,8 +167,11 @@ Order = list[tuple[float, int, JobState]]
 
 
 def by_end(running: Iterable[JobState]) -> Order:
-    """O(n)."""
-    order = [(job.end(job.run_time), job.sequence, job) for job in running]
+    """O(n), most of it for jobs that run for the first time."""
+    order = [
+        (j.start + j.run_time if j.attempt == 1 else j.end(j.run_time), j.sequence, j)
+        for j in running
+    ]
     heapify(order)
     return order
 

@@ -51,6 +51,10 @@ WHO = {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
         "other": {"viewer", "operator"},
     },
+    "GET /v1/jobs/{id}/why": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
     "GET /v1/jobs/{id}/log": {
         "own": {"submitter of own", "admin of own", "operator"},
         "other": {"operator"},

@@ -25,7 +25,7 @@ from sia.model import Stream
 from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
-from sia.policies.sia_sketch import ROUNDING, ground
+from sia.policies.sia_ground import ROUNDING, ground
 from sia.policies.sia_why import Inquiry
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory

@@ -22,7 +22,7 @@ from sia.model import Stream
 from sia.places import Places
 from sia.policies import Needs, Preempt, Proposal, Start
 from sia.policies.sia import Sia
-from sia.policies.sia_sketch import ROUNDING
+from sia.policies.sia_ground import ROUNDING
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns
 from sia.why import Why

@@ -8,105 +8,14 @@ loans are limited, the pools of the group and the spare jobs on their GPUs. What
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import Enum
-from math import ceil
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection
+from typing import TypeVar
 
 from sia.accounts import Accounts
 from sia.limits import UNLIMITED
-from sia.line import Line
-from sia.model import Options, Stream
+from sia.model import Stream
+from sia.policies.sia_ground import Ground, Kind, Unit, need
 from sia.state import GroupState, JobState, PoolState
-
-ROUNDING = 1e-9
-"""GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
-
-
-class Kind(Enum):
-    """What may be taken away."""
-
-    TURN = "jobs of the pool that wait before the job"
-    END = "a running job"
-    QUEUE = "all other jobs that wait in a pool"
-    LOAD = "all that is foreseen for a pool"
-    KEEP = "that a pool lends nothing"
-    LENDING = "that lending is off"
-    LEND = "a pool's limit on lending"
-    BORROW = "a pool's limit on borrowing"
-    OTHERS = "all that waits or is foreseen in several pools"
-
-
-class Unit(NamedTuple):
-    """One thing that is taken away as a whole; `of` is a pool, `Others` or a running job."""
-
-    kind: Kind
-    of: Any
-
-
-class Others:
-    """Pools of which nothing is to be done and nothing held back; not that of the job."""
-
-    def __init__(self, pools: Iterable[PoolState], ground: Ground) -> None:
-        """O(pools · windows)."""
-        self.pools = frozenset(pools)
-        held = [ground.held[pool] for pool in self.pools]
-        self.held = [sum(column) for column in zip(*held, strict=True)] or [0] * len(
-            ground.reserved
-        )
-
-
-class Ground(NamedTuple):
-    """What a pass over a group goes by, as it is now."""
-
-    group: GroupState
-    options: Options
-    queues: Mapping[PoolState, Sequence[Mapping[int, Line]]]
-    """Of pools with waiting jobs, by bin and width."""
-    waiting: Collection[PoolState]
-    """Pools with jobs in these queues."""
-    keeps: Mapping[PoolState, Collection[int]]
-    """Windows in which a pool lends nothing."""
-    rank: Mapping[PoolState, int]
-    held: Mapping[PoolState, Sequence[int]]
-    """GPUs held back for each pool, by window."""
-    reserved: Sequence[int]
-    """Their sums."""
-    heads: Sequence[tuple[PoolState, JobState]]
-    """Heads that fit in what is left of their pools' quotas."""
-
-
-def need(pool: PoolState, window: int, options: Options, *, keeps: bool) -> int:
-    """GPUs that are held back for a pool in a window: see `Sia`."""
-    unused = max(0, pool.quota - pool.dedicated)
-    if keeps:
-        return unused
-    wanted: float = pool.pending_width + pool.load[window]
-    if options.slack != 1.0:
-        wanted = ceil(wanted * options.slack - ROUNDING)
-    return min(int(wanted), unused)
-
-
-def ground(
-    group: GroupState,
-    options: Options,
-    queues: Mapping[PoolState, Sequence[Mapping[int, Line]]],
-    waiting: Collection[PoolState],
-    keeps: Mapping[PoolState, Collection[int]],
-    rank: Mapping[PoolState, int],
-) -> Ground:
-    """Look at a group. O(pools · windows)."""
-    windows = range(len(options.windows))
-    held = {p: [need(p, i, options, keeps=i in keeps[p]) for i in windows] for p in group.pools}
-    reserved = [sum(column) for column in zip(*held.values(), strict=True)]
-    heads = []
-    for pool in group.pools:
-        if pool.pending_width:
-            head = pool.head
-            if head is not None and pool.dedicated + head.width <= pool.quota:
-                heads.append((pool, head))
-    return Ground(group, options, queues, waiting, keeps, rank, held, reserved, heads)
-
 
 _T = TypeVar("_T", GroupState, PoolState, JobState)
 
@@ -323,9 +232,13 @@ class Sketch:
         )
         return max(0, own) + max(0, others)
 
-    def run(self) -> Stream | None:
-        """Make the pass, until the job starts: in which stream; None if it does not."""
-        return self._start_heads() or self._start_spare()
+    def run(self, wanted: Stream | None = None) -> Stream | None:
+        """Make the pass, until the job starts: in which stream; None if it does not.
+
+        No further than it takes to know whether it starts in the stream that is wanted.
+        """
+        found = self._start_heads()
+        return found if found or wanted is Stream.DEDICATED else self._start_spare()
 
     def _start_heads(self) -> Stream | None:
         heads = {pool: head for pool, head in self._ground.heads if head.width <= self.idle}
@@ -335,7 +248,7 @@ class Sketch:
             heads.pop(pool, None)
             if pool not in self._silent:
                 self._line_up(pool, heads)
-        while heads:
+        while heads and self.idle >= self._job.width:
             pool = min(heads, key=self._ratio)
             head = heads.pop(pool)
             if head.width > self.idle:
@@ -380,7 +293,7 @@ class Sketch:
         waiting = [pool for pool in self._ground.waiting if pool not in self._silent]
         for window in self._windows:
             pools: Collection[PoolState] = waiting
-            while (usable := self.idle - self.reserved[window]) > 0:
+            while not self._too_late(window) and (usable := self.idle - self.reserved[window]) > 0:
                 found = self._next_spare(pools, window, usable)
                 best = min(found, key=self._order, default=None)
                 if best is None:
@@ -392,6 +305,12 @@ class Sketch:
                 if self._ground.options.slack <= 1.0 and not self.limited:
                     pools = found  # what is usable becomes less: nobody else will do
         return None
+
+    def _too_late(self, window: int) -> bool:
+        """Whether the job starts in no window from this one on, whatever else does."""
+        width, slack = self._job.width, self._ground.options.slack
+        held = self.reserved[max(window, self._bin(self._job)) :]
+        return slack <= 1.0 and all(self.idle - gpus < width for gpus in held)
 
     def _order(self, pool: PoolState) -> tuple[int, float, str]:
         return self._ground.rank[pool], *self._ratio(pool)

@@ -15,7 +15,8 @@ from math import ceil
 from sia import why
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Stream
-from sia.policies.sia_sketch import ROUNDING, Ground, Kind, Others, Sketch, Unit
+from sia.policies.sia_ground import ROUNDING, Ground, Kind, Others, Unit
+from sia.policies.sia_sketch import Sketch
 from sia.state import JobState, PoolState
 from sia.why import (
     Length,
@@ -47,7 +48,7 @@ take seconds to find those of a thousand pools that could be spared."""
 LARGEST = 3
 """Of these, pools that are named for what is held back for them."""
 
-ROUNDS = 4
+ROUNDS = 2
 """Passes after which all other pools are taken for rivals, where there are many."""
 
 FEW = 8
@@ -127,7 +128,7 @@ class Inquiry:
             raise _Enough
         if Sketch(self._ground, self._job, units, light=True).hopeless(self._ahead):
             return False
-        found = self._sketch(units).run()
+        found = self._sketch(units).run(stream)
         return found is not None and stream in (None, found)
 
     def _least(self, units: Iterable[Unit], stream: Stream | None) -> tuple[tuple[Unit, ...], bool]:
@@ -159,8 +160,7 @@ class Inquiry:
     def _running(self) -> list[JobState]:
         if self._mine is None:
             group = self._ground.group
-            mine = (j for j in self._all if j.stream is not None and j.pool.group is group)
-            self._mine = list(mine)
+            self._mine = [j for j in self._all if j.stream is not None and j.pool.group is group]
         return self._mine
 
     def _end_for(self, units: list[Unit], gpus: int) -> None:
@@ -192,7 +192,7 @@ class Inquiry:
             sketch = self._sketch(units)
             self._passes += 1
             rivals = sketch.ahead(stream)
-            found = sketch.run()
+            found = sketch.run(stream)
             if (found is not None and stream in (None, found)) or self._passes > MOST_PASSES:
                 return
             new = [pool for pool in dict.fromkeys(sketch.started) if not _names(units, pool)]
@@ -206,7 +206,7 @@ class Inquiry:
     def _add(self, units: list[Unit], more: Iterable[Unit], *, everybody: bool = False) -> None:
         """Take more away of pools; where these are many, of all of them together."""
         own = self._job.pool
-        units += (unit for unit in dict.fromkeys(more) if unit not in units)
+        units[:] = dict.fromkeys([*units, *more])
         pools = _pools(units) - {own}
         if len(pools) <= MANY:
             return
@@ -218,7 +218,11 @@ class Inquiry:
     def _on_spare(self) -> list[Unit]:
         """What keeps it from a start on what nobody will need."""
         units: list[Unit] = []
-        self._end_for(units, self._job.width)
+        job = self._job
+        gpus = job.width
+        if job.pool.dedicated + job.width > job.pool.quota:  # else it may get its turn, too
+            gpus += self._for_itself(job.pool)
+        self._end_for(units, gpus)
         sketch = self._sketch(units)
         self._window = min(
             range(self._bin, len(self._options.windows)), key=lambda i: (sketch.reserved[i], i)
@@ -242,20 +246,17 @@ class Inquiry:
         """Take away reservations, the largest first, until enough is usable."""
         window, width = self._window, self._job.width
         missing = width - (sketch.idle - sketch.reserved[window])
-        pools = sorted(
-            (pool for pool in self._ground.group.pools if sketch.held(pool, window)),
-            key=lambda pool: -sketch.held(pool, window),
-        )
+        held = {pool: sketch.held(pool, window) for pool in self._ground.group.pools}
+        pools = sorted((pool for pool in held if held[pool]), key=lambda pool: -held[pool])
         causes: list[Unit] = []
         for pool in pools:
             if missing <= 0:
                 break
             causes += self._causes(pool)
-            missing -= sketch.held(pool, window)
+            missing -= held[pool]
             if pool is self._job.pool:
                 missing += self._for_itself(pool)
         self._add(units, causes)
-        self._own_share(units)
 
     def _for_itself(self, pool: PoolState) -> int:
         """GPUs that are held back for the job itself, in any case."""
@@ -263,7 +264,7 @@ class Inquiry:
         return min(wanted, max(0, pool.quota - pool.dedicated))
 
     def _own_share(self, units: list[Unit]) -> None:
-        """Beside all others' reservations its own GPUs are held back: in its pool, for itself."""
+        """Have jobs end until there are as many GPUs as are held back, in its pool, for itself."""
         while True:
             sketch = self._sketch(units)
             missing = self._job.width - (sketch.idle - sketch.reserved[self._window])
