@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from builders import SMALL, job, limited, pools, random_workload
-from cores import POLICIES
+from cores import POLICIES, photograph
 from msgspec.structs import replace
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
@@ -102,7 +102,9 @@ def parts(found):
 def prove(core, job_id):
     """What it waits for is enough, and no part of it is; so is each way."""
     waiting = core.state.jobs[job_id]
+    before = photograph(core)
     said = core.policy.why(waiting)
+    assert photograph(core) == before
     pool = waiting.pool.name
     never = (Width, Length)
     assert said.exact

@@ -93,20 +93,30 @@ class Sketch:
             made = self._pools[pool] = _copy(pool)
             made.group = group
             group.pools.append(made)
-        for pool, made in self._pools.items():
-            made.lent_to = {job_id: self._copied(job) for job_id, job in pool.lent_to.items()}
+            made.lent_to = pool.lent_to.copy()
 
     def _copied(self, job: JobState) -> JobState:
+        """A spare job whose loans are to be changed; nothing else of the state refers to it."""
         known = self._jobs.get(job.job.id)
         if known is None:
             known = self._jobs[job.job.id] = _copy(job)
             known.pool = self._pools[job.pool]
             known.loans = {self._pools[donor]: gpus for donor, gpus in job.loans.items()}
+            for donor in known.loans:
+                donor.lent_to[job.job.id] = known
         return known
+
+    def _call_home(self, pool: PoolState) -> None:
+        """What a pool has lent may have to move."""
+        for job in [*pool.lent_to.values()]:
+            self._copied(job)
 
     def _settle(self) -> None:
         self._group.relimit()
-        if any(pool.unused < 0 for pool in self._group.pools):
+        overdrawn = [pool for pool in self._group.pools if pool.unused < 0]
+        for pool in overdrawn:
+            self._call_home(pool)
+        if overdrawn:
             self._accounts.overdrawn[self._group] = None
             self._accounts.settle([])
         self.limited = self._group.limited
@@ -274,6 +284,9 @@ class Sketch:
         if self.limited:
             started = _copy(job)
             started.pool, started.loans = pool, {}
+            self._jobs[job.job.id] = started
+            if stream is Stream.DEDICATED and job.width > pool.unused:
+                self._call_home(pool)
             self._accounts.take(started, job.width, stream, [])
             self.idle = self._group.idle
         else:

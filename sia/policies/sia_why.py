@@ -51,9 +51,9 @@ LARGEST = 3
 ROUNDS = 2
 """Passes after which all other pools are taken for rivals, where there are many."""
 
-FEW = 8
+FEW = 6
 """Obstacles of which all parts are tried: that one less is too few says it for nearly all others
-as well, and 2⁸ are thought through in milliseconds."""
+as well, and 2⁶ are thought through in a millisecond or two."""
 
 
 class _Enough(Exception):  # noqa: N818  no error: as much was thought through as is allowed
@@ -76,6 +76,7 @@ class Inquiry:
         self._mine: list[JobState] | None = None
         self._order: why.Order | None = None
         self._passes = 0
+        self._known: dict[tuple[frozenset[Unit], Stream | None], bool] = {}
 
     def answer(self) -> Why:
         """What it waits for."""
@@ -122,7 +123,17 @@ class Inquiry:
         return Sketch(self._ground, self._job, units)
 
     def _starts(self, units: Collection[Unit], stream: Stream | None = None) -> bool:
-        """Whether it starts, in this stream or in any, were these gone."""
+        """Whether it starts, in its turn if that is asked for, were these gone."""
+        gone = frozenset(units)
+        for asked in {stream, Stream.DEDICATED}:
+            if self._known.get((gone, asked)):
+                return True
+        known = self._known.get((gone, stream))
+        if known is None:
+            known = self._known[gone, stream] = self._tried(units, stream)
+        return known
+
+    def _tried(self, units: Collection[Unit], stream: Stream | None) -> bool:
         self._passes += 1
         if self._passes > MOST_PASSES:
             raise _Enough
