@@ -7,7 +7,7 @@ start in the pass that follows, and of nothing less would it. Where a policy can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop
 from math import inf
 from typing import Literal
@@ -233,7 +233,7 @@ def before(job: JobState) -> list[JobState]:
     return [other for other in job.pool.waiting() if other.sequence < job.sequence]
 
 
-def turn_of(ahead: list[JobState]) -> Turn:
+def turn_of(ahead: Sequence[JobState]) -> Turn:
     """The obstacle that these are."""
     return Turn(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
 

@@ -16,16 +16,12 @@ from sia import why
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Stream
 from sia.policies.sia_ground import ROUNDING, Ground, Kind, Others, Unit
+from sia.policies.sia_named import Asked, named, others_of
 from sia.policies.sia_sketch import Sketch
 from sia.state import JobState, PoolState
 from sia.why import (
     Length,
-    Limit,
     Obstacle,
-    Quota,
-    Reservation,
-    Rival,
-    Room,
     Way,
     Why,
     Width,
@@ -33,9 +29,7 @@ from sia.why import (
     by_end,
     by_width,
     first_to_end,
-    leaves,
     own_jobs,
-    turn_of,
 )
 
 MOST_PASSES = 400
@@ -44,9 +38,6 @@ MOST_PASSES = 400
 MANY = 8
 """Pools that are named one by one: more are one obstacle, as nobody reads them, and as it would
 take seconds to find those of a thousand pools that could be spared."""
-
-LARGEST = 3
-"""Of these, pools that are named for what is held back for them."""
 
 ROUNDS = 2
 """Passes after which all other pools are taken for rivals, where there are many."""
@@ -99,7 +90,7 @@ class Inquiry:
             return Why((*turn.obstacles, *spare.obstacles), ways, exact)
         fewest = found[0] if len(found[0]) <= len(found[-1]) else found[-1]
         best, sure = self._least(fewest, None)
-        return Why(self._obstacles(best), ways, exact and sure)
+        return Why(self._named(best), ways, exact and sure)
 
     def _never_in_turn(self) -> Way | None:
         quota, width = self._job.pool.quota, self._job.width
@@ -293,13 +284,9 @@ class Inquiry:
             causes.append(Unit(Kind.KEEP, pool))
         if pool.load[self._window]:
             causes.append(Unit(Kind.LOAD, pool))
-        if self._others(pool):
+        if others_of(self._job, pool):
             causes.append(Unit(Kind.QUEUE, pool))
         return causes
-
-    def _others(self, pool: PoolState) -> int:
-        """GPUs of a pool's waiting jobs, this one left out."""
-        return pool.pending_width - (self._job.gpus if pool is self._job.pool else 0)
 
     def _lift(self, units: list[Unit]) -> None:
         """Take limits away: its own first, then others', until there is room."""
@@ -330,61 +317,12 @@ class Inquiry:
             units += (unit for unit in self._in_turn() if unit not in units)
             self._outdo(units, None)
 
+    def _named(self, units: Collection[Unit]) -> tuple[Obstacle, ...]:
+        asked = Asked(self._ground, self._job, self._before, self._window, self._now)
+        return named(asked, units, self._rivals)
+
     def _way(self, name: str, units: Collection[Unit]) -> Way:
-        return Way(name, open=True, obstacles=self._obstacles(units))
-
-    def _obstacles(self, units: Collection[Unit]) -> tuple[Obstacle, ...]:
-        """As they are shown: the turn, the quota, room, then pools and limits."""
-        found: list[Obstacle] = []
-        if any(unit.kind is Kind.TURN for unit in units):
-            found.append(turn_of(self._before))
-        found += self._ends([unit.of for unit in units if unit.kind is Kind.END])
-        found += (self._others_of(unit.of) for unit in units if unit.kind is Kind.OTHERS)
-        pools = [unit.of for unit in units if unit.kind in (Kind.QUEUE, Kind.LOAD, Kind.KEEP)]
-        found += (self._pool(pool, units) for pool in dict.fromkeys(pools))
-        found += (limit for unit in units if (limit := _limit(unit)) is not None)
-        return tuple(found)
-
-    def _ends(self, ended: list[JobState]) -> list[Obstacle]:
-        job, found = self._job, list[Obstacle]()
-        pool, idle = job.pool, self._ground.group.idle
-        own = [each for each in ended if each.pool is pool and each.stream is Stream.DEDICATED]
-        short = pool.dedicated + job.width - pool.quota
-        if short > 0 and own:
-            gone = tuple(leaves(each, self._now) for each in own)
-            found.append(
-                Quota(pool.name, short, max(0, pool.quota - pool.dedicated), pool.quota, gone)
-            )
-            ended = [each for each in ended if each not in own]
-        if ended:
-            gone = tuple(leaves(each, self._now) for each in ended)
-            found.append(Room(max(0, job.width - idle), max(0, idle), gone))
-        return found
-
-    def _pool(self, pool: PoolState, units: Collection[Unit]) -> Obstacle:
-        queue, load = Unit(Kind.QUEUE, pool) in units, Unit(Kind.LOAD, pool) in units
-        keeps = Unit(Kind.KEEP, pool) in units
-        waiting = len(pool.pending) + len(pool.aside) - (pool is self._job.pool)
-        if pool in self._rivals and not load and not keeps:
-            return Rival(pool.name, waiting, self._others(pool))
-        window = self._window
-        until = self._now + self._options.windows[window]
-        return Reservation(
-            pool.name, self._options.windows[window], self._ground.held[pool][window],
-            self._others(pool) if queue else 0, pool.load[window] if load else 0, keeps, until,
-        )  # fmt: skip
-
-    def _others_of(self, others: Others) -> Obstacle:
-        window, held = self._window, self._ground.held
-        if window == len(self._options.windows):
-            window = 0
-        order = sorted(others.pools, key=lambda pool: (-held[pool][window], pool.name))
-        return why.Others(
-            len(order), sum(len(pool.pending) + len(pool.aside) for pool in order),
-            sum(pool.pending_width for pool in order), self._options.windows[window],
-            others.held[window],
-            tuple((pool.name, held[pool][window]) for pool in order[:LARGEST]),
-        )  # fmt: skip
+        return Way(name, open=True, obstacles=self._named(units))
 
 
 _OF_POOLS = (Kind.QUEUE, Kind.LOAD, Kind.KEEP, Kind.OTHERS)
@@ -406,13 +344,3 @@ def _names(units: Iterable[Unit], pool: PoolState) -> bool:
     return Unit(Kind.QUEUE, pool) in units or any(
         unit.kind is Kind.OTHERS and pool in unit.of.pools for unit in units
     )
-
-
-def _limit(unit: Unit) -> Limit | None:
-    if unit.kind is Kind.LENDING:
-        return Limit("lending")
-    if unit.kind is Kind.LEND:
-        return Limit("lend", unit.of.name, unit.of.lend_limit)
-    if unit.kind is Kind.BORROW:
-        return Limit("borrow", unit.of.name, unit.of.borrow_limit)
-    return None
