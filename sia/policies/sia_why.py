@@ -32,8 +32,12 @@ from sia.why import (
     own_jobs,
 )
 
-MOST_PASSES = 400
-"""Passes that are thought through for one answer: a bound on time; few answers need twenty."""
+MOST_TRIALS = 400
+"""Trials for one answer, nearly all of which end before a pass: a bound on time."""
+
+MOST_POOLS, FEWEST_PASSES = 20_000, 30
+"""Pools of the group, summed over all passes that are thought through; passes that are in any case.
+A pass over a thousand pools takes some milliseconds; few answers need twenty."""
 
 MANY = 8
 """Pools that are named one by one: more are one obstacle, as nobody reads them, and as it would
@@ -66,7 +70,8 @@ class Inquiry:
         self._rivals: dict[PoolState, None] = {}
         self._mine: list[JobState] | None = None
         self._order: why.Order | None = None
-        self._passes = 0
+        self._trials = 0
+        self._passes = max(FEWEST_PASSES, MOST_POOLS // len(ground.group.pools))
         self._known: dict[tuple[frozenset[Unit], Stream | None], bool] = {}
 
     def answer(self) -> Why:
@@ -124,12 +129,17 @@ class Inquiry:
             known = self._known[gone, stream] = self._tried(units, stream)
         return known
 
+    @property
+    def _tired(self) -> bool:
+        return self._trials > MOST_TRIALS or self._passes <= 0
+
     def _tried(self, units: Collection[Unit], stream: Stream | None) -> bool:
-        self._passes += 1
-        if self._passes > MOST_PASSES:
+        self._trials += 1
+        if self._tired:
             raise _Enough
         if Sketch(self._ground, self._job, units, light=True).hopeless(self._ahead):
             return False
+        self._passes -= 1
         found = self._sketch(units).run(stream)
         return found is not None and stream in (None, found)
 
@@ -192,10 +202,10 @@ class Inquiry:
         """Take those away who would start before it, until it starts."""
         for turn in count():
             sketch = self._sketch(units)
-            self._passes += 1
+            self._passes -= 1
             rivals = sketch.ahead(stream)
             found = sketch.run(stream)
-            if (found is not None and stream in (None, found)) or self._passes > MOST_PASSES:
+            if (found is not None and stream in (None, found)) or self._tired:
                 return
             new = [pool for pool in dict.fromkeys(sketch.started) if not _names(units, pool)]
             if not new:
