@@ -226,7 +226,7 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     assert set(rules.values()) == {rule.value for rule in Rule}
     for operation, rule in rules.items():
         assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or (
-            operation == "GET /v1/jobs/{id}"
+            operation in ("GET /v1/jobs/{id}", "GET /v1/jobs/{id}/why")
         )
         assert (rule == "open") is (WHO[operation] == ALL)
 
