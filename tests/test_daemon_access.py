@@ -58,6 +58,10 @@ WHO = {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
         "other": {"viewer", "operator"},
     },
+    "GET /v1/jobs/{id}/why": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
     "GET /v1/jobs/{id}/log": {
         "own": {"submitter of own", "admin of own", "operator"},
         "other": {"operator"},
@@ -228,7 +232,8 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     }
     assert set(rules.values()) == {rule.value for rule in Rule}
     for operation, rule in rules.items():
-        looks = operation == "GET /v1/jobs/{id}" or operation.startswith("GET /v1/pools/{name}/")
+        looks = operation in ("GET /v1/jobs/{id}", "GET /v1/jobs/{id}/why")
+        looks = looks or operation.startswith("GET /v1/pools/{name}/")
         assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or looks
         assert (rule == "open") is (WHO[operation] == ALL)
 

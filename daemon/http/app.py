@@ -31,6 +31,7 @@ from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
+from daemon.http.routes_why import WhyRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
@@ -52,6 +53,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     routes = (
         JobRoutes(service, daemon.admission),
         LogRoutes(service),
+        WhyRoutes(service),
         PoolRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),

@@ -12,7 +12,8 @@ from replay.text import counted, duration
 from sia.core import Core
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
-from sia.policies.sia import ROUNDING, Sia
+from sia.policies.sia import Sia
+from sia.policies.sia_ground import ROUNDING
 from sia.state import GroupState, JobState, PoolState
 
 NAMED = 3
@@ -34,14 +35,15 @@ def held_back(pool: PoolState, window: int, options: Options) -> int:
 
 def position_of(core: Core, record: JobRecord) -> int | None:
     """Its place in its pool's queue, from 1 on; None for a job that waits in none. O(waiting)."""
-    job = _waiting(core, record)
+    job = waiting_in(core, record)
     if job is None:
         return None
     pool, number = job.pool, job.sequence
     return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.aside)
 
 
-def _waiting(core: Core, record: JobRecord) -> JobState | None:
+def waiting_in(core: Core, record: JobRecord) -> JobState | None:
+    """The job as the core knows it, where it waits there."""
     job = core.state.jobs.get(record.core) if record.core else None
     return job if job is not None and job.stream is None else None
 
@@ -57,7 +59,7 @@ def why(book: Book, core: Core, record: JobRecord) -> list[str]:
         return _seatless(book, record)
     if record.phase is not JobPhase.PENDING:
         return []
-    job = _waiting(core, record)
+    job = waiting_in(core, record)
     if job is None:
         return [f"pool {pool} is on hold: sia pool set {pool} --state open"]
     lines = [_in_order(core, record, job)]

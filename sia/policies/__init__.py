@@ -14,6 +14,7 @@ from cells.holds import Holds
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
 from sia.state import JobState, PoolState, State
+from sia.why import Why, in_turn, on_idle
 
 
 class Needs(NamedTuple):
@@ -138,6 +139,17 @@ class Policy:
     def due(self) -> float:
         """When the policy will do something whatever else happens; infinite if it will not."""
         return inf
+
+    def why(self, job: JobState) -> Why:
+        """What a waiting job waits for, of what any policy could say: not all of it.
+
+        For one that shares, what is not idle; else what its pool's quota lacks. O(jobs). A policy
+        that knows what it goes by says more, and that this is exact.
+        """
+        jobs = self.state.jobs.values()
+        if self.shares:
+            return on_idle(job, jobs, self.state.now)
+        return in_turn(job, jobs, self.state.now, turn=False)
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from sia.model import Stream
 from sia.policies import Policy, Proposal, Start
+from sia.state import JobState
+from sia.why import Why, in_turn
 
 
 class Fcfs(Policy):
@@ -20,3 +22,8 @@ class Fcfs(Policy):
                 yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     break
+
+    def why(self, job: JobState) -> Why:
+        """All that it waits for, but for places. O(jobs)."""
+        state = self.state
+        return in_turn(job, state.jobs.values(), state.now, exact=state.places is None)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from sia.policies import Policy, Proposal, anywhere, is_barred
 from sia.policies.lineup import Lineup
-from sia.state import PoolState, State
+from sia.state import JobState, PoolState, State
+from sia.why import Why, on_idle
 
 
 class MaxMin(Policy):
@@ -48,6 +49,10 @@ class MaxMin(Policy):
             lineup.drop(pool)
         else:
             lineup.put(pool, head.width)
+
+    def why(self, job: JobState) -> Why:
+        """Its turn in its pool, and what is idle; not which other pools go first. O(jobs)."""
+        return on_idle(job, self.state.jobs.values(), self.state.now, turn=True)
 
     def check(self) -> None:
         """Every head of pools that have not changed since the last pass is lined up."""

@@ -17,6 +17,7 @@ from math import ceil, inf
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from cells.holds import Holds
 from sia.line import Line
@@ -24,11 +25,11 @@ from sia.model import Stream
 from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
+from sia.policies.sia_ground import ROUNDING, ground
+from sia.policies.sia_why import Inquiry
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory
-
-ROUNDING = 1e-9
-"""GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
+from sia.why import Why
 
 
 class _Group:
@@ -298,6 +299,14 @@ class Sia(Policy):
         own = pool.unused - self._held[pool][window]
         others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
         return max(0, own) + max(0, others)
+
+    def why(self, job: JobState) -> Why:
+        """All that it waits for; in cells, of GPUs as they are counted. O(jobs)."""
+        state, own = self.state, self._groups[job.pool.group]
+        keeps, rank = self._keeps, self._rank
+        asked = ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
+        found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
+        return found if self._turns is None else replace(found, exact=False)
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""

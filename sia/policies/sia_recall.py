@@ -15,13 +15,17 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from msgspec.structs import replace
+
 from sia.limits import MAX_GROUP
 from sia.model import Stream
 from sia.places import Places
 from sia.policies import Needs, Preempt, Proposal, Start
-from sia.policies.sia import ROUNDING, Sia
+from sia.policies.sia import Sia
+from sia.policies.sia_ground import ROUNDING
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns
+from sia.why import Why
 
 
 class _Stoppable:
@@ -198,6 +202,12 @@ class SiaRecall(Sia):
         """Its quota has room for its head, and something else is in the way."""
         head = pool.head
         return head is not None and pool.dedicated + head.width <= pool.quota
+
+    def why(self, job: JobState) -> Why:
+        """As SIA, but not who could be stopped for it: where that counts, it is not exact."""
+        stops = job.job.preemptible is not None or bool(self._stoppable[job.pool.group].jobs)
+        found = super().why(job)
+        return replace(found, exact=False) if stops else found
 
     def check(self) -> None:
         """What may be stopped is counted, and what is reserved for good."""

@@ -1,0 +1,78 @@
+"""What goes over HTTP of why a job waits, runs or is over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from daemon.jobs import JobPhase
+from sia.model import Stream
+from sia.why import (
+    Length,
+    Limit,
+    Others,
+    Quota,
+    Reservation,
+    Rival,
+    Room,
+    Turn,
+    Width,
+)
+
+
+class Held(Struct, frozen=True, tag="hold"):
+    """It is held. Taken away: it is released."""
+
+
+class PoolHeld(Struct, frozen=True, tag="pool_hold"):
+    """Its pool is on hold. Taken away: the pool is open."""
+
+    pool: str
+
+
+class Place(Struct, frozen=True, tag="place"):
+    """It has its turn, and its GPUs are not free yet; `nodes` that are out give none."""
+
+    gpus: int
+    nodes: tuple[str, ...]
+
+
+Obstacle = (
+    Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
+    | Held | PoolHeld | Place
+)  # fmt: skip
+
+
+class WayView(Struct):
+    """One way to start: `turn`, in its pool's quota; `spare`, on what others do not need."""
+
+    name: str
+    open: Annotated[bool, Meta(description="Whether it could ever start in this way.")]
+    obstacles: list[Obstacle]
+
+
+class JobWhy(Struct, omit_defaults=True):
+    """Why a job waits: `obstacles` are the fewest without which it would start at once.
+
+    None of them where it starts as soon as it is looked at, or where it does not wait.
+    """
+
+    id: str
+    pool: str
+    phase: JobPhase
+    time: Annotated[float, Meta(description="Of the state that is spoken of.")]
+    words: Annotated[list[str], Meta(description="The same for people.")]
+    exact: Annotated[
+        bool,
+        Meta(
+            description="That it starts once all obstacles are gone, and with any of them does "
+            "not. Otherwise they are what is known, and there may be others."
+        ),
+    ] = False
+    obstacles: list[Obstacle] = []
+    ways: list[WayView] = []
+    position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
+    stream: Stream | None = None
+    reason: Annotated[str, Meta(description="Why it was started.")] = ""
+    loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses.")] = {}

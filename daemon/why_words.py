@@ -1,0 +1,145 @@
+"""Why a job waits, runs or is over, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daemon.book import JobRecord
+from daemon.schemas_why import JobWhy, Obstacle, WayView
+from replay.text import counted, duration
+from sia.model import Stream
+from sia.why import (
+    Leaves,
+    Limit,
+    Others,
+    Quota,
+    Reservation,
+    Rival,
+    Room,
+    Turn,
+)
+
+NAMED = 3
+"""Jobs that are named of those that would have to end: more make no line."""
+
+WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
+
+
+def needed(said: JobWhy, policy: str) -> list[str]:
+    """What would have to go away for it to start, a line a way; the best first."""
+    if said.exact and not said.obstacles:
+        return ["nothing is in its way: it starts when it is looked at next"]
+    ways = sorted(said.ways, key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
+    lines = [_line(way, said.time) for way in ways if way.open and way.obstacles]
+    if not any(way.open for way in said.ways):
+        lines.append("it can never start as things are: it would take another quota, or fewer GPUs")
+    if not said.exact:
+        lines.append(f"there may be more to it, which policy {policy} does not say")
+    return lines
+
+
+def _line(way: WayView, now: float) -> str:
+    named = "; ".join(_word(each, now) for each in way.obstacles)
+    return f"{WAYS[way.name]} it would start now, but for: {named}"
+
+
+def _word(each: Obstacle, now: float) -> str:
+    """An obstacle; those that close a way are said elsewhere."""
+    match each:
+        case Quota():
+            return f"{_jobs(each.ends, now)}, for {each.short:,} more GPUs of {each.pool}'s quota"
+        case Room():
+            return f"{_jobs(each.ends, now)}, for {each.short:,} more idle GPUs"
+        case Limit():
+            return _limit(each)
+        case Turn() | Rival() | Reservation() | Others():
+            return _ahead(each)
+    return ""
+
+
+def _ahead(each: Turn | Rival | Reservation | Others) -> str:
+    """Who waits, or is foreseen, and goes first."""
+    match each:
+        case Turn():
+            return f"{counted(each.jobs, 'job')} before it ({counted(each.gpus, 'GPU')})"
+        case Rival():
+            waiting = f"{counted(each.jobs, 'job')} of {each.pool}"
+            return f"{waiting} ({counted(each.gpus, 'GPU')}), served first"
+        case Reservation():
+            return _reservation(each)
+        case Others():
+            return _others(each)
+
+
+def _others(each: Others) -> str:
+    names = ", ".join(f"{gpus:,} for {name}" for name, gpus in each.largest if gpus)
+    return (
+        f"{counted(each.pools, 'other pool')}, served first or with GPUs held back for "
+        f"{duration(each.window)} ({each.held:,} in all; most: {names or 'none'})"
+    )
+
+
+def _reservation(each: Reservation) -> str:
+    causes = []
+    if each.waiting:
+        causes.append(f"{each.waiting:,} wait there")
+    if each.load:
+        causes.append(f"{each.load:,} are foreseen there")
+    if each.keeps:
+        causes.append("it lends nothing for so long")
+    return (
+        f"{each.gpus:,} GPUs held back for {each.pool} for {duration(each.window)} "
+        f"({' and '.join(causes)})"
+    )
+
+
+def _limit(each: Limit) -> str:
+    if each.kind == "lending":
+        return "lending, which is off: sia lending on"
+    option = f"sia pool set {each.pool} --{each.kind}-limit none"
+    return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
+
+
+def _jobs(ends: Sequence[Leaves], now: float) -> str:
+    """Who would have to end, and when they are thought to."""
+    if not ends:
+        return "others"
+    gpus = sum(each.gpus for each in ends)
+    named = ", ".join(_end(each, now) for each in ends[:NAMED])
+    more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""
+    return f"{named}{more} ({counted(gpus, 'GPU')})"
+
+
+def _end(each: Leaves, now: float) -> str:
+    name = f"job {each.job}" if each.job else f"a job of {each.pool}"
+    if each.end is None:
+        return f"{name}, nobody knows until when"
+    if each.late:
+        return f"{name}, longer than was thought"
+    return f"{name}, for another {duration(each.end - now)}, as is thought"
+
+
+def run_words(record: JobRecord) -> list[str]:
+    """Why a job runs where it runs."""
+    if record.stream is None:
+        return []
+    where = "in its pool's quota" if record.stream is Stream.DEDICATED else "on spare GPUs"
+    lines = [f"it runs {where}: {record.reason}"]
+    if record.loans:
+        loans = ", ".join(f"{gpus:,} of {pool}" for pool, gpus in record.loans)
+        lines.append(f"its GPUs are {loans}")
+    if record.stop:
+        lines.append(f"it is being ended: {record.stop}")
+    return lines
+
+
+def over_words(record: JobRecord) -> list[str]:
+    """How a job ended."""
+    how = [f"it is over: {record.phase.value}"]
+    if record.why:
+        how.append(record.why)
+    if record.code:
+        how.append(f"exit code {record.code}")
+    if record.signal:
+        how.append(f"signal {record.signal}")
+    return [", ".join(how)]

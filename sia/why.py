@@ -1,0 +1,305 @@
+"""Why a job waits, as data: for each way in which it could start, the obstacles on that way.
+
+An answer is true in this sense: were all that the obstacles name taken away at once, the job would
+start in the pass that follows, and of nothing less would it. Where a policy cannot say that,
+`Why.exact` is off, and what stands there are facts of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import heapify, heappop
+from math import inf
+from typing import Literal
+
+from msgspec import Struct
+
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import Stream
+from sia.state import JobState, PoolState
+
+
+class Leaves(Struct, frozen=True):
+    """A running job that would make room. `end` is when it is thought to (seconds); None: unknown.
+
+    One that has run longer than was thought may end at any time: `late`.
+    """
+
+    job: str
+    pool: str
+    gpus: int
+    end: float | None
+    late: bool = False
+
+
+class Turn(Struct, frozen=True, tag="turn"):
+    """Jobs of its pool stand before it. Taken away: they are withdrawn."""
+
+    jobs: int
+    gpus: int
+    first: str
+
+
+class Quota(Struct, frozen=True, tag="quota"):
+    """Its pool's quota has too few GPUs left, by `short`. Taken away: `ends` have ended."""
+
+    pool: str
+    short: int
+    left: int
+    quota: int
+    ends: tuple[Leaves, ...]
+
+
+class Room(Struct, frozen=True, tag="room"):
+    """Too few GPUs are idle in its group. Taken away: `ends` have ended."""
+
+    short: int
+    idle: int
+    ends: tuple[Leaves, ...]
+
+
+class Reservation(Struct, frozen=True, tag="reservation"):
+    """GPUs are held back for a pool in a window (seconds). Taken away: what it says of the causes.
+
+    `waiting` are the GPUs of jobs that wait there, this one left out: withdrawn. `load` is what
+    the forecast says for the window: 0 in all windows. With `keeps` the pool was told to lend
+    nothing for so long. A cause that need not go away is 0. What is held back now is so until
+    `until` at the latest, unless more waits or is foreseen there by then.
+    """
+
+    pool: str
+    window: float
+    gpus: int
+    waiting: int
+    load: int
+    keeps: bool
+    until: float
+
+
+class Rival(Struct, frozen=True, tag="rival"):
+    """A pool whose jobs would be given the GPUs first. Taken away: all that wait are withdrawn."""
+
+    pool: str
+    jobs: int
+    gpus: int
+
+
+class Others(Struct, frozen=True, tag="others"):
+    """Pools, too many to go through one by one, that are served first or have GPUs held back.
+
+    Taken away: all that waits there, and all that is foreseen there; as a whole. `gpus` are those
+    of the waiting jobs, `held` those that are held back in the window (seconds); `largest` of them
+    for whom.
+    """
+
+    pools: int
+    jobs: int
+    gpus: int
+    window: float
+    held: int
+    largest: tuple[tuple[str, int], ...]
+
+
+class Limit(Struct, frozen=True, tag="limit"):
+    """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit."""
+
+    kind: Literal["lending", "lend", "borrow"]
+    pool: str = ""
+    limit: int = 0
+
+
+class Length(Struct, frozen=True, tag="length"):
+    """It is thought to run longer than anybody foresees. `run_time` is None if nothing is known."""
+
+    run_time: float | None
+    longest: float
+
+
+class Width(Struct, frozen=True, tag="width"):
+    """It is wider than its pool's quota, or than what could ever be lent: that way it never starts.
+
+    `most` is the widest that could.
+    """
+
+    gpus: int
+    most: int
+
+
+Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
+
+
+class Way(Struct, frozen=True):
+    """One way to start: in its turn within quota (`turn`), or on spare GPUs (`spare`).
+
+    Not `open` where nothing that may be taken away would do.
+    """
+
+    name: str
+    open: bool
+    obstacles: tuple[Obstacle, ...]
+
+
+class Why(Struct, frozen=True):
+    """What a job waits for: `obstacles`, on the way that has the fewest, and all the ways."""
+
+    obstacles: tuple[Obstacle, ...]
+    ways: tuple[Way, ...]
+    exact: bool
+    """That it starts without these obstacles, and with any of them it does not."""
+
+
+def thought_end(job: JobState, now: float) -> float:
+    """When a running job is thought to end, never in the past; infinite if nobody knows."""
+    if job.run_time >= UNKNOWN_RUN_TIME:
+        return inf
+    return max(now, job.end(job.run_time))
+
+
+def leaves(job: JobState, now: float) -> Leaves:
+    """A running job as an answer shows it."""
+    end = thought_end(job, now)
+    late = end < inf and job.end(job.run_time) < now
+    return Leaves(job.job.id, job.pool.name, job.width, None if end == inf else end, late)
+
+
+Order = list[tuple[float, int, JobState]]
+"""Running jobs as a heap by their thought ends; those that are late come first."""
+
+
+def by_end(running: Iterable[JobState]) -> Order:
+    """O(n), most of it for jobs that run for the first time."""
+    order = [
+        (j.start + j.run_time if j.attempt == 1 else j.end(j.run_time), j.sequence, j)
+        for j in running
+    ]
+    heapify(order)
+    return order
+
+
+def first_to_end(order: Order, gpus: int, besides: Collection[JobState] = ()) -> list[JobState]:
+    """Of some running jobs those that make so many GPUs idle first, none that can be spared.
+
+    Fewer GPUs where all of them are not enough. Those in `besides` have ended already: dedicated
+    jobs of a pool whose quota has shrunk make idle only what they have within it. The order is
+    used up. O(chosen · log n).
+    """
+    over = _Over(besides)
+    return _soonest(order, gpus, over.ended, over.end)
+
+
+def by_width(order: Order, gpus: int) -> list[JobState]:
+    """Of some running jobs those that have so many GPUs first, none that can be spared."""
+    return _soonest(order, gpus, (), lambda job: job.width)
+
+
+def _soonest(
+    order: Order, gpus: int, besides: Collection[JobState], made: Callable[[JobState], int]
+) -> list[JobState]:
+    chosen: list[tuple[int, JobState]] = []
+    while order and gpus > 0:
+        job = heappop(order)[2]
+        if job not in besides:
+            chosen.append((made(job), job))
+            gpus -= chosen[-1][0]
+    spared = set()
+    for width, job in sorted(chosen, key=lambda each: (each[0], -each[1].sequence)):
+        if gpus + width <= 0:
+            spared.add(job)
+            gpus += width
+    return [job for _, job in chosen if job not in spared]
+
+
+class _Over:
+    """GPUs by which pools use more than their quota, as their dedicated jobs end."""
+
+    def __init__(self, ended: Iterable[JobState]) -> None:
+        self._over: dict[PoolState, int] = {}
+        self.ended = set(ended)
+        for job in self.ended:
+            self.end(job)
+
+    def end(self, job: JobState) -> int:
+        """GPUs that are idle once this one has ended, too."""
+        if job.stream is Stream.SPARE:
+            return job.width
+        pool = job.pool
+        over = self._over.get(pool, max(0, pool.dedicated - pool.quota))
+        self._over[pool] = max(0, over - job.width)
+        return max(0, job.width - over)
+
+
+def before(job: JobState) -> list[JobState]:
+    """Those of its pool that wait before it, in order. O(n) of its pool."""
+    return [other for other in job.pool.waiting() if other.sequence < job.sequence]
+
+
+def turn_of(ahead: Sequence[JobState]) -> Turn:
+    """The obstacle that these are."""
+    return Turn(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
+
+
+def own_jobs(job: JobState, jobs: Iterable[JobState]) -> list[JobState]:
+    """Dedicated jobs of its pool that run. O(jobs)."""
+    pool = job.pool
+    return [each for each in jobs if each.pool is pool and each.stream is Stream.DEDICATED]
+
+
+def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | None:
+    """What its pool's quota lacks for it, and whose end makes up for it first; None if nothing."""
+    pool = job.pool
+    short = pool.dedicated + job.gpus - pool.quota
+    if short <= 0:
+        return None
+    chosen = by_width(by_end(own_jobs(job, jobs)), short)
+    left = max(0, pool.quota - pool.dedicated)
+    return Quota(pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen))
+
+
+def in_turn(
+    job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool = True, exact: bool = False
+) -> Why:
+    """For who starts jobs within their pool's quota alone; with `turn`, in their order."""
+    pool = job.pool
+    if job.gpus > pool.quota:
+        return closed("turn", Width(job.gpus, pool.quota), exact=exact)
+    found: list[Obstacle] = []
+    quota = quota_of(job, jobs, now)
+    left = pool.quota - pool.dedicated - job.gpus
+    left += sum(each.gpus for each in quota.ends) if quota else 0
+    if turn and (ahead := before(job)) and left < sum(each.gpus for each in ahead):
+        found.append(turn_of(ahead))  # else they start as well
+    if quota:
+        found.append(quota)
+    return only("turn", found, exact=exact)
+
+
+def on_idle(job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool = False) -> Why:
+    """For who lends whatever is idle in a group: what that lacks. Not who else would get it."""
+    pool, group = job.pool, job.pool.group
+    if job.gpus > max(pool.quota, group.quota):
+        return closed("spare", Width(job.gpus, group.quota), exact=False)
+    found: list[Obstacle] = []
+    if turn and (ahead := before(job)):
+        found.append(turn_of(ahead))
+    if job.gpus > group.idle:
+        mine = [each for each in jobs if each.stream is not None and each.pool.group is group]
+        chosen = first_to_end(by_end(mine), job.gpus - group.idle)
+        ends = tuple(leaves(each, now) for each in chosen)
+        found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
+    elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:
+        if group.lending:
+            found.append(Limit("borrow", pool.name, min(pool.borrow_limit, pool.room)))
+        else:
+            found.append(Limit("lending"))
+    return only("spare", found, exact=False)
+
+
+def only(name: str, obstacles: Iterable[Obstacle], *, exact: bool) -> Why:
+    """An answer with one way."""
+    way = Way(name, open=True, obstacles=tuple(obstacles))
+    return Why(way.obstacles, (way,), exact)
+
+
+def closed(name: str, never: Obstacle, *, exact: bool) -> Why:
+    """An answer with one way that leads nowhere."""
+    return Why((never,), (Way(name, open=False, obstacles=(never,)),), exact)

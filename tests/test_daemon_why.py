@@ -1,0 +1,112 @@
+"""`GET /v1/jobs/ID/why`: a job's obstacles, over the wire and in words."""
+
+from daemons import setup, submit
+from doors import asked, door, job_in, story
+
+from daemon.access import Role, Who
+from daemon.config import NodeConfig
+from daemon.engine import Engine
+from daemon.inputs import Started
+from daemon.why import explain
+
+ALL = Who("op", Role.OPERATOR, frozenset())
+LONG = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
+
+
+async def why(client, job_id, status=200):
+    return await asked(client, "GET", f"/v1/jobs/{job_id}/why", status=status)
+
+
+@story
+async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
+    async with door(folder, speed=1.0) as client:
+        for job_id in ("first", "second", "third"):
+            await asked(client, "POST", "/v1/jobs", {"id": job_id, **LONG}, status=201)
+        await job_in(client, "first", "running")
+        said = await why(client, "third")
+        assert said["exact"]
+        assert said["position"] == 2
+        turn, quota = said["obstacles"]
+        assert turn == {"type": "turn", "jobs": 1, "gpus": 8, "first": "second"}
+        assert [end["job"] for end in quota.pop("ends")] == ["first"]
+        assert quota == {"type": "quota", "pool": "vision", "short": 8, "left": 0, "quota": 8}
+        assert [way["name"] for way in said["ways"]] == ["turn", "spare"]
+        detail = await asked(client, "GET", "/v1/jobs/third")
+        assert said["words"][: len(detail["waits"])] == detail["waits"]
+        assert said["words"][2].startswith(
+            "in its turn it would start now, but for: 1 job before it (8 GPUs); job first, "
+        )
+
+
+@story
+async def test_a_job_that_is_held_and_one_whose_pool_is(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", "hold": True, **LONG}, status=201)
+        said = await why(client, "a")
+        assert (said["obstacles"], said["exact"]) == ([{"type": "hold"}], True)
+        await asked(client, "PATCH", "/v1/pools/vision", {"state": "hold"})
+        await asked(client, "POST", "/v1/jobs/a/release")
+        said = await why(client, "a")
+        assert said["obstacles"] == [{"type": "pool_hold", "pool": "vision"}]
+        assert said["words"] == ["pool vision is on hold: sia pool set vision --state open"]
+        await asked(client, "PATCH", "/v1/pools/vision", {"state": "open"})
+        await job_in(client, "a", "running")
+
+
+@story
+async def test_a_job_whose_node_is_out(folder):
+    async with door(folder, nodes=(NodeConfig("n1", 12),), speed=1.0) as client:
+        await asked(client, "POST", "/v1/nodes/n1/drain")
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **LONG}, status=201)
+        said = await why(client, "a")
+        assert said["obstacles"] == [{"type": "place", "gpus": 8, "nodes": ["n1"]}]
+
+
+@story
+async def test_who_runs_who_is_over_and_who_is_unknown(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"id": "a", "pool": "speech", "gpus": 8, "duration": 3600, "run_time": 100}
+        await asked(client, "POST", "/v1/jobs", job, status=422)
+        await asked(client, "POST", "/v1/jobs", {"id": "b", **LONG, "array": 2}, status=201)
+        await job_in(client, "b.0", "running")
+        said = await why(client, "b.0")
+        assert said["words"] == ["it runs in its pool's quota: head of its pool, within quota"]
+        assert said["stream"] == "dedicated"
+        await why(client, "b", status=409)
+        await asked(client, "DELETE", "/v1/jobs/b.0", status=202)
+        await job_in(client, "b.0", "cancelled")
+        assert (await why(client, "b.0"))["words"][0].startswith("it is over: cancelled")
+        await why(client, "nobody", status=404)
+
+
+def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
+    engine = Engine.new(setup(a=2, b=8))
+    engine.step(1.0, [submit("guest", "a", 2, 5.0), submit("more", "a", 2, 5.0)])
+    engine.step(2.0, [Started("guest", 1), Started("more", 1)])
+    said = explain(engine.book, engine.core, engine.book.jobs["more"], ALL)
+    assert said.loans == {"b": 2}
+    assert said.words == ["it runs on spare GPUs: fits the 5 s for which nobody needs them",
+                          "its GPUs are 2 of b"]  # fmt: skip
+
+
+def test_jobs_of_other_pools_have_no_name_for_who_may_not_see_them():
+    engine = Engine.new(setup(a=4, b=4))
+    engine.step(1.0, [submit("guest", "b", 4, 5.0), submit("guests", "b", 4, 5.0)])
+    engine.step(2.0, [submit("waits", "a", 4, 1e6)])
+    record = engine.book.jobs["waits"]
+    mine = Who("ann", Role.VIEWER, frozenset(["a"]))
+    for who, named in ((ALL, "guest"), (mine, "")):
+        said = explain(engine.book, engine.core, record, who)
+        (room,) = said.obstacles
+        assert [(end.pool, end.job.removesuffix("s")) for end in room.ends] == [("b", named)]
+    assert "a job of b" in said.words[-1]
+
+
+def test_asking_changes_nothing():
+    engine = Engine.new(setup(a=4, b=4))
+    engine.step(1.0, [submit(f"j{i}", "ab"[i % 2], 1 + i % 4, 10.0 * i) for i in range(20)])
+    before = engine.dump()
+    for record in engine.book.jobs.values():
+        explain(engine.book, engine.core, record, ALL)
+    assert engine.dump() == before
+    engine.check()
