@@ -29,6 +29,7 @@ from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
+from daemon.http.routes_whatif import WhatIfRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
@@ -54,6 +55,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
+        WhatIfRoutes(daemon),
         views,
         events,
     )

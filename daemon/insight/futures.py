@@ -43,13 +43,14 @@ def began(record: JobRecord, now: float) -> float:
 def thought(now: float) -> Thought:
     """How long the daemon thinks that jobs run.
 
-    That is what it foresees, and no more than the time limit. One that has run longer than that is
-    thought to run as long again; one of which nothing is known runs on (`UNKNOWN_RUN_TIME`).
+    That is what it foresees, or else what the owner says, and no more than the time limit. One that
+    has run longer than that is thought to run as long again; one of which nothing is known runs on
+    (`UNKNOWN_RUN_TIME`).
     """
 
     def think(record: JobRecord) -> float:
         ran = now - began(record, now) if record.phase in ON_GPUS else 0.0
-        run_time = record.run_time if record.run_time > ran else 2.0 * ran
+        run_time = _said(record) if _said(record) > ran else 2.0 * ran
         if record.time_limit is None:
             return run_time
         return max(ran, min(run_time, record.time_limit))
@@ -153,7 +154,17 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
+def _said(record: JobRecord) -> float:
+    if record.run_time < UNKNOWN_RUN_TIME:
+        return record.run_time
+    return record.spec.run_time or UNKNOWN_RUN_TIME
+
+
 def is_unknown(record: JobRecord) -> bool:
     """Whether nobody has any idea how long a job runs."""
-    limit = record.time_limit
-    return record.run_time >= UNKNOWN_RUN_TIME and limit is None
+    return record.time_limit is None and _said(record) >= UNKNOWN_RUN_TIME
+
+
+def overruns(record: JobRecord, now: float) -> bool:
+    """Whether a job has run longer than it was thought to."""
+    return record.started is not None and now - record.started > _said(record)

@@ -1,0 +1,63 @@
+"""What-if questions, asked of a service: two children, one for each future."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import json
+
+from daemon.answers import Refused
+from daemon.foresight import Foresight
+from daemon.insight.aside import asides
+from daemon.insight.compare import Sees, compare
+from daemon.insight.whatif import Guess, Question, Told, play, play_changed
+from daemon.jobs import JobSpec
+from daemon.schemas_whatif import WhatIf, WhatIfAnswer
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+WHATIF_WITHIN = 20.0
+"""Seconds for an answer: `WHATIF_MOST` starts are half of it on a busy machine."""
+
+NICE = 5
+"""Added to the niceness of the daemon: jobs are started first."""
+
+
+async def what_if(
+    service: Service, foresight: Foresight | None, asked: WhatIf, new: list[JobSpec], sees: Sees
+) -> WhatIfAnswer | Refused:
+    """What would come of it, or why it cannot be.
+
+    Raises:
+        UnavailableError: Too much is asked at this moment, or it takes too long.
+        AsideError: A defect.
+    """
+    guess: Guess = _unknown if foresight is None else foresight.guess
+    question, moment = Question(asked, tuple(new), guess), 0.0
+
+    async def settled() -> None:
+        nonlocal moment
+        await service.settled()
+        moment = max(service.clock.now(), service.engine.core.state.now)
+
+    as_is, changed = await asides(
+        [
+            lambda: json.encode(play(service.engine, moment, question)),
+            lambda: json.encode(play_changed(service.engine, moment, question)),
+        ],
+        seconds=WHATIF_WITHIN,
+        nice=NICE,
+        settled=settled,
+    )
+    found = json.decode(changed, type=Told)
+    if found.refused is not None:
+        return found.refused
+    before = json.decode(as_is, type=Told).played
+    assert before is not None, "nothing was asked of it that could be refused"
+    assert found.played is not None, "what is not refused is played"
+    return compare(service.book, moment, question, before, found.played, sees)
+
+
+def _unknown(_now: float, _spec: JobSpec) -> float:
+    return 0.0
