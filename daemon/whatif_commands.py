@@ -64,7 +64,7 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Whether new loans are made.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Nothing more is placed there.")
 @click.option("--horizon", type=Seconds(), help="How far to look.  [default: 1d]")
-@click.option("--starts", type=click.IntRange(1), help="Starts to play at most.  [default: 500]")
+@click.option("--starts", type=click.IntRange(1), help="Starts to play at most.  [default: 400]")
 @click.option("--file", type=click.File("rb"), help="The question as JSON instead; - for stdin.")
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
@@ -110,7 +110,7 @@ def _pools(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _show(said: dict[str, Any]) -> None:
     now = said["time"]
     until = duration(said["until"] - now)
-    cut = ", as many starts as were allowed" if said["cut"] else ""
+    cut = ", as far as was allowed" if said["cut"] else ""
     click.echo(f"played: the next {until}{cut}")
     for job in said["jobs"]:
         click.echo(printable(f"{job['job']} ({job['pool']}, {counted(job['gpus'], 'GPU')}): ")

@@ -22,7 +22,7 @@ from daemon.inputs import (
     Submit,
     Tick,
 )
-from daemon.insight.compare import compare
+from daemon.insight.compare import compare, notes_of
 from daemon.insight.whatif import Question, play, play_changed, touched
 from daemon.schemas import JobRequest
 from daemon.schemas_whatif import JobWhatIf, PoolWhatIf, WhatIf
@@ -160,7 +160,9 @@ def test_it_says_what_then_happens(seed):
     if refused is None:
         otherwise.go_on(until)
         assert {s.job: s.start for s in changed.played.starts} == otherwise.starts
-        said = compare(world.engine.book, world.now, question, as_is.played, changed.played, all_)
+        said = compare(
+            world.engine.book, world.now, question, as_is.played, changed.played, all_, ()
+        )
         agree(said, really, otherwise)
 
 
@@ -212,11 +214,12 @@ def world_of(*steps, **quotas):
 
 def answer(world, what, *new, sees=all_):
     question = Question(what, new, unknown)
+    notes = notes_of(world.engine.book, world.now, sees)
     as_is = play(world.twin().engine, world.now, question).played
     changed = play_changed(world.twin().engine, world.now, question)
     if changed.refused is not None:
         return changed.refused
-    return compare(world.engine.book, world.now, question, as_is, changed.played, sees)
+    return compare(world.engine.book, world.now, question, as_is, changed.played, sees, notes)
 
 
 def queue():

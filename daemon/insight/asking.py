@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec import json
 
 from daemon.answers import Refused
+from daemon.engine import Engine
 from daemon.foresight import Foresight
 from daemon.insight.aside import asides
-from daemon.insight.compare import Sees, compare
+from daemon.insight.compare import Sees, compare, notes_of
 from daemon.insight.whatif import Guess, Question, Told, play, play_changed
 from daemon.jobs import JobSpec
 from daemon.schemas_whatif import WhatIf, WhatIfAnswer
@@ -43,7 +44,7 @@ async def what_if(
 
     as_is, changed = await asides(
         [
-            lambda: json.encode(play(service.engine, moment, question)),
+            lambda: json.encode(_as_is(service.engine, moment, question, sees)),
             lambda: json.encode(play_changed(service.engine, moment, question)),
         ],
         seconds=WHATIF_WITHIN,
@@ -53,10 +54,16 @@ async def what_if(
     found = json.decode(changed, type=Told)
     if found.refused is not None:
         return found.refused
-    before = json.decode(as_is, type=Told).played
-    assert before is not None, "nothing was asked of it that could be refused"
+    told = json.decode(as_is, type=Told)
+    assert told.played is not None, "nothing was asked of it that could be refused"
     assert found.played is not None, "what is not refused is played"
-    return compare(service.book, moment, question, before, found.played, sees)
+    return compare(service.book, moment, question, told.played, found.played, sees, told.notes)
+
+
+def _as_is(engine: Engine, now: float, question: Question, sees: Sees) -> Told:
+    """What the child of the unchanged future says; the notes too, while it has all at hand."""
+    notes = tuple(notes_of(engine.book, now, sees))
+    return Told(played=play(engine, now, question).played, notes=notes)
 
 
 def _unknown(_now: float, _spec: JobSpec) -> float:

@@ -22,7 +22,13 @@ Sees = Callable[[str], bool]
 
 
 def compare(
-    book: Book, now: float, question: Question, as_is: Played, changed: Played, sees: Sees
+    book: Book,
+    now: float,
+    question: Question,
+    as_is: Played,
+    changed: Played,
+    sees: Sees,
+    notes: Sequence[str],
 ) -> WhatIfAnswer:
     """What a change would do, to pools that may be seen. O(starts · log starts).
 
@@ -33,6 +39,7 @@ def compare(
         as_is: The future without it.
         changed: The future with it.
         sees: Which pools are shown.
+        notes: What could not be known: `notes_of`.
     """
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
     names = {name for job_id in asked for name in (job_id, anew(job_id))}
@@ -52,7 +59,7 @@ def compare(
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
-        notes_of(book, now, sees),
+        [*notes],
     )
 
 
@@ -152,18 +159,21 @@ def _span(start: Start | None) -> Span:
 
 def notes_of(book: Book, now: float, sees: Sees) -> list[str]:
     """What could not be known, of jobs that may be seen. O(jobs)."""
-    jobs = [record for record in book.jobs.values() if sees(record.spec.pool)]
+    unknown = late = held = 0
+    for record in book.jobs.values():
+        if sees(record.spec.pool):
+            unknown += is_unknown(record)
+            late += overruns(record, now)
+            held += record.phase is JobPhase.HELD
     found = ["no jobs come that are not here; what is foreseen stays as it is"]
-    _note(found, [j for j in jobs if is_unknown(j)], "of which nobody knows how long it runs",
+    _note(found, unknown, "of which nobody knows how long it runs",
           "of which nobody knows how long they run", "taken to run on")  # fmt: skip
-    late = [j for j in jobs if j.phase in ON_GPUS and overruns(j, now)]
     _note(found, late, "that has run longer than thought", "that have run longer than thought",
           "taken to run as long again")  # fmt: skip
-    held = [j for j in jobs if j.phase is JobPhase.HELD]
     _note(found, held, "that is held", "that are held", "taken to stay so")
     return found
 
 
-def _note(found: list[str], jobs: Sequence[JobRecord], one: str, many: str, taken: str) -> None:
+def _note(found: list[str], jobs: int, one: str, many: str, taken: str) -> None:
     if jobs:
-        found.append(f"{counted(len(jobs), 'job')} {one if len(jobs) == 1 else many}: {taken}")
+        found.append(f"{counted(jobs, 'job')} {one if jobs == 1 else many}: {taken}")

@@ -18,6 +18,12 @@ from daemon.engine import Engine, Step
 from daemon.inputs import Ended, Input, Tick
 from daemon.insight.futures import Thought, ends
 
+STEPS = 10_000
+"""Steps that may be played in any case: a month of ticks, five minutes each."""
+
+STEPS_A_START = 10
+"""Steps more for each start: mostly ends, and few of them start nobody."""
+
 
 class Start(Struct, frozen=True, gc=False, array_like=True):
     """A job that starts, and when it is thought to end. Times are seconds since the epoch."""
@@ -69,10 +75,10 @@ class Forward:
         return step.answers
 
     def play(self, until: float, most: int) -> Played:
-        """Go on up to a time, for so many starts and ten times as many steps at most."""
+        """Go on up to a time, for so many starts at most, and not for ever without any."""
         steps = 0
         while (then := self._next()) <= until and then < inf:
-            if len(self.starts) >= most or steps >= STEPS_A_START * most:
+            if len(self.starts) >= most or steps >= STEPS + STEPS_A_START * most:
                 return Played(self.now, cut=True, starts=self.starts)
             self.now = then
             self.do(self._ended() or [Tick()])
@@ -110,7 +116,3 @@ class Forward:
     def _push(self, end: float, job_id: str, attempt: int) -> None:
         heappush(self._ends, (end, self._order, job_id, attempt))
         self._order += 1
-
-
-STEPS_A_START = 10
-"""Steps for each start that may be played: mostly ends and ticks, and few of them start nobody."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from daemon.book import Book, JobRecord, PoolRecord, Window, job_of
 from daemon.engine import Engine
-from daemon.jobs import ON_GPUS, JobPhase
+from daemon.jobs import JobPhase
 from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.playout import Fact
@@ -49,11 +49,12 @@ def thought(now: float) -> Thought:
     """
 
     def think(record: JobRecord) -> float:
-        ran = now - began(record, now) if record.phase in ON_GPUS else 0.0
-        run_time = _said(record) if _said(record) > ran else 2.0 * ran
-        if record.time_limit is None:
-            return run_time
-        return max(ran, min(run_time, record.time_limit))
+        ran = 0.0 if record.started is None else now - record.started
+        run_time = _said(record)
+        if run_time <= ran:
+            run_time = 2.0 * ran
+        limit = record.time_limit
+        return run_time if limit is None else max(ran, min(run_time, limit))
 
     return think
 
@@ -61,10 +62,12 @@ def thought(now: float) -> Thought:
 def ends(book: Book, now: float, think: Thought) -> Iterator[tuple[float, JobRecord]]:
     """When each job on GPUs ends, none in the past; one that was told to does so now. O(jobs)."""
     for record in book.jobs.values():
-        if record.phase is JobPhase.ENDING:
+        phase = record.phase  # not looked up in a set: enumerations hash slowly, jobs are many
+        if phase is JobPhase.RUNNING or phase is JobPhase.STARTING:
+            end = began(record, now) + think(record)
+            yield (max(now, end)), record
+        elif phase is JobPhase.ENDING:
             yield now, record
-        elif record.phase in ON_GPUS:
-            yield max(now, began(record, now) + think(record)), record
 
 
 def future_of(engine: Engine, now: float, think: Thought) -> Future:

@@ -46,6 +46,7 @@ class Told(Struct, frozen=True):
 
     refused: Refused | None = None
     played: Played | None = None
+    notes: tuple[str, ...] = ()
 
 
 def play(engine: Engine, now: float, question: Question) -> Told:
