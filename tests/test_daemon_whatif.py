@@ -5,6 +5,7 @@ from math import inf
 from random import Random
 
 import pytest
+from clusters import spec
 from daemons import SMALL, job, setup, submit
 from doors import asked, door, job_in, story
 
@@ -16,6 +17,7 @@ from daemon.inputs import (
     Ended,
     Hold,
     Lending,
+    Maintain,
     SetPool,
     SetPriority,
     Started,
@@ -24,6 +26,7 @@ from daemon.inputs import (
 )
 from daemon.insight.compare import compare, notes_of
 from daemon.insight.whatif import Question, play, play_changed, touched
+from daemon.jobs import PoolMode
 from daemon.schemas import JobRequest
 from daemon.schemas_whatif import JobWhatIf, PoolWhatIf, WhatIf
 from daemon.setup import Setup
@@ -87,23 +90,46 @@ class World:
 POOLS = ("a", "b", "c")
 
 
+def random_cluster(rng):
+    """Pools with nothing else, with numbered GPUs, in cells, or one of them in its own group."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        return setup(a=8, b=4, c=4)
+    if kind == 1:
+        return setup((8, 4, 4), a=8, b=4, c=4)
+    if kind == 2:
+        cells = spec(quotas={"a": {"node": 1}, "b": {"quad": 1}, "c": {"quad": 1}})
+        pools = (Pool("a", 8), Pool("b", 4), Pool("c", 4))
+        return Setup(pools, options=SMALL, cells=cells)
+    return grouped(("a", 8, "x"), ("b", 4, "x"), ("c", 4, "y"))
+
+
 def random_world(rng):
-    nodes = (8, 4, 4) if rng.random() < 0.4 else ()
-    engine = Engine.new(setup(nodes, a=8, b=4, c=4))
-    world = World(engine)
+    """Somewhere in the middle of the work of three pools."""
+    world = World(Engine.new(random_cluster(rng)))
     for i in range(rng.randrange(8, 40)):
         pool = rng.choice(POOLS)
         limit = rng.choice((None, None, 30.0, 400.0))
-        spec = job(
+        new = job(
             f"j{i}", pool, rng.choice((1, 1, 2, 3, 4)), time_limit=limit, hold=rng.random() < 0.05
         )
-        world.do(Submit(spec, rng.choice((2.0, 7.0, 18.5, 60.0, 150.0, 700.0))))
-        if rng.random() < 0.1:
-            world.do(SetPriority(f"j{i}", rng.randrange(-3, 4)))
-        if rng.random() < 0.1:
-            world.do(SetPool(rng.choice(POOLS), lend_limit=rng.randrange(4)))
+        world.do(Submit(new, rng.choice((2.0, 7.0, 18.5, 60.0, 150.0, 700.0))))
+        world.do(*random_orders(rng, world, f"j{i}"))
         world.go_on(world.now + rng.choice((0.0, 0.0, 1.0, 3.3, 9.0)))
     return world
+
+
+def random_orders(rng, world, job_id):
+    """What people do meanwhile, now and then."""
+    now, pool = world.now, rng.choice(POOLS)
+    orders = [
+        SetPriority(job_id, rng.randrange(-3, 4)),
+        SetPool(pool, lend_limit=rng.randrange(4), until=rng.choice((None, now + 50.0))),
+        Maintain(f"m-{job_id}", "n1", now + rng.choice((0.0, 30.0)), now + 90.0),
+        SetPool(pool, state=PoolMode.HOLD, until=now + 40.0),
+        Drain("n0"),
+    ]
+    return [order for order in orders if rng.random() < 0.03]
 
 
 def random_change(rng, world):  # noqa: PLR0911  one for each kind
@@ -112,9 +138,9 @@ def random_change(rng, world):  # noqa: PLR0911  one for each kind
     waiting = [r for r in book.jobs.values() if r.phase.value == "pending"]
     kind = rng.randrange(8)
     if kind == 0 or (kind in (5, 6) and not waiting):
-        spec = job("new", pool, rng.choice((1, 2, 4)), run_time=40.0)
-        request = JobRequest(pool, spec.gpus, "new", run_time=40.0)
-        return WhatIf(submit=[request]), (spec,), [Submit(spec)]
+        new = job("new", pool, rng.choice((1, 2, 4)), run_time=40.0)
+        request = JobRequest(pool, new.gpus, "new", run_time=40.0)
+        return WhatIf(submit=[request]), (new,), [Submit(new)]
     if kind == 1:
         quota = book.pools[pool].quota + rng.choice((-2, -1, 1 - bool(book.nodes)))
         return WhatIf(pools=[PoolWhatIf(pool, quota)]), (), [SetPool(pool, quota)]
@@ -123,7 +149,7 @@ def random_change(rng, world):  # noqa: PLR0911  one for each kind
         return WhatIf(pools=[limits]), (), [SetPool(pool, lend_limit=0, borrow_limit=1)]
     if kind == 3:
         return WhatIf(lending=False), (), [Lending(on=False)]
-    if kind == 4 and book.nodes:
+    if kind == 4 and "n1" in book.nodes:
         return WhatIf(drain=["n1"]), (), [Drain("n1")]
     if kind in (4, 7):
         record = rng.choice([*book.jobs.values()] or [None])
@@ -133,11 +159,11 @@ def random_change(rng, world):  # noqa: PLR0911  one for each kind
     if kind == 5:
         change = JobWhatIf(record.spec.id, priority=5)
         return WhatIf(jobs=[change]), (), [SetPriority(record.spec.id, 5)]
-    spec = job(record.spec.id + "~", pool, 2, time_limit=60.0, priority=record.priority)
+    new = job(record.spec.id + "~", pool, 2, time_limit=60.0, priority=record.priority)
     limit = record.time_limit
     run_time = record.run_time if limit is None or record.run_time < limit else 0.0
     change = JobWhatIf(record.spec.id, pool=pool, gpus=2, time_limit=60.0)
-    return WhatIf(jobs=[change]), (), [Cancel(record.spec.id), Submit(spec, run_time)]
+    return WhatIf(jobs=[change]), (), [Cancel(record.spec.id), Submit(new, run_time)]
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -146,6 +172,7 @@ def test_it_says_what_then_happens(seed):
     rng = Random(seed)
     world = random_world(rng)
     what, new, commands = random_change(rng, world)
+    what.horizon = 3000.0  # long after the last of them, but for those that never start
     question = Question(what, new, unknown)
     until = world.now + what.horizon
     as_is = play(world.twin().engine, world.now, question)
@@ -153,17 +180,29 @@ def test_it_says_what_then_happens(seed):
     really, otherwise = world.twin(), world.twin()
     really.go_on(until)
     assert not as_is.played.cut
-    assert {s.job: s.start for s in as_is.played.starts} == really.starts
+    pools = touched(world.engine, what, new)
+
+    def seen(starts):
+        jobs = world.engine.book.jobs
+        return {j: t for j, t in starts.items() if pools is None or pool_of(jobs, j, new) in pools}
+
+    assert {s.job: s.start for s in as_is.played.starts} == seen(really.starts)
     answers = otherwise.do(*commands)
     refused = next((a for a in answers if hasattr(a, "status")), None)
     assert changed.refused == refused
     if refused is None:
         otherwise.go_on(until)
-        assert {s.job: s.start for s in changed.played.starts} == otherwise.starts
+        assert {s.job: s.start for s in changed.played.starts} == seen(otherwise.starts)
         said = compare(
             world.engine.book, world.now, question, as_is.played, changed.played, all_, ()
         )
         agree(said, really, otherwise)
+
+
+def pool_of(jobs, job_id, new):
+    """Of a job that there is, that is new, or that is as if it were submitted anew."""
+    name = job_id.removesuffix("~")
+    return jobs[name].spec.pool if name in jobs else new[0].pool
 
 
 def agree(said, really, otherwise):
@@ -191,6 +230,7 @@ def test_most_of_these_questions_have_an_answer():
         rng = Random(seed)
         world = random_world(rng)
         what, new, _ = random_change(rng, world)
+        what.horizon = 200.0
         question = Question(what, new, unknown)
         as_is = play(world.twin().engine, world.now, question).played
         changed = play_changed(world.engine, world.now, question)
@@ -200,7 +240,7 @@ def test_most_of_these_questions_have_an_answer():
     assert 1 < refused < 30
 
 
-def PoolsOf(*pools):  # noqa: N802  reads as what it makes
+def grouped(*pools):
     return Setup(tuple(Pool(*pool) for pool in pools), options=SMALL)
 
 
@@ -301,7 +341,7 @@ def test_what_could_not_be_known_is_said():
 
 def test_other_groups_are_not_played():
     """They share nothing: their jobs stay where they are."""
-    pools = PoolsOf(("a", 2, "x"), ("b", 2, "x"), ("c", 2, "y"))
+    pools = grouped(("a", 2, "x"), ("b", 2, "x"), ("c", 2, "y"))
     world = World(Engine.new(pools))
     world.do(*(submit(f"{p}{i}", p, 2, run_time=9.0) for p in "abc" for i in range(3)))
     question = Question(WhatIf(pools=[PoolWhatIf("a", quota=4)]), (), unknown)

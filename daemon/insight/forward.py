@@ -56,9 +56,10 @@ class Forward:
             engine: Nobody else uses it.
             now: Seconds since the epoch.
             think: How long jobs run; asked at their starts, and now of those that run.
-            pools: Only their jobs end; None for all. They must share nothing with the others.
+            pools: Only their jobs are looked at; None for all. They must share nothing with others,
+                whose jobs stay where they are.
         """
-        self._engine, self.now, self._think = engine, now, think
+        self._engine, self.now, self._think, self._pools = engine, now, think, pools
         self._ends: list[tuple[float, int, str, int]] = []  # end, order, job, attempt
         self._order = 0
         for end, record in ends(engine.book, now, think):
@@ -103,14 +104,18 @@ class Forward:
 
     def _take(self, step: Step) -> None:
         """See what a step has started and ended."""
-        jobs = self._engine.book.jobs
         for effect in step.effects:
+            record = self._engine.book.jobs.get(effect.job)
+            if record is None:
+                continue  # it was over in the same step
+            spec = record.spec
+            if self._pools is not None and spec.pool not in self._pools:
+                continue
             if isinstance(effect, StartEffect):
-                record = jobs[effect.job]
-                spec, end = record.spec, self.now + self._think(record)
+                end = self.now + self._think(record)
                 self.starts.append(Start(spec.id, spec.pool, spec.gpus, self.now, end))
                 self._push(end, effect.job, effect.attempt)
-            elif effect.kind == "end" and effect.job in jobs:  # or it was over in the same step
+            elif effect.kind == "end":
                 self._push(self.now, effect.job, effect.attempt)
 
     def _push(self, end: float, job_id: str, attempt: int) -> None:
