@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from clusters import spec
-from daemons import SMALL, job, setup, submit
+from daemons import SMALL, job, setup, submit, until
 from doors import asked, door, job_in, story
 
 from daemon.config import NodeConfig, PoolConfig
@@ -453,3 +453,23 @@ async def test_jobs_of_other_pools_are_as_if_not_there(folder):
             client, "POST", "/v1/whatif", {"pools": [{"pool": "speech", "quota": 8}]}
         )
         assert [move["job"] for move in said["earlier"]] == ["s1"]
+
+
+@story
+async def test_with_forecasts_a_new_job_is_thought_of_as_if_it_were_submitted(folder):
+    """Jobs of its kind ran for a minute each: so would it, whatever its owner says."""
+    async with door(folder, **{**DOOR, "speed": 3000.0}, forecast="peaks+survival") as client:
+        await until(lambda: client.service._foresight.ready)
+        kind = {"pool": "vision", "gpus": 1, "name": "eval", "user": "u"}
+        for i in range(20):
+            body = {"id": f"e{i}", "duration": 60.0, **kind}
+            await asked(client, "POST", "/v1/jobs", body, status=201)
+            await job_in(client, f"e{i}", "finished")
+        said = await asked(client, "POST", "/v1/whatif", {"submit": [{"run_time": 5.0, **kind}]})
+        (new,) = said["jobs"]
+        body = {"id": "real", "duration": 60.0, "run_time": 5.0, **kind}
+        await asked(client, "POST", "/v1/jobs", body, status=201)
+        real = await asked(client, "GET", "/v1/jobs/real")
+        span = new["then"]
+        assert span["end"] - span["start"] == pytest.approx(real["run_time"])
+        assert real["run_time"] != 5.0

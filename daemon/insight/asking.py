@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 WHATIF_WITHIN = 20.0
 """Seconds for an answer: `WHATIF_MOST` starts are half of it on a busy machine."""
 
-NICE = 5
-"""Added to the niceness of the daemon: jobs are started first."""
-
 
 async def what_if(
     service: Service, foresight: Foresight | None, asked: WhatIf, new: list[JobSpec], sees: Sees
@@ -48,7 +45,6 @@ async def what_if(
             lambda: json.encode(play_changed(service.engine, moment, question)),
         ],
         seconds=WHATIF_WITHIN,
-        nice=NICE,
         settled=settled,
     )
     found = json.decode(changed, type=Told)
