@@ -20,8 +20,8 @@ WHATIF_JOBS = 1000
 WHATIF_STARTS = 400
 """Starts that are played, if nothing is said: an eighth of a second of work with 20,000 jobs."""
 
-WHATIF_MOST = 20_000
-"""Starts that may be asked for: some ten seconds."""
+WHATIF_MOST = 10_000
+"""Starts that may be asked for: five seconds of work with 20,000 jobs."""
 
 WHATIF_HORIZON = 86400.0
 """Seconds that are played, if nothing is said: beyond a day what is not known yet decides."""
@@ -129,7 +129,7 @@ class WhatIfAnswer(Struct):
     until: Annotated[float, Meta(description="Up to which time both futures were played.")]
     cut: Annotated[bool, Meta(description="Whether they would have gone on within the horizon.")]
     starts: Annotated[list[int], Meta(description="Played as things are, and as they might be.")]
-    jobs: list[AskedJob]
+    jobs: Annotated[list[AskedJob], Meta(description="Those asked about, a thousand at most.")]
     earlier: Annotated[list[Moved], Meta(description="Those that gain most first.")]
     later: Annotated[list[Moved], Meta(description="Those that lose most first.")]
     pools: Annotated[list[PoolMoved], Meta(description="Of all jobs, also those not listed.")]

@@ -254,7 +254,7 @@ def world_of(*steps, **quotas):
 
 def answer(world, what, *new, sees=all_):
     question = Question(what, new, unknown)
-    notes = notes_of(world.engine.book, world.now, sees)
+    notes = notes_of(world.engine.book.jobs.values(), world.now, sees)
     as_is = play(world.twin().engine, world.now, question).played
     changed = play_changed(world.twin().engine, world.now, question)
     if changed.refused is not None:

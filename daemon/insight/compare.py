@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
+from itertools import islice
 
 from daemon.book import Book, JobRecord
 from daemon.insight.forward import Played, Start
 from daemon.insight.futures import is_unknown, overruns, thought
 from daemon.insight.whatif import Question, anew
-from daemon.jobs import ON_GPUS, JobPhase
-from daemon.schemas_whatif import AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
+from daemon.jobs import ON_GPUS, JobPhase, JobSpec
+from daemon.schemas_whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
 from replay.text import counted
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 
@@ -42,6 +43,7 @@ def compare(
         notes: What could not be known: `notes_of`.
     """
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
+    shown = {job_id: one for job_id, one in asked.items() if sees(_pool(one))}
     names = {name for job_id in asked for name in (job_id, anew(job_id))}
     moved = [
         move
@@ -55,7 +57,7 @@ def compare(
         min(as_is.until, changed.until),
         as_is.cut or changed.cut,
         [len(as_is.starts), len(changed.starts)],
-        [_described(book, now, question, i, before, after) for i, p in asked.items() if sees(p)],
+        [*islice(_described(book, now, question, shown, before, after), WHATIF_JOBS)],
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
@@ -109,36 +111,39 @@ def _sums(moved: Iterable[Moved]) -> list[PoolMoved]:
     return [found[name] for name in sorted(found)]
 
 
-def _asked(book: Book, question: Question) -> dict[str, str]:
-    """The pools of the jobs that it is about, by their ids."""
-    found = {
-        record.spec.id: record.spec.pool
-        for job in question.asked.jobs
-        for record in book.named(job.job)
+def _pool(one: JobRecord | JobSpec) -> str:
+    return one.pool if isinstance(one, JobSpec) else one.spec.pool
+
+
+def _asked(book: Book, question: Question) -> dict[str, JobRecord | JobSpec]:
+    """The jobs that it is about, by their ids; of new ones what they are."""
+    found: dict[str, JobRecord | JobSpec] = {
+        record.spec.id: record for job in question.asked.jobs for record in book.named(job.job)
     }
-    return found | {spec.id: spec.pool for spec in question.new}
+    return found | {spec.id: spec for spec in question.new}
 
 
 def _described(
     book: Book,
     now: float,
     question: Question,
-    job_id: str,
-    before: dict[str, Start],
-    after: dict[str, Start],
-) -> AskedJob:
-    new = next((spec for spec in question.new if spec.id == job_id), None)
-    if new is not None:
-        return AskedJob(job_id, new.pool, new.gpus, None, _span(after.get(job_id)))
-    record = book.job(job_id)
-    assert record is not None, "it was found"
-    change = next(job for job in question.asked.jobs if record in book.named(job.job))
-    is_now = _running(record, now) or _span(before.get(job_id))
-    then = _running(record, now) or _span(after.get(anew(job_id)) or after.get(job_id))
-    return AskedJob(
-        job_id, change.pool or record.spec.pool, change.gpus or record.spec.gpus,
-        is_now, None if change.cancel else then,
-    )  # fmt: skip
+    asked: Mapping[str, JobRecord | JobSpec],
+    before: Mapping[str, Start],
+    after: Mapping[str, Start],
+) -> Iterator[AskedJob]:
+    """What becomes of the jobs that it is about."""
+    changes = {record.spec.id: job for job in question.asked.jobs for record in book.named(job.job)}
+    for job_id, one in asked.items():
+        if isinstance(one, JobSpec):
+            yield AskedJob(job_id, one.pool, one.gpus, None, _span(after.get(job_id)))
+            continue
+        change, running = changes[job_id], _running(one, now)
+        is_now = running or _span(before.get(job_id))
+        then = running or _span(after.get(anew(job_id)) or after.get(job_id))
+        yield AskedJob(
+            job_id, change.pool or one.spec.pool, change.gpus or one.spec.gpus,
+            is_now, None if change.cancel else then,
+        )  # fmt: skip
 
 
 def _running(record: JobRecord, now: float) -> Span | None:
@@ -157,10 +162,10 @@ def _span(start: Start | None) -> Span:
     return Span(start.start, None if endless else start.end)
 
 
-def notes_of(book: Book, now: float, sees: Sees) -> list[str]:
-    """What could not be known, of jobs that may be seen. O(jobs)."""
+def notes_of(jobs: Iterable[JobRecord], now: float, sees: Sees) -> list[str]:
+    """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
     unknown = late = held = 0
-    for record in book.jobs.values():
+    for record in jobs:
         if sees(record.spec.pool):
             unknown += is_unknown(record)
             late += overruns(record, now)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from daemon.answers import Answer, StartEffect
 from daemon.engine import Engine, Step
 from daemon.inputs import Ended, Input, Tick
-from daemon.insight.futures import Thought, ends
+from daemon.insight.futures import Thought, alive, ends
 
 STEPS = 10_000
 """Steps that may be played in any case: a month of ticks, five minutes each."""
@@ -62,8 +62,8 @@ class Forward:
         self._engine, self.now, self._think, self._pools = engine, now, think, pools
         self._ends: list[tuple[float, int, str, int]] = []  # end, order, job, attempt
         self._order = 0
-        for end, record in ends(engine.book, now, think):
-            if record.placed and (pools is None or record.spec.pool in pools):
+        for end, record in ends(alive(engine.book, pools), now, think):
+            if record.placed:
                 self._ends.append((end, self._order, record.spec.id, record.attempt))
                 self._order += 1
         heapify(self._ends)

@@ -7,7 +7,8 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from daemon.book import Book, JobRecord, PoolRecord, Window, job_of
@@ -59,9 +60,19 @@ def thought(now: float) -> Thought:
     return think
 
 
-def ends(book: Book, now: float, think: Thought) -> Iterator[tuple[float, JobRecord]]:
-    """When each job on GPUs ends, none in the past; one that was told to does so now. O(jobs)."""
-    for record in book.jobs.values():
+def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecord]:
+    """Jobs that are not over, of some pools or of all (None), in order of submission."""
+    if pools is None:
+        return book.jobs.values()
+    newest = takewhile(lambda record: record.ended is None, book.newest(pools))
+    return reversed([*newest])
+
+
+def ends(
+    jobs: Iterable[JobRecord], now: float, think: Thought
+) -> Iterator[tuple[float, JobRecord]]:
+    """When each of these on GPUs ends, none in the past; one that was told to does so now."""
+    for record in jobs:
         phase = record.phase  # not looked up in a set: enumerations hash slowly, jobs are many
         if phase is JobPhase.RUNNING or phase is JobPhase.STARTING:
             end = began(record, now) + think(record)
@@ -79,7 +90,7 @@ def future_of(engine: Engine, now: float, think: Thought) -> Future:
         think: How long jobs run.
     """
     book = engine.book
-    running = [(end, record.core) for end, record in ends(book, now, think)]
+    running = [(end, record.core) for end, record in ends(book.jobs.values(), now, think)]
     return Future(running, _Durations(book, think), _facts(engine, now), _left_out(engine))
 
 
