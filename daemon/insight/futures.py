@@ -21,6 +21,9 @@ from sia.playout import Fact
 SHOWN = 8
 """Names of a kind that are said; how many more there are is said too."""
 
+FEW = 4
+"""Of a fourth of the pools or fewer, jobs are found by pool: to merge those of all takes longer."""
+
 Thought = Callable[[JobRecord], float]
 """How long a job runs in all (seconds), and no less than it has run."""
 
@@ -64,6 +67,8 @@ def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecor
     """Jobs that are not over, of some pools or of all (None), in order of submission."""
     if pools is None:
         return book.jobs.values()
+    if len(pools) * FEW > len(book.pools):
+        return (record for record in book.jobs.values() if record.spec.pool in pools)
     newest = takewhile(lambda record: record.ended is None, book.newest(pools))
     return reversed([*newest])
 
