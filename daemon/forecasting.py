@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from daemon.book import Book
 from daemon.engine import Step
 from daemon.inputs import Estimated, Foreseen, Input, Submit
+from daemon.jobs import JobSpec
 from daemon.past import Story
 from sia.decisions import StartJob
 from sia.events import JobCancelled, JobFinished, JobSubmitted
@@ -77,6 +78,15 @@ class Forecaster:
             asked.append(Estimated(estimates))
         asked += [self._estimated(now, e, book) if type(e) is Submit else e for e in inputs]
         return asked
+
+    def guess(self, now: float, spec: JobSpec) -> float:
+        """How long such a job is thought to run, were it submitted now; 0 where nobody knows."""
+        if self._run_times is None:
+            return 0.0
+        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
+        run_time = self._run_times.run_time(job)
+        self._run_times.withdrawn(now, job)
+        return run_time
 
     def _said(self, now: float) -> Sequence[Load]:
         """What changed, and at first what another forecaster said that this one does not."""

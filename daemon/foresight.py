@@ -13,6 +13,7 @@ from daemon.engine import Engine, Step
 from daemon.engine_rails import DRIFT
 from daemon.forecasting import Forecaster
 from daemon.inputs import Drifted, Input, ModelChanged
+from daemon.jobs import JobSpec
 from daemon.past import SPAN, Story, said_to
 from daemon.setup import Setup
 from predictors.rounded import RoundedLoads
@@ -257,6 +258,10 @@ class Foresight:
             return [*inputs]
         news, self._news = self._news, []
         return [*news, *self._drifted(book), *foreseen]
+
+    def guess(self, now: float, spec: JobSpec) -> float:
+        """How long a job of nobody's is thought to run (seconds); 0 where that is not known."""
+        return 0.0 if self._forecaster is None else self._forecaster.guess(now, spec)
 
     def after(self, now: float, step: Step) -> None:
         """Hear what a step came to, once it is durable."""

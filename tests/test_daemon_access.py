@@ -49,6 +49,7 @@ WHO = {
     "GET /v1/loans": READERS,
     "GET /v1/forecasts": READERS,
     "GET /v1/plan": READERS,
+    "POST /v1/whatif": READERS,
     "GET /v1/status": READERS,
     "GET /v1/events": READERS,
     "GET /v1/log-level": READERS,
@@ -108,6 +109,7 @@ BODIES = {
     "POST /v1/nodes/{name}/drain": {"why": "fan"},
     "POST /v1/maintenance": {"node": "n1", "start": 5e9, "end": 6e9},
     "PUT /v1/lending": {"on": True},
+    "POST /v1/whatif": {"lending": False},
     "PUT /v1/log-level": {"level": "info"},
     "POST /v1/tokens": {"name": "t", "role": "viewer"},
 }

@@ -176,6 +176,46 @@ def test_of_an_array_it_says_how_many_are_where(served):
     assert served("cancel", "arr").stdout.startswith("arr: ")
 
 
+def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
+    for name, span in (("w1", "500h"), ("w2", "1h")):
+        served("submit", "--pool", "speech", "--id", name, "--gpus", 4, "--duration", span,
+               "--run-time", span)  # fmt: skip
+    while served.said("job", "w1")["phase"] != "running":
+        time.sleep(0.05)
+    text = served("whatif", "--job", "w1", "--cancel", "--horizon", "30d").stdout
+    assert text.startswith("played: the next ")
+    assert "w1 (speech, 4 GPUs): would be gone" in text
+    assert "1 job would start earlier" in text
+    assert "speech: 1 job, " in text
+    new = ("--pool", "speech", "--gpus", 4, "--run-time", "2h", "--horizon", "30d")
+    text = served("whatif", *new).stdout
+    assert "(speech, 4 GPUs): starts " in text
+    assert "no other job would start at another time" in text
+    said = served.said("whatif", "--quota", "speech=8", "--lending", "off", "--drain", "n1")
+    assert (said["jobs"], said["later"]) == ([], [])
+    body = {"jobs": [{"job": "w2", "gpus": 1}], "horizon": 60}
+    file = served.config.parent / "question.json"
+    file.write_text(json.dumps(body))
+    text = served("whatif", "--file", file).stdout
+    assert "w2 (speech, 1 GPU): no start within the next 1 m" in text
+    assert served.said("job", "w2")["gpus"] == 4
+    served("cancel", "w2")
+    served("cancel", "w1")
+
+
+def test_what_if_nothing_or_nobody_is_meant(served):
+    assert "nothing is otherwise" in served("whatif").stderr
+    for wrong in (
+        ["--cancel"],
+        ["--gpus", 2],
+        ["--job", "x", "--name", "y"],
+        ["--quota", "vision"],
+    ):
+        assert served("whatif", *wrong).returncode == 2
+    done = served("whatif", "--quota", "vision=1", "--job", "nobody", "--cancel")
+    assert (done.returncode, "no job 'nobody'" in done.stderr) == (1, True)
+
+
 def test_jobs_of_a_pool_that_there_is_not(served):
     done = served("jobs", "--pool", "zzz")
     assert done.returncode == 1

@@ -31,6 +31,7 @@ from daemon.http.routes_pools import PoolRoutes
 from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
+from daemon.http.routes_whatif import WhatIfRoutes
 from daemon.http.routes_why import WhyRoutes
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
@@ -60,6 +61,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
+        WhatIfRoutes(daemon),
         views,
         events,
     )

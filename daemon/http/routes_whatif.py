@@ -1,0 +1,76 @@
+"""`/v1/whatif`: what would come of a change, asked of a copy."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from daemon.access import Rule
+from daemon.answers import Refused
+from daemon.build import Daemon
+from daemon.http.guard import forbids, who_asks
+from daemon.http.operations import Operation, answer, body_of
+from daemon.http.problems import ProblemError, decoded, no_job, refusal
+from daemon.insight.asking import what_if
+from daemon.schemas_whatif import WHATIF_JOBS, WhatIf, WhatIfAnswer
+from daemon.submissions import specs_of
+
+
+class WhatIfRoutes:
+    """The handler of it."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        """Ask this."""
+        self._service, self._foresight = daemon.service, daemon.foresight
+        self._decoder = msgspec.json.Decoder(WhatIf)
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "POST", "/v1/whatif", Rule.VIEW, self.ask,
+                "What would start earlier and later, were something otherwise. Changes nothing.",
+                {200: WhatIfAnswer}, WhatIf, refusals=(404, 409, 413, 422),
+            )
+        ]  # fmt: skip
+
+    async def ask(self, request: web.Request) -> web.Response:
+        """Two forks, and what they do beside the loop; the comparison is O(starts)."""
+        asked = decoded(await body_of(request), self._decoder, WhatIf)
+        await self._check(request, asked)
+        new = [spec for job in asked.submit for spec in specs_of(job, "")]
+        who = who_asks(request)
+        found = await what_if(self._service, self._foresight, asked, new, who.sees)
+        if isinstance(found, Refused):
+            raise refusal(found)
+        return answer(found)
+
+    async def _check(self, request: web.Request, asked: WhatIf) -> None:
+        """Whether that can be asked, by whoever asks. Raises ProblemError."""
+        changes = asked.submit or asked.jobs or asked.pools or asked.drain
+        if not changes and asked.lending is None:
+            raise ProblemError(
+                422, "invalid", "nothing is otherwise",
+                "give submit, jobs, pools, drain or lending",
+            )  # fmt: skip
+        if sum(job.array or 1 for job in asked.submit) > WHATIF_JOBS:
+            why = f"more than {WHATIF_JOBS:,} jobs, those of arrays counted"
+            raise ProblemError(413, "too many jobs", why, "ask of fewer")
+        who = who_asks(request)
+        for pool in [*(job.pool for job in asked.submit), *(job.pool for job in asked.jobs)]:
+            if pool is not None and (wrong := forbids(who, Rule.VIEW, pool)) is not None:
+                raise refusal(wrong)
+        for job in asked.jobs:
+            await self._check_job(request, job.job)
+
+    async def _check_job(self, request: web.Request, job_id: str) -> None:
+        """Whether a job is there, and may be seen by whoever asks."""
+        sees, book = who_asks(request).sees, self._service.book
+        pool = book.pool_of(job_id)
+        if pool is None:
+            past = await self._service.past_job(job_id)
+            if past is not None and sees(past.spec.pool):
+                detail = f"job {job_id} is {past.phase.value}"
+                raise ProblemError(409, "job is over", detail, "ask of one that waits or runs")
+        if pool is None or not sees(pool):
+            raise no_job(job_id)
