@@ -63,6 +63,11 @@ WHO = {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
         "other": {"viewer", "operator"},
     },
+    "GET /v1/jobs/{id}/eta": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
+    "GET /v1/estimates": READERS,
     "GET /v1/jobs/{id}/log": {
         "own": {"submitter of own", "admin of own", "operator"},
         "other": {"operator"},
@@ -234,8 +239,7 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     }
     assert set(rules.values()) == {rule.value for rule in Rule}
     for operation, rule in rules.items():
-        looks = operation in ("GET /v1/jobs/{id}", "GET /v1/jobs/{id}/why")
-        looks = looks or operation.startswith("GET /v1/pools/{name}/")
+        looks = operation.startswith(("GET /v1/jobs/{id}", "GET /v1/pools/{name}/"))
         assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or looks
         assert (rule == "open") is (WHO[operation] == ALL)
 

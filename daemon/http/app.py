@@ -14,6 +14,7 @@ from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.account_metrics import AccountMetrics
 from daemon.http.auth import Gate
+from daemon.http.eta_metrics import EtaMetrics
 from daemon.http.events import EventRoutes
 from daemon.http.guard import Guard, is_operator
 from daemon.http.hook_metrics import HookMetrics
@@ -24,6 +25,7 @@ from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_accounts import AccountRoutes
 from daemon.http.routes_audit import AuditRoutes
+from daemon.http.routes_eta import EtaRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
@@ -49,10 +51,11 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
     metrics.registry.register(AccountMetrics(service))
+    metrics.registry.register(EtaMetrics(daemon.eta))
     gate = Gate(service, token, config.cluster)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     routes = (
-        JobRoutes(service, daemon.admission),
+        JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
         WhyRoutes(service),
         PoolRoutes(service),
@@ -62,6 +65,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
         WhatIfRoutes(daemon),
+        EtaRoutes(service, daemon.eta),
         views,
         events,
     )
