@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from sia.events import (
     JobFinished,
     JobSubmitted,
     LendingSwitched,
+    NodeBack,
+    NodeOut,
     PoolChanged,
     PriorityChanged,
     RunTimesUpdated,
@@ -37,8 +39,11 @@ Followers = Callable[[float, str], Sequence[Arrival]]
 """Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
 
 
-Fact = PoolChanged | LendingSwitched | PriorityChanged | FutureRevealed
+Fact = PoolChanged | LendingSwitched | NodeOut | NodeBack | PriorityChanged | FutureRevealed
 """What may happen besides submissions and ends."""
+
+
+NOTHING: Mapping[str, float] = {}
 
 
 class Instant(NamedTuple):
@@ -57,16 +62,18 @@ def play(
     loads: Loads | None = None,
     facts: Sequence[Fact] = (),
     running: Sequence[tuple[float, str]] = (),
+    durations: Mapping[str, float] = NOTHING,
     followers: Followers | None = None,
 ) -> Iterator[Instant]:
     """Play until every job has ended or nothing can happen any more; one step an instant.
 
     `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
-    that the core already runs. Without `run_times` jobs come with the estimate 0, without `loads`
-    nothing is foreseen, without `followers` no job depends on another's end (an open loop). Jobs
-    that can never start stay in the core's queues.
+    that the core already runs, none of them past; `durations` says how long those run that wait in
+    it, and is asked when they start. Without `run_times` jobs come with the estimate 0, without
+    `loads` nothing is foreseen, without `followers` no job depends on another's end (an open loop).
+    Jobs that can never start stay in the core's queues.
     """
-    world = _World(core, arrivals, run_times, loads, facts, running, followers)
+    world = _World(core, arrivals, run_times, loads, facts, running, durations, followers)
     next_time, happen, step = world.next_time, world.happen, core.step
     idle_wakes = 0
     while (now := next_time()) < inf:
@@ -106,9 +113,10 @@ class _World:
         loads: Loads | None,
         facts: Sequence[Fact],
         running: Sequence[tuple[float, str]],
+        durations: Mapping[str, float],
         followers: Followers | None,
     ) -> None:
-        self.wake = inf
+        self.wake = core.wake if core.wake > -inf else inf
         self.stopped = False  # an attempt was, before its end: ends have to be looked at twice
         self._jobs = core.state.jobs
         self._updates = run_times if core.policy.needs.updates else None
@@ -118,6 +126,7 @@ class _World:
         self._fact_times = [*(fact.time for fact in facts), inf]
         self._next_arrival = self._next_fact = 0
         self._durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+        self._waiting = durations
         self._following: list[tuple[float, int, Arrival]] = []  # submission, order
         self._follow_ups = 0
         # End, order of the start, job, attempt: the end of an earlier attempt is void.
@@ -166,7 +175,10 @@ class _World:
                 if self._loads is not None:
                     self._loads.started(now, job.job, job.run_time)
             self._starts += 1
-            end = job.end(self._durations[job_id])
+            duration = self._durations.get(job_id)
+            if duration is None:
+                duration = self._durations[job_id] = self._waiting[job_id]
+            end = job.end(duration)
             heappush(self._ends, (end, self._starts, job_id, job.attempt))
 
     def happen(self, now: float) -> list[Event]:

@@ -1,0 +1,1 @@
+"""Answers about what will be, and why: nothing here changes what the daemon decides."""
