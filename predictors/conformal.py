@@ -23,13 +23,13 @@ class Conformal:
     """How far to move a quantile, up or down, for each target and, where wanted, each key.
 
     The unit is the caller's; the logarithm suits run times and loads. Over any n updates of one
-    target and key the share covered differs from the target by at most 2 · `MOST` / (`rate` · n),
-    whatever the data, as long as no shift reaches `MOST`.
+    target and key the share covered differs from the target by at most 2 · `most` / (`rate` · n),
+    whatever the data, as long as no shift reaches `most`.
     """
 
-    def __init__(self, rate: float = RATE) -> None:
-        """Begin with no shift; `rate` is in the unit of the shift."""
-        self._rate = rate
+    def __init__(self, rate: float = RATE, most: float = MOST) -> None:
+        """Begin with no shift; `rate` and the `most` that it comes to are in its unit."""
+        self._rate, self._most = rate, most
         self._shifts: dict[tuple[float, Hashable], float] = {}
 
     def shift(self, target: float, key: Hashable = None) -> float:
@@ -39,4 +39,4 @@ class Conformal:
     def update(self, target: float, *, covered: bool, key: Hashable = None) -> None:
         """Learn whether what came was at most what was stated. O(1)."""
         moved = self.shift(target, key) + self._rate * (target - covered)
-        self._shifts[target, key] = min(max(moved, -MOST), MOST)
+        self._shifts[target, key] = min(max(moved, -self._most), self._most)

@@ -1,0 +1,227 @@
+"""Estimates held to what happened: how true they were, how far off, how to move the next. Pure.
+
+For each quantile, quantity, pool and horizon a feedback (`predictors.conformal`) moves what is
+stated up by each miss and down by each hit. A job that has not ended when it should have is a miss
+at that moment, or the short jobs would speak for all. The same estimates and outcomes in the same
+order give the same corrections, so that a restart goes on where the one before stood.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from heapq import heappop, heappush
+from math import exp, inf, isfinite
+from typing import Literal
+
+from msgspec import Struct
+
+from daemon.insight.outlook import Spread, Times
+from predictors.conformal import Conformal
+
+HORIZONS = (300.0, 3600.0, 43200.0)
+"""Seconds to the median: the windows that forecasts go by; what is farther is a class of its own."""
+
+SHARES = (0.5, 0.9)
+"""The quantiles that are stated."""
+
+RATE = 0.04
+"""How far a miss moves what is stated, in the logarithm, for all pools, and again for its own: ten
+misses in a row at 0.9 have it half as far again."""
+
+BOUND = 1.5
+"""How far the one and the other move anything: a factor of e³ = 20 together, beyond which an
+estimate is not to be mended but wrong."""
+
+GRAIN = 30.0
+"""Seconds added before something is moved: there is no multiple of no wait at all."""
+
+ERRORS_KEPT = 500
+"""Newest errors behind the medians of each pool and horizon."""
+
+Quantity = Literal["start", "end"]
+
+
+class Said(Struct, frozen=True, array_like=True):
+    """A moment as it was stated, and as the worlds had it; seconds since the epoch.
+
+    None is beyond the horizon.
+    """
+
+    p50: float | None
+    p90: float | None
+    mean: float | None
+    raw: tuple[float | None, float | None]
+
+
+class Given(Struct, frozen=True, omit_defaults=True):
+    """An estimate that somebody was given."""
+
+    job: str
+    pool: str
+    submitted: float
+    made: float
+    end: Said
+    start: Said | None = None
+    """None where it had started."""
+    by: str = "playout"
+    """`playout`, or `queue`: by what the playouts before it say of jobs that come after."""
+
+
+class Tally:
+    """How estimates of one quantity, pool and horizon did.
+
+    Attributes:
+        count: Of which it has come what was estimated.
+        judged: Of which it is known whether they held, for each share.
+        covered: Of these, what came no later than stated.
+        errors: Seconds between the median and what happened.
+        pred_errors: PCS §2.1, of ends: |JCT true - JCT predicted| / JCT predicted.
+        widths: Seconds between p50 and p90.
+    """
+
+    def __init__(self) -> None:
+        """None came to an end yet."""
+        self.count = 0
+        self.judged = [0, 0]
+        self.covered = [0, 0]
+        self.errors: deque[float] = deque(maxlen=ERRORS_KEPT)
+        self.pred_errors: deque[float] = deque(maxlen=ERRORS_KEPT)
+        self.widths: deque[float] = deque(maxlen=ERRORS_KEPT)
+
+
+Key = tuple[Quantity, str, int]
+"""Quantity, pool, number of the horizon."""
+
+
+class _Open:
+    """A moment that is stated and has not come, as far as anybody knows."""
+
+    __slots__ = ("given", "judged", "key", "said")
+
+    def __init__(self, given: Given, said: Said, key: Key) -> None:
+        self.given, self.said, self.key = given, said, key
+        self.judged = [moment is None for moment in (said.p50, said.p90)]
+
+
+def horizon(seconds: float) -> int:
+    """The number of the class of a moment so far away."""
+    return bisect_left(HORIZONS, seconds)
+
+
+class Calibration:
+    """What was given, what came of it, and what is learned from it. Times never run backwards."""
+
+    def __init__(self) -> None:
+        """Nothing was given."""
+        self.tallies: dict[Key, Tally] = {}
+        self._shared = Conformal(RATE, most=BOUND)
+        self._own = Conformal(RATE, most=BOUND)
+        self._open: dict[tuple[str, Quantity], list[_Open]] = {}
+        self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
+        self._numbers = 0
+
+    def shift(self, key: Key, share: float) -> float:
+        """By how much (in the logarithm) this is moved now."""
+        return self._shared.shift(share, (key[0], key[2])) + self._own.shift(share, key)
+
+    def corrected(self, pool: str, made: float, times: Times) -> tuple[Said, Said | None]:
+        """End and start as they are to be stated; no job ends before it starts."""
+        start = None
+        if times.start is not None:
+            start = self._said("start", pool, made, times.start, (made, made))
+        least = (made, made) if start is None else (start.p50 or made, start.p90 or made)
+        return self._said("end", pool, made, times.end, least), start
+
+    def _said(
+        self, what: Quantity, pool: str, made: float, raw: Spread, least: tuple[float, float]
+    ) -> Said:
+        key = what, pool, horizon(raw.p50 - made)
+        p50, p90 = (
+            max(low, made + self._moved(max(0.0, moment - made), key, share))
+            for share, moment, low in zip(SHARES, (raw.p50, raw.p90), least, strict=True)
+        )
+        return Said(
+            finite(p50), finite(max(p50, p90)), finite(raw.mean),
+            (finite(raw.p50), finite(raw.p90)),
+        )  # fmt: skip
+
+    def _moved(self, seconds: float, key: Key, share: float) -> float:
+        return (seconds + GRAIN) * exp(self.shift(key, share)) - GRAIN
+
+    def give(self, given: Given) -> None:
+        """This was stated. O(log n)."""
+        self.advance(given.made)
+        moments: tuple[tuple[Quantity, Said | None], ...] = (
+            ("end", given.end), ("start", given.start),
+        )  # fmt: skip
+        for what, said in moments:
+            if said is None:
+                continue
+            raw = inf if said.raw[0] is None else said.raw[0]
+            opened = _Open(given, said, (what, given.pool, horizon(raw - given.made)))
+            self._open.setdefault((given.job, what), []).append(opened)
+            self._numbers += 1
+            for i, moment in enumerate((said.p50, said.p90)):
+                if moment is not None:
+                    heappush(self._due, (moment, self._numbers, i, opened))
+
+    def advance(self, now: float) -> None:
+        """What was stated to have come before now and has not is missed. O(log n) for each."""
+        while self._due and self._due[0][0] < now:
+            _, _, share, opened = heappop(self._due)
+            self._judge(opened, share, covered=False)
+
+    def started(self, job_id: str, now: float) -> None:
+        """A job runs."""
+        self._came(job_id, "start", now)
+
+    def ended(self, job_id: str, now: float) -> None:
+        """A job has run and is over."""
+        self._came(job_id, "start", now)
+        self._came(job_id, "end", now)
+
+    def gone(self, job_id: str, now: float) -> None:
+        """A job waits no more, or not by itself: nothing more is learned of it."""
+        self.advance(now)
+        whats: tuple[Quantity, ...] = ("start", "end")
+        for what in whats:
+            for opened in self._open.pop((job_id, what), ()):
+                opened.judged = [True, True]
+
+    def _came(self, job_id: str, what: Quantity, now: float) -> None:
+        self.advance(now)
+        for opened in self._open.pop((job_id, what), ()):
+            for share in range(len(SHARES)):
+                self._judge(opened, share, covered=True)
+            self._count(opened, now)
+
+    def _judge(self, opened: _Open, share: int, *, covered: bool) -> None:
+        if opened.judged[share]:
+            return
+        opened.judged[share] = True
+        tally = self.tallies.setdefault(opened.key, Tally())
+        tally.judged[share] += 1
+        tally.covered[share] += covered
+        what, number = opened.key[0], opened.key[2]
+        self._shared.update(SHARES[share], covered=covered, key=(what, number))
+        self._own.update(SHARES[share], covered=covered, key=opened.key)
+
+    def _count(self, opened: _Open, now: float) -> None:
+        """What came has come: how far off it was."""
+        tally = self.tallies.setdefault(opened.key, Tally())
+        tally.count += 1
+        given, said = opened.given, opened.said
+        if said.p50 is None:
+            return
+        tally.errors.append(abs(now - said.p50))
+        if said.p90 is not None:
+            tally.widths.append(said.p90 - said.p50)
+        predicted = said.p50 - given.submitted
+        if opened.key[0] == "end" and predicted > 0:
+            tally.pred_errors.append(abs(now - said.p50) / predicted)
+
+
+def finite(moment: float) -> float | None:
+    """None for what is beyond the horizon."""
+    return moment if isfinite(moment) else None
