@@ -1,7 +1,7 @@
-"""Estimates of starts and ends, held to what happened: a week of Philly through the daemon's engine.
+"""Estimates of starts and ends, held to what happened: a week of Philly in the daemon's engine.
 
-`python benchmarks/daemon_eta.py [JOBS [SEED]]` plays eight of Philly's pools, scaled to loads of 0.6
-to 1.1, in virtual time under `sia@peaks+survival`, which has heard of four weeks before it. About
+`python benchmarks/daemon_eta.py [JOBS [SEED]]` plays eight of Philly's pools, scaled to loads of
+0.6 to 1.1, in virtual time under `sia@peaks+survival`, which has heard of four weeks before it. About
 JOBS (default: 600) jobs are estimated as they are submitted, by playing the present forward, and by
 the newest playout before them, at most half an hour old. The first day is for learning and not
 counted.
@@ -37,7 +37,6 @@ from daemon.past import Story
 from daemon.setup import Setup
 from predictors.chance import draw
 from replay.experiment import Pieces, plan_pieces
-from replay.figures import render
 from replay.starts import starts_of
 
 DAY = 86400.0
@@ -193,12 +192,17 @@ def ask(
             times, ends = started(world, record)
         job, pool = record.spec.id, record.spec.pool
         end, start = heard.calibration.corrected(pool, world.now, times)
-        raw = Said(times.end.p50, times.end.p90, None, (None, None)), times.start and Said(
-            times.start.p50, times.start.p90, None, (None, None)
+        raw = (
+            Said(times.end.p50, times.end.p90, None, (None, None)),
+            times.start and Said(times.start.p50, times.start.p90, None, (None, None)),
         )
         heard.calibration.give(Given(job, pool, record.submitted, world.now, end, start))
         said = {"playout": (end, start), "uncorrected": raw}
-        quick = before and world.now - before.now < FRESH and newcomer(before, heard.lasting, record, world.now)
+        quick = (
+            before
+            and world.now - before.now < FRESH
+            and newcomer(before, heard.lasting, record, world.now)
+        )
         if quick:
             said["queue"] = heard.calibration.corrected(pool, world.now, quick)
         answers, apart = naive(world, record)
@@ -337,7 +341,9 @@ def draw_all(asked: Sequence[Asked], result: Mapping[str, Any], figure: Figure) 
     for by in ("playout", "queue", *asked[0].naive):
         values = np.sort(errors(waited, 1, by))
         axes[1].plot(np.maximum(values, 1.0), np.arange(1, len(values) + 1) / len(values), label=by)
-    axes[1].set(xscale="log", xlabel="seconds off", ylabel="share", title="Starts of those that waited")
+    axes[1].set(
+        xscale="log", xlabel="seconds off", ylabel="share", title="Starts of those that waited"
+    )
     for by in ("playout", "queue", *asked[0].naive):
         off = []
         for each in asked:

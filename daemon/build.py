@@ -20,6 +20,7 @@ from daemon.config_mqtt import MqttBackendConfig
 from daemon.config_slurm import SlurmConfig
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
+from daemon.insight.eta import Eta
 from daemon.jobs import PoolMode
 from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
@@ -48,6 +49,8 @@ class Daemon(NamedTuple):
     """Whom it tells: `open` and `run` them while the service runs."""
     admission: Admission
     """To be asked before jobs are submitted."""
+    eta: Eta
+    """Who estimates when jobs start and end: `run` it while the service runs."""
     foresight: Foresight | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
@@ -88,7 +91,10 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     if foresight is not None and config.retrain is not None:
         retraining = Retraining(models, foresight, clock, setup, config.retrain)
     admission = _admission(config, service)
-    return Daemon(service, journal, clock, setup, hooks, admission, foresight, retraining)
+    eta = Eta(service)
+    return Daemon(
+        service, journal, clock, setup, hooks, admission, eta, foresight, retraining
+    )  # fmt: skip
 
 
 def _admission(config: Config, service: Service) -> Admission:

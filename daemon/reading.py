@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
 
 from daemon.answers import Notice
 from daemon.audit import Trail
 from daemon.book import Book, JobRecord
 from daemon.engine import Engine
-from daemon.journal import AuditRow
+from daemon.journal import AuditRow, Journal
 from daemon.keeper import Keeper
 from daemon.live import Live
 from daemon.settled import Settled
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -58,6 +61,10 @@ class Reading:
     async def audit(self, after: int, limit: int) -> list[AuditRow]:
         """The audit's rows after one, in order: see `Journal.audit`."""
         return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
+
+    def in_journal(self, do: Callable[[Journal], T]) -> Awaitable[T]:
+        """Have something done with the journal on its thread, that changes none of the steps."""
+        return self._keeper.run(lambda: do(self._keeper.journal))
 
     async def settled(self) -> None:
         """Wait until all that `book` and `engine` say is durable; at once if it is.

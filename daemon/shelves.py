@@ -20,6 +20,11 @@ class Shelves:
         """In this database."""
         self._store = store
 
+    @property
+    def store(self) -> Store:
+        """The database, for tables of which the journal needs to know nothing."""
+        return self._store
+
     def marks(self, prefix: str) -> dict[str, str]:
         """All marks of which the key begins so, in order of their keys."""
         sql = "SELECT key, value FROM marks WHERE substr(key, 1, ?) = ? ORDER BY key"

@@ -51,6 +51,11 @@ WHO = {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
         "other": {"viewer", "operator"},
     },
+    "GET /v1/jobs/{id}/eta": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
+    "GET /v1/estimates": READERS,
     "GET /v1/jobs/{id}/log": {
         "own": {"submitter of own", "admin of own", "operator"},
         "other": {"operator"},
@@ -222,7 +227,7 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
     assert set(rules.values()) == {rule.value for rule in Rule}
     for operation, rule in rules.items():
         assert (rule in ("submit", "admin")) is isinstance(WHO[operation], dict) or (
-            operation == "GET /v1/jobs/{id}"
+            operation.startswith("GET /v1/jobs/{id}")
         )
         assert (rule == "open") is (WHO[operation] == ALL)
 

@@ -13,6 +13,7 @@ from aiohttp.typedefs import Middleware
 from daemon.build import Daemon
 from daemon.config import Address, Config
 from daemon.http.auth import Gate
+from daemon.http.eta_metrics import EtaMetrics
 from daemon.http.events import EventRoutes
 from daemon.http.guard import Guard, is_operator
 from daemon.http.hook_metrics import HookMetrics
@@ -22,6 +23,7 @@ from daemon.http.operations import Handler, Operation
 from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_audit import AuditRoutes
+from daemon.http.routes_eta import EtaRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
@@ -44,6 +46,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     service = daemon.service
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
+    metrics.registry.register(EtaMetrics(daemon.eta))
     gate = Gate(service, token, config.cluster)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     routes = (
@@ -54,6 +57,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
+        EtaRoutes(service, daemon.eta),
         views,
         events,
     )

@@ -50,10 +50,11 @@ class AsideError(Exception):
     """A child could not answer: a defect of what it was to do."""
 
 
-class _Line:
+class Line:
     """Whose turn it is: first come, first served."""
 
     def __init__(self) -> None:
+        """Nobody waits, and all places are free."""
         self._free = ASIDE_AT_ONCE
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
@@ -90,7 +91,7 @@ class _Line:
             turn.set_result(None)
 
 
-_LINES: WeakKeyDictionary[AbstractEventLoop, _Line] = WeakKeyDictionary()
+_LINES: WeakKeyDictionary[AbstractEventLoop, Line] = WeakKeyDictionary()
 """One for each loop, which is one for each daemon."""
 
 
@@ -100,9 +101,10 @@ async def aside(
     seconds: float,
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
+    line: Line | None = None,
 ) -> bytes:
     """What `work` returns, done in a child: see `asides`."""
-    (found,) = await asides([work], seconds=seconds, nice=nice, settled=settled)
+    (found,) = await asides([work], seconds=seconds, nice=nice, settled=settled, line=line)
     return found
 
 
@@ -112,6 +114,7 @@ async def asides(
     seconds: float,
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
+    line: Line | None = None,
 ) -> list[bytes]:
     """What each of these returns, done in children that begin with the same state, side by side.
 
@@ -121,6 +124,7 @@ async def asides(
         nice: Added to the niceness of the daemon.
         settled: Waited for once it is their turn, so that nobody sees what is not durable:
             `Reading.settled`.
+        line: Where to wait; of one's own for who asks for minutes, or nobody else would be served.
 
     Raises:
         UnavailableError: Too many wait, or the time is over.
@@ -128,7 +132,7 @@ async def asides(
     """
     assert 1 <= len(works) <= ASIDE_AT_ONCE, "a question of more children would wait for ever"
     loop = asyncio.get_running_loop()
-    line = _LINES.setdefault(loop, _Line())
+    line = line or _LINES.setdefault(loop, Line())
     await line.enter(len(works))
     children: list[_Child] = []
     try:
@@ -190,7 +194,7 @@ class _Child:
             why = said.decode(errors="replace") or "it was ended"
             self.answer.set_exception(AsideError(why))
 
-    def end(self, line: _Line) -> None:
+    def end(self, line: Line) -> None:
         """Let go of it: it is killed if it still lives."""
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
@@ -200,7 +204,7 @@ class _Child:
             os.kill(self._pid, signal.SIGKILL)
         self._reap(line)
 
-    def _reap(self, line: _Line) -> None:
+    def _reap(self, line: Line) -> None:
         """Hear that it is gone, which makes room for another."""
         with suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):

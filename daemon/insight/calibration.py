@@ -20,7 +20,7 @@ from daemon.insight.outlook import Spread, Times
 from predictors.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
-"""Seconds to the median: the windows that forecasts go by; what is farther is a class of its own."""
+"""Seconds to the median: the windows that forecasts go by; all that is farther is a class."""
 
 SHARES = (0.5, 0.9)
 """The quantiles that are stated."""

@@ -5,12 +5,20 @@ Pure, and told in the order of the notices, so that the same journal makes the s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import itemgetter
+
 from daemon.answers import Notice
 from daemon.book import JobRecord
-from daemon.insight.calibration import Calibration
+from daemon.insight.calibration import Calibration, Given
 from daemon.insight.lately import Lately
 from daemon.insight.outlook import plain_job
 from predictors.lasting import Lasting
+from sia.model import Job
+
+Event = tuple[float, int, Callable[[float], None]]
+"""When something happened, its order at one moment, and what tells it."""
 
 OVER = ("ended", "cancelled", "lost")
 """Notices of jobs that are over."""
@@ -28,6 +36,41 @@ class Heard:
     def __init__(self) -> None:
         """Nothing happened yet."""
         self.lasting, self.lately, self.calibration = Lasting(), Lately(), Calibration()
+
+    def events(self, records: Iterable[JobRecord], given: Iterable[Given] = ()) -> list[Event]:
+        """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
+        found = [event for record in records for event in self._of(record)]
+        found += [(each.made, 1, partial(self._give, each)) for each in given]
+        return found
+
+    def _give(self, given: Given, _: float) -> None:
+        self.calibration.give(given)
+
+    def learn(self, events: Iterable[Event]) -> None:
+        """Hear of the past at once. O(n log n)."""
+        for now, _, tell in sorted(events, key=itemgetter(0, 1)):
+            self.calibration.advance(now)
+            tell(now)
+
+    def _of(self, record: JobRecord) -> list[Event]:
+        """What became of a job: submitted, started, over."""
+        job, thought = plain_job(record), record.run_time
+        began, ended = record.decided, record.ended
+
+        def come(_: float) -> None:
+            self.lasting.submitted(job)
+            self.lately.submitted(job, thought)
+
+        def start(now: float) -> None:
+            self.lasting.started(now, job)
+            self.calibration.started(job.id, now)
+
+        found: list[Event] = [(record.submitted, 0, come)]
+        if began is not None:
+            found.append((began, 2, start))
+        if ended is not None:
+            found.append((ended, 3, lambda now: self._over(now, job, began)))
+        return found
 
     def hear(self, notice: Notice, record: JobRecord | None) -> bool:
         """A notice, and the job that it is of; whether it changes what may be estimated."""
@@ -49,17 +92,16 @@ class Heard:
             self.lasting.withdrawn(now, job)
             self.lasting.submitted(job)
         elif kind in OVER:
-            self._over(now, record)
+            self._over(now, job, record.decided)
         return True
 
-    def _over(self, now: float, record: JobRecord) -> None:
-        job = plain_job(record)
-        if record.decided is None:
+    def _over(self, now: float, job: Job, began: float | None) -> None:
+        if began is None:
             self.calibration.gone(job.id, now)
             self.lasting.withdrawn(now, job)
             self.lately.ended(job.id, None)
         else:
-            seconds = max(0.0, now - record.decided)
+            seconds = max(0.0, now - began)
             self.calibration.ended(job.id, now)
             self.lasting.finished(now, job, seconds)
             self.lately.ended(job.id, seconds)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil, inf
 
-from msgspec import Struct, msgpack
+from msgspec import Raw, Struct, msgpack
 
 from daemon.book import JobRecord
 from daemon.engine import Engine
 from daemon.insight.futures import began, future_of
 from daemon.insight.lately import DAY, Lately
-from daemon.jobs import ON_GPUS, JobPhase
+from daemon.jobs import ON_GPUS
 from predictors.chance import draw
 from predictors.lasting import Lasting
 from sia.core import Core
@@ -81,11 +81,20 @@ class Pending(Struct, frozen=True, array_like=True):
 
 
 class Outlook(Struct, frozen=True):
-    """What the worlds say, seen from `now` (seconds)."""
+    """What the worlds say, seen from `now` (seconds), of jobs that wait.
+
+    Of those that run, too, where the policy stops jobs; else that needs no worlds.
+    """
 
     now: float
-    jobs: dict[str, Times] = {}
+    jobs: dict[str, Raw] = {}
+    """By ids: `times` reads them, as few are asked for."""
     pools: dict[str, Pending] = {}
+
+    def times(self, job_id: str) -> Times | None:
+        """When a job starts and ends, if that was asked."""
+        raw = self.jobs.get(job_id)
+        return None if raw is None else msgpack.decode(raw, type=Times)
 
     def encode(self) -> bytes:
         """As bytes; times may be infinite, which JSON cannot say."""
@@ -172,21 +181,12 @@ class Worlds:
         """What they say together."""
         jobs = {}
         for core_id, record in self.records.items():
-            if core_id in self.starts:
-                start = spread(self.starts[core_id])
-                jobs[record.spec.id] = Times(spread(self.ends[core_id]), start)
-            elif record.placed:
-                jobs[record.spec.id] = Times(self._end(core_id, record))
+            if core_id in self.ends:
+                waits = core_id in self.starts
+                start = spread(self.starts[core_id]) if waits else None
+                times = Times(spread(self.ends[core_id]), start)
+                jobs[record.spec.id] = Raw(msgpack.encode(times))
         return Outlook(self.now, jobs, self._pools())
-
-    def _end(self, core_id: str, record: JobRecord) -> Spread:
-        """When a job ends that runs."""
-        if not self.stays:
-            return spread(self.ends[core_id])
-        if record.phase is JobPhase.ENDING:
-            return Spread(self.now, self.now, self.now)
-        start = began(record, self.now)
-        return spread(start + self.lasts(record, world) for world in range(self.worlds))
 
     def _pools(self) -> dict[str, Pending]:
         found = {}

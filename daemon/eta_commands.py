@@ -1,0 +1,78 @@
+"""`sia eta, estimates`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from daemon.asking import asks, moment, say
+from daemon.client import Client, at
+from replay.tables import show_table
+from replay.text import NONE, duration
+from sia.terminal import printable
+
+FAR = "more than a week away"
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@asks
+def eta(client: Client, job_id: str, as_json: bool) -> None:
+    """Say when a job starts and ends, with p50 and p90, or why that is not known."""
+    said = client.get(f"/v1/jobs/{at(job_id)}/eta")
+    if as_json:
+        say(said)
+        return
+    click.echo(printable(f"{said['id']} in {said['pool']}: {said['phase']}"))
+    for what in ("started", "ended"):
+        if what in said:
+            click.echo(f"{what:8}{moment(said[what])}")
+    if "estimate" in said:
+        _show(said["estimate"], said["now"])
+    else:
+        click.echo(printable(f"not known, because {said['why']}"))
+
+
+def _show(estimate: dict[str, Any], now: float) -> None:
+    for what, name in (("start", "starts"), ("end", "ends")):
+        if what in estimate:
+            click.echo(f"{name:8}{_when(estimate[what]['p50'], now)} as likely as not")
+            click.echo(f"{'':8}{_when(estimate[what]['p90'], now)} nine times in ten")
+
+
+def _when(time: float | None, now: float) -> str:
+    if time is None:
+        return FAR
+    return f"by {moment(time)}, in {duration(max(0.0, time - now))},"
+
+
+@click.command()
+@click.option("--pool", help="Only of this pool.")
+@asks
+def estimates(client: Client, pool: str | None, as_json: bool) -> None:
+    """Say how true estimates were, by pool and how far away things were thought to be."""
+    said = client.get("/v1/estimates", pool=pool)
+    if as_json:
+        say(said)
+        return
+    header = ["pool", "of", "within", "came", "by p50", "by p90", "off", "p50 to p90", "Pred_err"]
+    rows = [
+        [
+            row["pool"], row["what"], NONE if row["horizon"] is None else duration(row["horizon"]),
+            f"{row['count']:,}", _share(row["p50_covered"]), _share(row["p90_covered"]),
+            _seconds(row["error"]), _seconds(row["width"]), _share(row["pred_err"]),
+        ]
+        for row in said["rows"]
+    ]  # fmt: skip
+    played = said["played"]
+    title = "No estimate was made yet" if played is None else f"Estimates of {moment(played)}"
+    show_table(title, header, rows, ("pool", "of"))
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else duration(value)

@@ -1,0 +1,244 @@
+"""Estimates beside the service: refreshed in a child, given, kept, held to what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
+from time import perf_counter
+
+from daemon.answers import Notice
+from daemon.book import JobRecord
+from daemon.foresight import ended_between
+from daemon.inbox import UnavailableError
+from daemon.insight.aside import AsideError, Line, aside
+from daemon.insight.calibration import Given, Said
+from daemon.insight.heard import Heard
+from daemon.insight.kept import Kept, Memory, kept_by
+from daemon.insight.newcomer import newcomer
+from daemon.insight.outlook import Outlook, outlook
+from daemon.jobs import ON_GPUS, JobPhase
+from daemon.journal import JournalError
+from daemon.past import SPAN
+from daemon.service import Service
+
+ETA_EVERY = 30.0
+"""Seconds between two refreshes: who has submitted a job looks again after about as long."""
+
+ETA_WITHIN = 600.0
+"""Seconds that a refresh may take: 20,000 jobs take three minutes of a core."""
+
+KINDNESS = 19
+"""How far the child steps back for others."""
+
+AT_ONCE = 100
+"""Jobs looked at, or notices heard, before others have the loop: a few milliseconds."""
+
+SHARE = 0.2
+"""Of the loop's time, what hearing of notices may take; who hears late catches up."""
+
+MOST_GIVEN = 500
+"""Estimates of new jobs between two refreshes; of others it is the refresh that says something, so
+that a thousand jobs a second do not become a thousand rows a second."""
+
+PART = "estimates"
+
+
+class Eta:
+    """When jobs start and end, as far as anybody can say.
+
+    Attributes:
+        heard: What it goes by.
+        ready: Whether it has heard of the past.
+    """
+
+    def __init__(self, service: Service, every: float = ETA_EVERY) -> None:
+        """Nothing is known before `run`."""
+        self._service, self._every = service, every
+        self.heard, self.ready = Heard(), False
+        self.kept: Kept = Memory()
+        self.outlook: Outlook | None = None
+        self._line = Line()
+        self._changed = True
+        self._bits: dict[str, int] = {}  # of jobs alive: of the waiting time, when last given
+        self._given = 0
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        after = await self._begin()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(after))
+            group.create_task(self._refresh())
+
+    async def _begin(self) -> int:
+        """Hear of the past; returns the number of the newest notice that is in it."""
+        service, heard = self._service, Heard()
+        self.ready, self.outlook = False, None
+        self.kept = await kept_by(service)
+        await service.settled()
+        after, now = service.told, service.clock.now()
+        alive = heard.events(service.book.jobs.values())
+        ended = await ended_between(service.past_jobs, now - SPAN, now)
+        given = await self.kept.since(now - SPAN)
+        await asyncio.to_thread(heard.learn, [*heard.events(ended, given), *alive])
+        self._bits = {each.job: _bits(each) for each in given}
+        self.heard, self.ready, self._changed = heard, True, True
+        return after
+
+    async def _follow(self, after: int) -> None:
+        """Hear of what happens."""
+        began, new = perf_counter(), list[Given]()
+        async for notice in self._service.notices(after):
+            record = await self._job(notice.job)
+            self._changed |= self.heard.hear(notice, record)
+            if record is not None:
+                new += self._new(notice, record)
+            if not notice.seq % AT_ONCE or notice.seq >= self._service.told:
+                await self._keep(new)
+                new = []
+                await asyncio.sleep((perf_counter() - began) * (1.0 / SHARE - 1.0))
+                began = perf_counter()
+
+    async def _job(self, job_id: str) -> JobRecord | None:
+        if not job_id:
+            return None
+        return self._service.book.job(job_id) or await self._service.past_job(job_id)
+
+    def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
+        """What is said of a job at its submission."""
+        if notice.kind != "submitted" or self._given >= MOST_GIVEN:
+            return []
+        given = self.estimate(record)
+        if given is None or record.ended is not None:
+            return []
+        self._given += 1
+        return self._give([given])
+
+    def _give(self, given: Sequence[Given]) -> list[Given]:
+        for each in given:
+            self._bits[each.job] = _bits(each)
+            self.heard.calibration.give(each)
+        return [*given]
+
+    async def _keep(self, given: Sequence[Given]) -> None:
+        """Have them be durable; where that cannot be, they count until the next restart."""
+        if given:
+            with suppress(JournalError):
+                await self.kept.keep(given)
+
+    async def _refresh(self) -> None:
+        """Look ahead, again and again: no more than half of the time."""
+        while True:
+            began = perf_counter()
+            if self._changed and self._service.ready and self.heard.lasting.knows():
+                self._changed = False
+                await self.look()
+            took = perf_counter() - began
+            await asyncio.sleep(max(self._every, took))
+
+    async def look(self) -> None:
+        """Play the present forward, and give what is due."""
+        service = self._service
+        try:
+            said = await aside(
+                self._work, seconds=ETA_WITHIN, nice=KINDNESS, settled=service.settled,
+                line=self._line,
+            )  # fmt: skip
+        except UnavailableError as error:
+            service.parts.say(PART, str(error), "it is tried again; fewer jobs take less time")
+            return
+        except AsideError as error:
+            service.parts.say(PART, f"a defect of the daemon: {error}", "report it")
+            return
+        service.parts.say(PART)
+        self.outlook, self._given = Outlook.decode(said), 0
+        await self._all()
+
+    def _work(self) -> bytes:
+        """In a child: play."""
+        gc.freeze()  # what the daemon has is not looked through, what each world leaves is
+        gc.enable()
+        heard, service = self.heard, self._service
+        now = service.clock.now()
+        return outlook(service.engine, heard.lasting, heard.lately, now).encode()
+
+    async def _all(self) -> None:
+        """Give to all what is due: once per power of two of how long they have been here."""
+        jobs = self._service.book.jobs
+        self._bits = {job_id: bits for job_id, bits in self._bits.items() if job_id in jobs}
+        new: list[Given] = []
+        for i, job_id in enumerate([*jobs]):
+            record = jobs.get(job_id)
+            if record is not None and self._is_due(record):
+                given = self.estimate(record)
+                new += self._give([given] if given is not None else [])
+            if not i % AT_ONCE:
+                await self._keep(new)
+                new = []
+                await asyncio.sleep(0)
+        await self._keep(new)
+
+    def _is_due(self, record: JobRecord) -> bool:
+        here = self._service.clock.now() - record.submitted
+        return int(here).bit_length() > self._bits.get(record.spec.id, -1)
+
+    def estimate(self, record: JobRecord) -> Given | None:
+        """What is to be said of a job now; None where nothing can be. It is not given by that.
+
+        O(worlds²) for one that the newest playout has not seen waiting.
+        """
+        if not (self.ready and self.heard.lasting.knows()) or why_not(record):
+            return None
+        now, spec, seen = self._service.clock.now(), record.spec, self.outlook
+        times, by, made = None, "playout", now
+        if seen is not None and record.phase is JobPhase.PENDING:
+            times, made = seen.times(spec.id), seen.now
+        if times is None:
+            by = "playout" if record.phase in ON_GPUS else "queue"
+            made = now
+            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
+        if times is None:
+            return None
+        end, start = self.heard.calibration.corrected(spec.pool, made, times)
+        start = None if start is None else _not_before(start, now)
+        end = _not_before(end, now)
+        return Given(spec.id, spec.pool, record.submitted, now, end, start, by)
+
+    def why_unknown(self, record: JobRecord) -> str:
+        """Why nothing is said of a job, in words."""
+        if why := why_not(record):
+            return why
+        if not self.ready:
+            return "the daemon has not gone through its history yet"
+        if not self.heard.lasting.knows():
+            return "too few jobs were seen for anybody to say how long one lasts"
+        return "it came after the present was last played forward, and nothing like it waits"
+
+
+def why_not(record: JobRecord) -> str:
+    """Why nobody can say when a job starts or ends, whatever happened before; empty if one can."""
+    if record.phase is JobPhase.HELD:
+        return "it is held until somebody releases it"
+    if record.phase is JobPhase.PENDING and not record.core:
+        return f"pool {record.spec.pool} is on hold until somebody opens it"
+    if record.phase in ON_GPUS and not record.placed:
+        return "it has its turn, and waits for its GPUs to be free"
+    return ""
+
+
+def _not_before(said: Said, now: float) -> Said:
+    """Later than it was said: what has not come yet comes now at the earliest."""
+
+    def late(moment: float | None) -> float | None:
+        return None if moment is None else max(moment, now)
+
+    raw = late(said.raw[0]), late(said.raw[1])
+    return Said(late(said.p50), late(said.p90), late(said.mean), raw)
+
+
+def _bits(given: Given) -> int:
+    """The power of two of the seconds that a job had been here."""
+    here = given.made - given.submitted
+    return int(here).bit_length() if here < inf else 0

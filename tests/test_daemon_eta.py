@@ -1,0 +1,181 @@
+"""Estimates of a daemon that serves: asked for, refreshed, given, kept, held to what happened."""
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, suppress
+
+from daemons import until
+from doors import asked, door, job_in, story
+
+from daemon.config import PoolConfig
+from daemon.insight.kept import Memory, Table, kept_by
+from daemon.insight.outlook import Outlook
+
+POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
+
+
+@asynccontextmanager
+async def estimating(folder, **settings):
+    """A daemon that estimates; it is refreshed when a test says so."""
+    async with door(folder, pools=POOLS, **settings) as client:
+        client.eta._every = 1e6
+        running = asyncio.create_task(client.eta.run())
+        await until(lambda: client.eta.ready)
+        try:
+            yield client
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def send(client, *names, pool="vision", gpus=1, **more):
+    """Jobs alike."""
+    jobs = [{"id": name, "pool": pool, "gpus": gpus, **more} for name in names]
+    said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+    assert said["refused"] == 0, said
+
+
+async def ran(client, count, seconds):
+    """So many jobs have run and are known to have."""
+    await send(client, *(f"b{i}" for i in range(count)), duration=seconds)
+    await until(lambda: not client.service.book.jobs, 20)
+    client.eta.heard.lasting.advance(client.service.clock.now() + 1e4)  # an age of them is over
+    await until(client.eta.heard.lasting.knows)
+
+
+@story
+async def test_who_waits_is_told_when_it_starts_and_ends(folder):
+    async with estimating(folder, speed=500.0) as client:
+        await ran(client, 40, 50.0)
+        await send(client, "x", pool="speech", duration=1e6)
+        await send(client, "wide", gpus=4, duration=1e6)
+        await send(client, "y", pool="vision", duration=10.0)
+        await job_in(client, "wide", "running")
+        await client.eta.look()
+        assert isinstance(client.eta.outlook, Outlook)
+        said = await asked(client, "GET", "/v1/jobs/y/eta")
+        assert (said["phase"], said["estimate"]["by"]) == ("pending", "playout")
+        start, end = said["estimate"]["start"], said["estimate"]["end"]
+        assert said["now"] <= start["p50"] <= end["p50"]
+        assert start["p90"] is None or start["p50"] <= start["p90"]
+        assert [each["by"] for each in said["given"]] == ["playout"]
+        running = await asked(client, "GET", "/v1/jobs/wide/eta")
+        assert "start" not in running["estimate"]
+        assert running["started"] <= running["now"] <= running["estimate"]["end"]["p50"]
+
+
+@story
+async def test_what_nobody_can_know_is_said_with_the_reason(folder):
+    async with estimating(folder) as client:
+        await send(client, "x", pool="vision", duration=1e6)
+        await job_in(client, "x", "running")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert "estimate" not in said
+        assert said["why"].startswith("too few jobs were seen")
+        await send(client, "held", hold=True)
+        said = await asked(client, "GET", "/v1/jobs/held/eta")
+        assert said["why"] == "it is held until somebody releases it"
+        await asked(client, "PATCH", "/v1/pools/speech", {"state": "hold"})
+        await send(client, "s", pool="speech")
+        assert "on hold" in (await asked(client, "GET", "/v1/jobs/s/eta"))["why"]
+        problem = await asked(client, "GET", "/v1/jobs/nobody/eta", status=404)
+        assert problem["detail"] == "there is no job 'nobody'"
+        await send(client, "many", array=3)
+        problem = await asked(client, "GET", "/v1/jobs/many/eta", status=422)
+        assert problem["mend"] == "ask for one of its jobs: many.0"
+        await asked(client, "DELETE", "/v1/jobs/x", status=202)
+        await job_in(client, "x", "cancelled")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert said["why"] == "it is over"
+        assert said["started"] <= said["ended"]
+
+
+@story
+async def test_estimates_are_held_to_what_happened(folder):
+    async with estimating(folder, speed=500.0) as client:
+        await ran(client, 40, 50.0)
+        assert (await asked(client, "GET", "/v1/estimates"))["rows"] == []
+        await send(client, *(f"j{i}" for i in range(6)), duration=600.0)
+        await client.eta.look()
+        await until(lambda: not client.service.book.jobs, 20)
+        tallies = client.eta.heard.calibration.tallies
+        await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 6)
+        said = await asked(client, "GET", "/v1/estimates?pool=vision")
+        assert said["played"] is not None
+        ends = [row for row in said["rows"] if row["what"] == "end"]
+        assert sum(row["count"] for row in ends) >= 6
+        assert all(0 <= row["p50_covered"] <= 1 for row in ends)
+        assert (await asked(client, "GET", "/v1/estimates?pool=speech"))["rows"] == []
+        async with client.get("/metrics") as response:
+            text = await response.text()
+        assert 'sia_estimates_total{horizon="300",outcome="covered",pool="vision"' in text
+        assert "sia_estimate_pred_err" in text
+
+
+@story
+async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
+    async with estimating(folder, speed=500.0) as client:
+        eta, table = client.eta, Table(client.service)
+        await client.service.in_journal(_make_table)
+        eta.kept = table
+        await ran(client, 32, 50.0)
+        await send(client, *(f"j{i}" for i in range(4)), duration=600.0)
+        await until(lambda: not client.service.book.jobs, 20)
+        tallies = eta.heard.calibration.tallies
+        await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)
+        before = {key: (t.count, t.judged, t.covered) for key, t in tallies.items()}
+    async with estimating(folder, speed=500.0) as client:
+        assert isinstance(client.eta.kept, Table)
+        tallies = client.eta.heard.calibration.tallies
+        assert {key: (t.count, t.judged, t.covered) for key, t in tallies.items()} == before
+        assert (await asked(client, "GET", "/v1/jobs/j1/eta"))["given"] != []
+
+
+@story
+async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
+    async with estimating(folder) as client:
+        with suppress(sqlite3.OperationalError):
+            await client.service.in_journal(lambda journal: journal.store.run(DROP))
+        assert isinstance(await kept_by(client.service), Memory)
+
+
+DROP = "DROP TABLE IF EXISTS estimates"
+
+
+def _make_table(journal):
+    """Where it is not made with the others yet."""
+    with journal.store.transaction():
+        journal.store.run(
+            "CREATE TABLE IF NOT EXISTS estimates (number INTEGER PRIMARY KEY, "
+            "job TEXT NOT NULL, pool TEXT NOT NULL, made REAL NOT NULL, body TEXT NOT NULL)"
+        )
+
+
+@story
+async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
+    async with estimating(folder, speed=500.0) as client:
+        await ran(client, 32, 50.0)
+        client.eta._given = 499
+        await send(client, *(f"j{i}" for i in range(20)), pool="speech", duration=1e6)
+        await client.eta.look()
+        first = client.eta.kept
+        assert len(await first.of_job("j7")) == 1
+        await client.eta.look()
+        await client.eta.look()  # it has waited no power of two longer, or one
+        assert len(await first.of_job("j7")) <= 12
+
+
+@story
+async def test_who_may_not_see_a_pool_sees_none_of_its_estimates(folder):
+    async with estimating(folder, speed=500.0) as client:
+        await ran(client, 32, 50.0)
+        await send(client, "x", duration=600.0)
+        tallies = client.eta.heard.calibration.tallies
+        await until(lambda: any(t.count for t in tallies.values()))
+        body = {"name": "t", "role": "viewer", "pools": ["speech"]}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        said = await asked(client, "GET", "/v1/estimates", headers=headers)
+        assert said["rows"] == []
+        assert (await asked(client, "GET", "/v1/estimates"))["rows"] != []
