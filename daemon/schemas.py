@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
 from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
+from daemon.schemas_eta import Estimate
 from sia.limits import MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Stream
 
@@ -100,10 +101,14 @@ class Batch(Struct, forbid_unknown_fields=True):
     jobs: Annotated[list[JobRequest], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
-class Submitted(Struct):
+class Submitted(Struct, omit_defaults=True):
     """A job is safe: it will run, whatever happens to the daemon."""
 
     id: str
+    estimate: Annotated[
+        Estimate | None,
+        Meta(description="When it starts and ends, where that can be said at once."),
+    ] = None
 
 
 class BatchLine(Struct, omit_defaults=True):

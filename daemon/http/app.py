@@ -50,7 +50,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     gate = Gate(service, token, config.cluster)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     routes = (
-        JobRoutes(service, daemon.admission),
+        JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
         PoolRoutes(service),
         TokenRoutes(service, config.cluster),

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from daemon.access import Rule
+from daemon.http.eta_views import estimate_view
 from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError, no_job
-from daemon.insight.calibration import HORIZONS, SHARES, Given, Key, Said, Tally
+from daemon.insight.calibration import HORIZONS, SHARES, Key, Tally
 from daemon.insight.eta import Eta
 from daemon.journal import JournalError
 from daemon.schemas import Label
-from daemon.schemas_eta import Estimate, EstimateRow, Estimates, Moment
+from daemon.schemas_eta import EstimateRow, Estimates
 from daemon.schemas_eta import Eta as EtaView
 
 if TYPE_CHECKING:
@@ -99,17 +100,6 @@ class EtaRoutes:
             covered[0], covered[1], _quantile(tally.errors, 0.5), _quantile(tally.widths, 0.5),
             _quantile(tally.pred_errors, 0.5), _quantile(tally.pred_errors, 0.9), p50, p90,
         )  # fmt: skip
-
-
-def estimate_view(given: Given) -> Estimate:
-    """An estimate as it is shown."""
-    start = None if given.start is None else _moment(given.start)
-    by = "playout" if given.by == "playout" else "queue"
-    return Estimate(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
-
-
-def _moment(said: Said) -> Moment:
-    return Moment(said.p50, said.p90, said.mean)
 
 
 def _quantile(values: Sequence[float], share: float) -> float | None:

@@ -20,6 +20,7 @@ from daemon.http.problems import ProblemError, decoded, no_job, refusal
 from daemon.http.submissions import Submissions
 from daemon.http.views import array_detail, job_detail, job_view
 from daemon.inputs import Cancel, Command, Hold, Release, SetPriority
+from daemon.insight.eta import Eta
 from daemon.jobs import JobPhase
 from daemon.schemas import (
     ArrayDetail,
@@ -66,10 +67,10 @@ PAST = (
 class JobRoutes:
     """Handlers that turn requests into commands, and the book into answers."""
 
-    def __init__(self, service: Service, admission: Admission) -> None:
+    def __init__(self, service: Service, admission: Admission, eta: Eta) -> None:
         """Serve this."""
         self._service = service
-        self._submissions = Submissions(service, admission)
+        self._submissions = Submissions(service, admission, eta)
         self._patch = msgspec.json.Decoder(JobPatch)
 
     def operations(self) -> list[Operation]:

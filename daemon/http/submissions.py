@@ -12,17 +12,21 @@ from aiohttp import web
 from daemon.access import Rule, Who, allows
 from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
+from daemon.http.eta_views import estimate_view
 from daemon.http.guard import DENIED, Denial, forbids, who_asks
 from daemon.http.limits import MAX_KEY
 from daemon.http.operations import JSON, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
 from daemon.inputs import Submit
+from daemon.insight.eta import Eta
 from daemon.jobs import JobSpec
-from daemon.schemas import MAX_JOBS, Batch, BatchAnswer, JobRequest
+from daemon.schemas import MAX_JOBS, Batch, BatchAnswer, JobRequest, Submitted
 from daemon.submissions import array_name, line_of, nothing_to_run, specs_of, together
 
 if TYPE_CHECKING:
     from daemon.service import Service
+
+_encode = msgspec.json.Encoder().encode
 
 Group = list[JobSpec]
 """A job, or all of an array."""
@@ -31,9 +35,9 @@ Group = list[JobSpec]
 class Submissions:
     """Takes them in."""
 
-    def __init__(self, service: Service, admission: Admission) -> None:
+    def __init__(self, service: Service, admission: Admission, eta: Eta) -> None:
         """For this service, as many as are admitted."""
-        self._service, self._admission = service, admission
+        self._service, self._admission, self._eta = service, admission, eta
         self._job = msgspec.json.Decoder(JobRequest)
         self._batch = msgspec.json.Decoder(Batch)
 
@@ -48,8 +52,12 @@ class Submissions:
         if isinstance(found, Refused):
             raise refusal(found)
         name = array_name(group[0])
+        body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
+        given = self._eta.at_submission(name) if found.new else None
+        if given is not None:
+            body = _encode(Submitted(name, estimate_view(given)))
         return web.Response(
-            body=b'{"id":"%b"}' % name.encode(),  # an id needs no escapes
+            body=body,
             status=201 if found.new else 200,
             content_type=JSON,
             headers={"Location": f"/v1/jobs/{name}"} if found.new else None,

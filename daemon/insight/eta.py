@@ -18,7 +18,7 @@ from daemon.insight.calibration import Given, Said
 from daemon.insight.heard import Heard
 from daemon.insight.kept import Kept, Memory, kept_by
 from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import Outlook, outlook
+from daemon.insight.outlook import WORLDS, Outlook, outlook
 from daemon.jobs import ON_GPUS, JobPhase
 from daemon.journal import JournalError
 from daemon.past import SPAN
@@ -54,16 +54,17 @@ class Eta:
         ready: Whether it has heard of the past.
     """
 
-    def __init__(self, service: Service, every: float = ETA_EVERY) -> None:
+    def __init__(self, service: Service, every: float = ETA_EVERY, worlds: int = WORLDS) -> None:
         """Nothing is known before `run`."""
-        self._service, self._every = service, every
+        self._service, self._every, self._worlds = service, every, worlds
         self.heard, self.ready = Heard(), False
         self.kept: Kept = Memory()
         self.outlook: Outlook | None = None
         self._line = Line()
         self._changed = True
         self._bits: dict[str, int] = {}  # of jobs alive: of the waiting time, when last given
-        self._given = 0
+        self._given = 0  # at submission, since the last refresh
+        self._unkept: list[Given] = []
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -106,15 +107,23 @@ class Eta:
             return None
         return self._service.book.job(job_id) or await self._service.past_job(job_id)
 
-    def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
-        """What is said of a job at its submission."""
-        if notice.kind != "submitted" or self._given >= MOST_GIVEN:
-            return []
+    def at_submission(self, job_id: str) -> Given | None:
+        """What is said to who has just submitted a job; None for an array, or of too many."""
+        record = self._service.book.jobs.get(job_id)
+        if record is None or self._given >= MOST_GIVEN:
+            return None
         given = self.estimate(record)
-        if given is None or record.ended is not None:
-            return []
-        self._given += 1
-        return self._give([given])
+        if given is not None:
+            self._given += 1
+            self._unkept += self._give([given])
+        return given
+
+    def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
+        """What is kept of a job at its submission."""
+        if notice.kind == "submitted" and record.spec.id not in self._bits:
+            self.at_submission(record.spec.id)
+        new, self._unkept = self._unkept, []
+        return new
 
     def _give(self, given: Sequence[Given]) -> list[Given]:
         for each in given:
@@ -162,7 +171,7 @@ class Eta:
         gc.enable()
         heard, service = self.heard, self._service
         now = service.clock.now()
-        return outlook(service.engine, heard.lasting, heard.lately, now).encode()
+        return outlook(service.engine, heard.lasting, heard.lately, now, self._worlds).encode()
 
     async def _all(self) -> None:
         """Give to all what is due: once per power of two of how long they have been here."""
@@ -198,7 +207,7 @@ class Eta:
         if times is None:
             by = "playout" if record.phase in ON_GPUS else "queue"
             made = now
-            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
+            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now, self._worlds)
         if times is None:
             return None
         end, start = self.heard.calibration.corrected(spec.pool, made, times)
