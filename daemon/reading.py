@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TypeVar
 
 from daemon.answers import Notice
@@ -62,9 +62,9 @@ class Reading:
         """The audit's rows after one, in order: see `Journal.audit`."""
         return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
 
-    def in_journal(self, do: Callable[[Journal], T]) -> Awaitable[T]:
-        """Have something done with the journal on its thread, that changes none of the steps."""
-        return self._keeper.run(lambda: do(self._keeper.journal))
+    async def journal(self, read: Callable[[Journal], T]) -> T:
+        """What is read of the journal, on its thread."""
+        return await self._keeper.run(lambda: read(self._keeper.journal))
 
     async def settled(self) -> None:
         """Wait until all that `book` and `engine` say is durable; at once if it is.

@@ -138,7 +138,7 @@ async def test_who_submits_a_job_is_told_at_once_where_that_is_cheap(folder):
 async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
     async with estimating(folder) as client:
         eta, table = client.eta, Table(client.service)
-        await client.service.in_journal(_make_table)
+        await client.service.journal(_make_table)
         eta.kept = table
         taught(client)
         await send(client, *(f"j{i}" for i in range(4)), duration=0.5)
@@ -157,7 +157,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
 async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
     async with estimating(folder) as client:
         with suppress(sqlite3.OperationalError):
-            await client.service.in_journal(lambda journal: journal.store.run(DROP))
+            await client.service.journal(lambda journal: journal.store.run(DROP))
         assert isinstance(await kept_by(client.service), Memory)
 
 

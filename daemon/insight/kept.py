@@ -48,7 +48,7 @@ class Table:
                 (each.job, each.pool, each.made, json.encode(each).decode())
                 for each in given[start : start + AT_ONCE]
             ]
-            await self._service.in_journal(partial(_write, rows))
+            await self._service.journal(partial(_write, rows))
 
     async def since(self, made: float) -> list[Given]:
         """All that were made at that time (seconds) or later, in order. Raises JournalError."""
@@ -66,7 +66,7 @@ class Table:
         return [_read(body) for (body,) in rows]
 
     async def _all(self, sql: str, *values: object) -> list[Any]:
-        return await self._service.in_journal(lambda journal: journal.store.all(sql, values))
+        return await self._service.journal(lambda journal: journal.store.all(sql, values))
 
 
 def _write(rows: Sequence[tuple[str, str, float, str]], journal: Journal) -> None:
