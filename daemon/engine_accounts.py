@@ -103,14 +103,16 @@ class Accounts:
 
     def _advance(self, now: float) -> None:
         """Look at the clocks of which more is known by now. O(pools of which it is)."""
-        looks = self._looks
+        looks, pools = self._looks, []
         while looks and looks[0][0] < now:
             when, pool = heappop(looks)
             if self._look.get(pool) == when:
                 del self._look[pool]
-                clock = self._book.accounts[pool].clock
-                clock.advance(now)
-                self._settle(pool, clock)
+                pools.append(pool)
+        for pool in pools:  # once each: rounded, a clock's next look may be a little before now
+            clock = self._book.accounts[pool].clock
+            clock.advance(now)
+            self._settle(pool, clock)
 
     @property
     def due(self) -> float:
