@@ -76,8 +76,10 @@ def test_a_connection_that_the_server_ended_between_two_steps_is_made_anew(base)
     with closing(base.journal()) as journal:
         engine = recover(journal, CLUSTER)
         step(journal, engine, 1.0, submit("one"))
-        base.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                 " WHERE application_name LIKE 'sia journal%'")  # fmt: skip
+        base.ask(
+            "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'sia journal%'"
+        )  # fmt: skip  until it is gone
         step(journal, engine, 2.0, submit("two"))
         assert rows(base) == 2
 
