@@ -93,7 +93,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     if foresight is not None and config.retrain is not None:
         retraining = Retraining(models, foresight, clock, setup, config.retrain)
     admission = _admission(config, service)
-    eta = Eta(service)
+    eta = Eta(service, off=not config.estimates)
     return Daemon(
         service, journal, clock, setup, hooks, admission, eta, foresight, retraining
     )  # fmt: skip

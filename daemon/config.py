@@ -176,6 +176,8 @@ class Config(Struct, frozen=True, kw_only=True):
     slack: float = 1.0
     lending: LendingMode | None = None
     """How the switch for loans stands at first; on if nothing is said."""
+    estimates: bool = True
+    """Whether children of the daemon play the present forward, to say when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY
     """Inputs between two snapshots."""
     retention: float = KEEP_RECORDS

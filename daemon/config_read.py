@@ -77,6 +77,7 @@ class _Daemon(Struct, frozen=True):
     tick: Time = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     lending: LendingMode | None = None
+    estimates: bool = True
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
     retention: Time = KEEP_RECORDS
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -164,6 +165,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         tick=_seconds("tick", said.tick, problems),
         slack=said.slack,
         lending=said.lending,
+        estimates=said.estimates,
         snapshot_every=said.snapshot_every,
         retention=_seconds("retention", said.retention, problems),
         log_level=said.log_level,

@@ -136,7 +136,8 @@ def _aside(
     parts = service.parts
     yield Beside("log", lambda: _tell(service, newest))
     yield Beside("webhooks", daemon.hooks.run)
-    yield Beside("estimates", daemon.eta.run)
+    if config.estimates:
+        yield Beside("estimates", daemon.eta.run)
     if daemon.retraining is not None:
         learn = daemon.retraining.run
         yield Beside("forecast", lambda: learn(lambda: service.engine, service.past_jobs))

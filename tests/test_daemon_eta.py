@@ -98,6 +98,14 @@ async def test_what_nobody_can_know_is_said_with_the_reason(folder):
 
 
 @story
+async def test_one_line_of_the_configuration_has_none_of_it(folder):
+    async with door(folder, pools=POOLS, speed=1.0, estimates=False) as client:
+        await send(client, "x")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert said["why"] == "the daemon makes no estimates: daemon.estimates is false"
+
+
+@story
 async def test_estimates_are_held_to_what_happened(folder):
     async with estimating(folder) as client:
         taught(client)

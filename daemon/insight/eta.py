@@ -54,9 +54,11 @@ class Eta:
         ready: Whether it has heard of the past.
     """
 
-    def __init__(self, service: Service, every: float = ETA_EVERY, worlds: int = WORLDS) -> None:
-        """Nothing is known before `run`."""
-        self._service, self._every, self._worlds = service, every, worlds
+    def __init__(
+        self, service: Service, every: float = ETA_EVERY, worlds: int = WORLDS, *, off: bool = False
+    ) -> None:
+        """Nothing is known before `run`; `off` says that nobody will."""
+        self._service, self._every, self._worlds, self._off = service, every, worlds, off
         self.heard, self.ready = Heard(), False
         self.kept: Kept = Memory()
         self.outlook: Outlook | None = None
@@ -219,6 +221,8 @@ class Eta:
         """Why nothing is said of a job, in words."""
         if why := why_not(record):
             return why
+        if self._off:
+            return "the daemon makes no estimates: daemon.estimates is false"
         if not self.ready:
             return "the daemon has not gone through its history yet"
         if not self.heard.lasting.knows():
