@@ -61,6 +61,7 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
+from daemon.limits import KEEP_ENDED
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
@@ -200,6 +201,8 @@ class Engine:
         desk.flush()
         desk.rehearse()
         self._runs.seat()
+        if len(desk.over) > KEEP_ENDED // 2:
+            desk.accounts.settle()  # it asks the book for jobs that are forgotten now
         self.book.forget()
         return Step(
             [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,

@@ -320,3 +320,16 @@ async def test_what_sharing_was_is_there_over_http(folder):
         async with client.get("/metrics") as response:
             text = await response.text()
         assert 'sia_alone_jobs_total{outcome="in time",pool="speech"} 2.0' in text
+
+
+def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
+    for room in ("daemon.book", "daemon.engine"):
+        monkeypatch.setattr(f"{room}.KEEP_ENDED", 10)
+    engine = Engine.new(setup(a=4))
+    jobs = [Submit(job(f"x.{i}", gpus=1, array=(i, 30)), 50.0) for i in range(30)]
+    engine.step(1.0, jobs)
+    engine.step(2.0, [Cancel("x")])
+    engine.prepare()
+    assert len(engine.book.ended) == 10
+    assert engine.due > 2.0
+    engine.check()
