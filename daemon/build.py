@@ -73,6 +73,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
         if predictors.any:
             known = partial(models.read, windows=setup.options.windows)
             foresight = Foresight(predictors, known)
+            foresight.drift = config.drift
         service = Service(
             setup,
             backend,

@@ -46,6 +46,9 @@ Cluster = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")
 """It stands in tokens and in the names of topics."""
 
 
+DriftMode = Literal["off", "say", "keep"]
+
+
 class PoolConfig(Struct, frozen=True):
     """A pool as it is before anybody changes it: GPUs that somebody owns."""
 
@@ -176,6 +179,8 @@ class Config(Struct, frozen=True, kw_only=True):
     slack: float = 1.0
     lending: LendingMode | None = None
     """How the switch for loans stands at first; on if nothing is said."""
+    drift: DriftMode = "say"
+    """Of pools whose forecasts are wrong too often: nothing, a word, or none lends until well."""
     estimates: bool = True
     """Whether children of the daemon play the present forward, to say when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY

@@ -22,6 +22,7 @@ from daemon.config import (
     BackendConfig,
     Cluster,
     Config,
+    DriftMode,
     LocalConfig,
     NodeConfig,
     PoolConfig,
@@ -77,6 +78,7 @@ class _Daemon(Struct, frozen=True):
     tick: Time = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     lending: LendingMode | None = None
+    drift: DriftMode = "say"
     estimates: bool = True
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
     retention: Time = KEEP_RECORDS
@@ -165,6 +167,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         tick=_seconds("tick", said.tick, problems),
         slack=said.slack,
         lending=said.lending,
+        drift=said.drift,
         estimates=said.estimates,
         snapshot_every=said.snapshot_every,
         retention=_seconds("retention", said.retention, problems),

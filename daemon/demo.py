@@ -94,6 +94,7 @@ def _config(folder: Path, table: PoolTable) -> Config:
         listen=Address("127.0.0.1", 0),
         windows=WINDOWS,
         backend=SimulatedConfig(SPEED),
+        drift="off",  # it begins without a past
         pools=tuple(PoolConfig(pool.name, pool.quota) for pool in table.pools),
     )
 

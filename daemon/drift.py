@@ -1,14 +1,16 @@
 """Forecasts of loads that are wrong too often, pool by pool: until they are well, it lends nothing.
 
 A forecast is missed where new jobs were there with more GPUs at once than was foreseen at the
-beginning of its window. Where more than `LIMIT` were, of one length and over `SPAN`, a pool's
-forecasts drift; they are well again when no more than `WELL` of each length are.
+beginning of its window. Where more than `LIMIT` were, of one length and over `SPAN`, and more than
+chance makes of what is designed, a pool's forecasts drift; they are well again when no more than
+`WELL` of each length are.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import sqrt
 
 from daemon.load_errors import LoadErrors
 from replay.text import duration
@@ -21,8 +23,11 @@ too little once in some twenty times, and lenders wait for it then."""
 WELL = 0.05
 """The share at which all is well again: half, so that it does not go to and fro."""
 
-LEAST_MISSED = 3
-"""Fewer tell nothing."""
+DESIGNED = 0.05
+"""The share that is missed where all is as it should be."""
+
+CHANCE = 4.0
+"""Standard deviations beyond that which chance hardly ever makes: once in some ten thousand."""
 
 LEAST_WINDOWS = 20
 """Windows of one length, at least, of which the share is taken."""
@@ -94,18 +99,24 @@ class Drift:
                 self._judge(pool)
 
     def _judge(self, pool: str) -> None:
-        worst, well = "", True
+        worst, well, known = "", True, False
         for window, span in self._spans.items():
             tally = self._tallies[pool, window]
             share = tally.missed / tally.total if tally.total else 0.0
             enough = tally.total >= LEAST_WINDOWS
-            well &= enough and share <= WELL
-            if enough and share > LIMIT and tally.missed >= LEAST_MISSED:
+            known |= enough
+            well &= not enough or share <= WELL
+            if enough and share > LIMIT and tally.missed > _by_chance(tally.total):
                 worst = worst or (
                     f"{tally.missed} of {tally.total} forecasts for {duration(window)} fell short "
                     f"in {duration(span)}"
                 )
         if worst:
             self.why.setdefault(pool, worst)
-        elif well:
+        elif well and known:
             self.why.pop(pool, None)
+
+
+def _by_chance(total: int) -> float:
+    """How many of so many forecasts chance alone may make fall short."""
+    return DESIGNED * total + CHANCE * sqrt(DESIGNED * (1.0 - DESIGNED) * total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ from sia.places import Places
 from sia.policies import load
 
 if TYPE_CHECKING:
+    from daemon.config import DriftMode
     from predictors.model import Model
 
 NONE = "none"
@@ -106,6 +107,7 @@ class Foresight:
     Attributes:
         wake: Called once it is ready, and when it wants to `begin_anew`.
         failed: Called with why it could not hear of the past; it tries again.
+        drift: Whether it is watched how forecasts do, and whether pools are kept from lending.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Foresight:
         self.predictors = predictors
         self.wake: Callable[[], object] = lambda: None
         self.failed: Callable[[str], object] = lambda _: None
+        self.drift: DriftMode = "off"
         self._model = model
         self._news: list[ModelChanged] = []
         self._forecaster: Forecaster | None = None
@@ -212,7 +215,8 @@ class Foresight:
             forecaster.after(now, step)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
-        self._drift = self._watch(engine, story.end) if forecaster.foresees_loads else None
+        watched = forecaster.foresees_loads and self.drift != "off"
+        self._drift = self._watch(engine, story.end) if watched else None
         if model is not None and model.checksum != engine.book.model:
             self._news.append(ModelChanged("loads", model.checksum, why))
         self.wake()
@@ -230,12 +234,18 @@ class Foresight:
         if self._drift is None:
             return []
         said = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
+        if self.drift != "keep":
+            self._say_drift(self._drift.why)
+            return [Drifted({})] if said else []
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         if said == why.keys():
             return []
+        self._say_drift(why)
+        return [Drifted(why)]
+
+    def _say_drift(self, why: Mapping[str, str]) -> None:
         told = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
         self.unwell(f"forecasts are wrong too often: {told}" if why else "", MEND if why else "")
-        return [Drifted(why)]
 
     @property
     def due(self) -> float:

@@ -17,6 +17,7 @@ from daemon.inputs import Input
 from daemon.ledgers import Ledgers
 from daemon.limits import (
     ASKED_AT_ONCE,
+    KEEP_ESTIMATES,
     KEEP_HISTORY,
     KEEP_RECORDS,
     POOLS_AT_ONCE,
@@ -194,11 +195,15 @@ class Journal(Ledgers):
             ("history", "number", "ended < ?", (now - self._keep_history,)),
             ("verdicts", "number", "time < ?", (now - self._keep_history,)),
             ("lent", "number", "time < ?", (now - self._keep_history,)),
-            ("estimates", "number", "made < ?", (now - self._keep_history,)),
+            ("estimates", "number", "made < ?", (now - min(KEEP_ESTIMATES, self._keep_history),)),
         ):
             # In the order of their keys, which is that of time: the first that stays ends it.
             first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608
             self._store.run(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
+
+    def added(self, rows: int) -> None:
+        """So many were added beside steps: as many more may be pruned."""
+        self._added += rows
 
     def probe(self) -> None:
         """Try whether it can be written. Raises JournalError if not."""

@@ -38,6 +38,9 @@ SNAPSHOT_PART = 2**20
 SNAPSHOTS_KEPT = 2
 """The newest, and the one before should the newest be of no use."""
 
+KEEP_ESTIMATES = 28 * 86400.0
+"""Seconds that estimates are kept: the next ones go by no older ones, and a start reads all."""
+
 KEEP_RECORDS = 86400.0
 """Seconds for which records older than both snapshots are kept: to look at what was decided."""
 

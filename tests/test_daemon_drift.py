@@ -32,12 +32,12 @@ def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
         now = hour * HOUR + 10.0
         drift.hear(burst(now, hour, gpus=2))  # as foreseen
     assert drift.why == {}
-    for hour in range(LEAST_WINDOWS, LEAST_WINDOWS + 6):
+    for hour in range(LEAST_WINDOWS, LEAST_WINDOWS + 8):
         drift.hear(burst(hour * HOUR + 10.0, hour))
     assert list(drift.why) == ["b"]
     assert drift.why["b"].endswith("forecasts for 1 h 0 m fell short in 24 h 0 m")
     said = drift.why["b"]
-    hour = LEAST_WINDOWS + 6
+    hour = LEAST_WINDOWS + 8
     while drift.why:
         assert drift.why == {"b": said}
         drift.hear([TimePassed(hour * HOUR + 10.0)])
@@ -65,6 +65,7 @@ def foresight_of(cluster):
     from daemon.engine import Engine  # noqa: PLC0415
 
     foresight, engine = Foresight(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
+    foresight.drift = "keep"
 
     async def none(before, limit):
         return []

@@ -110,7 +110,7 @@ async def test_estimates_are_held_to_what_happened(folder):
     async with estimating(folder) as client:
         taught(client)
         assert (await asked(client, "GET", "/v1/estimates"))["rows"] == []
-        await send(client, *(f"j{i}" for i in range(6)), duration=0.5)
+        await send(client, *(f"j{i}" for i in range(4)), duration=3.0)
         await client.eta.look()
         await until(lambda: not client.service.book.jobs, 20)
         tallies = client.eta.heard.calibration.tallies
@@ -149,7 +149,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
         await client.service.journal(_make_table)
         eta.kept = table
         taught(client)
-        await send(client, *(f"j{i}" for i in range(4)), duration=0.5)
+        await send(client, *(f"j{i}" for i in range(4)), duration=3.0)
         await until(lambda: not client.service.book.jobs, 20)
         tallies = eta.heard.calibration.tallies
         await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)

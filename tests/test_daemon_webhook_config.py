@@ -135,7 +135,8 @@ def test_every_kind_that_is_told_can_be_asked_for():
         for kind in re.findall(r'\.tell\(\s*"(\w+)"', path.read_text())
     }
     assert told <= KINDS, "name it in daemon/hooks/kinds.py"
-    assert KINDS - told == {"cancelled", "ended", "lost"}, "those are by the job's phase"
+    by_state = {"cancelled", "ended", "lost", "lending_kept", "lending_resumed"}
+    assert KINDS - told == by_state, "those are by how a job or pool stands"
 
 
 def test_how_long_a_receiver_asks_to_wait():

@@ -1,9 +1,10 @@
 """Kinds of events, so that a configuration cannot wait for one that never comes."""
 
 KINDS = frozenset((
-    "cancelled", "configured", "ended", "ending", "held", "lending", "limited", "loan_closed",
+    "cancelled", "configured", "ended", "ending", "held", "lending", "lending_kept",
+    "lending_resumed", "limited", "loan_closed",
     "loan_moved", "loan_opened", "lost", "maintenance_dropped", "model", "node_back", "node_out",
     "pool_changed", "priority", "refused", "released", "requeued", "running", "started", "stray",
-    "submitted", "token_issued", "token_revoked", "warned",
+    "submitted", "token_issued", "token_revoked", "warned", "would_lend",
 ))  # fmt: skip
 """All that the engine tells of."""

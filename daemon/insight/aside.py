@@ -234,6 +234,7 @@ def _be_child(work: Work, pipe: int, seconds: float, nice: int) -> None:
     code = 1
     try:
         gc.disable()  # looking through all that the daemon has would copy it, and end some of it
+        _first_to_go()
         _leave_all(pipe, seconds)
         if nice:
             os.nice(nice)
@@ -244,6 +245,14 @@ def _be_child(work: Work, pipe: int, seconds: float, nice: int) -> None:
             _write(pipe, FAILED + repr(error).encode(errors="replace"))
     finally:
         os._exit(code)
+
+
+def _first_to_go() -> None:
+    """Where memory runs out the kernel takes the child, and not the daemon."""
+    with suppress(OSError):
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(score, b"1000")
+        os.close(score)
 
 
 def _leave_all(pipe: int, seconds: float) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WHATIF_WITHIN = 20.0
 """Seconds for an answer: four times what `WHATIF_MOST` starts take where two cores are free."""
 
+WHATIF_KINDNESS = 10
+"""How far children step back for the daemon: whoever may look may ask."""
+
 
 async def what_if(
     service: Service, foresight: Foresight | None, asked: WhatIf, new: list[JobSpec], sees: Sees
@@ -46,6 +49,7 @@ async def what_if(
             lambda: json.encode(play_changed(service.engine, moment, question)),
         ],
         seconds=WHATIF_WITHIN,
+        nice=WHATIF_KINDNESS,
         settled=settled,
     )
     found = json.decode(changed, type=Told)

@@ -52,13 +52,16 @@ class Table:
 
     async def since(self, made: float) -> list[Given]:
         """All that were made at that time (seconds) or later, in order. Raises JournalError."""
-        sql = "SELECT number, body FROM estimates WHERE number > ? ORDER BY number LIMIT ?"
+        sql = (
+            "SELECT number, body FROM estimates WHERE number > ? AND made >= ?"
+            " ORDER BY number LIMIT ?"
+        )
         found: list[Given] = []
         after = -1
-        while rows := await self._all(sql, after, PAGE):
+        while rows := await self._all(sql, after, made, PAGE):
             found += [_read(body) for _, body in rows]
             after = rows[-1][0]
-        return [each for each in found if each.made >= made]
+        return found
 
     async def of_job(self, job_id: str) -> list[Given]:
         """Those of a job, in order. Raises JournalError."""
@@ -73,6 +76,7 @@ def _write(rows: Sequence[tuple[str, str, float, str]], journal: Journal) -> Non
     with journal.store.transaction():
         sql = "INSERT INTO estimates (job, pool, made, body) VALUES (?, ?, ?, ?)"
         journal.store.many(sql, rows)
+    journal.added(len(rows))
 
 
 class Memory:
