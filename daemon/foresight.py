@@ -38,7 +38,9 @@ PAGE = 1000
 SAID = 3
 """Pools of which a line says how their forecasts drift."""
 
-MEND = "these pools lend nothing until it is better; look for jobs of another kind than before"
+KEPT = "these pools lend nothing until it is better"
+LENDS = 'with drift = "keep" in [daemon] these pools would lend nothing until it is better'
+MEND = "look for jobs of another kind than before"
 
 HEAR_AGAIN = 60.0
 """Seconds until predictors are told of the past again where that failed: it takes seconds."""
@@ -231,21 +233,18 @@ class Foresight:
 
     def _drifted(self, book: Book) -> list[Input]:
         """What is to be said of forecasts that drift, if it is another than the book says."""
+        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         if self._drift is None:
-            return []
-        said = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
-        if self.drift != "keep":
-            self._say_drift(self._drift.why)
-            return [Drifted({})] if said else []
+            return [Drifted({})] if kept and self.drift == "off" else []
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
-        if said == why.keys():
-            return []
+        keeps = why if self.drift == "keep" else {}
         self._say_drift(why)
-        return [Drifted(why)]
+        return [] if kept == keeps.keys() else [Drifted(keeps)]
 
     def _say_drift(self, why: Mapping[str, str]) -> None:
         told = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
-        self.unwell(f"forecasts are wrong too often: {told}" if why else "", MEND if why else "")
+        mend = f"{KEPT if self.drift == 'keep' else LENDS}; {MEND}"
+        self.unwell(f"forecasts are wrong too often: {told}" if why else "", mend if why else "")
 
     @property
     def due(self) -> float:

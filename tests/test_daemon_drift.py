@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from daemons import setup
 from doors import POOLS, asked, door, story
 
@@ -61,11 +62,11 @@ def test_who_drifted_before_a_restart_does_until_it_is_known_to_be_well():
         drift.hear([TimePassed(hour * HOUR + 10.0)])
 
 
-def foresight_of(cluster):
+def foresight_of(cluster, drift="keep"):
     from daemon.engine import Engine  # noqa: PLC0415
 
     foresight, engine = Foresight(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
-    foresight.drift = "keep"
+    foresight.drift = drift
 
     async def none(before, limit):
         return []
@@ -98,6 +99,29 @@ def test_what_drifts_is_an_input_of_the_next_step_once_and_a_part_that_is_not_we
     assert engine.core.state.pools["b"].lend_limit > 0
     assert isinstance(Step, type)
     assert engine.book.mode is LendingMode.ON
+
+
+def test_what_is_only_said_keeps_no_pool_from_lending():
+    foresight, engine = foresight_of(setup(a=2, b=4), "say")
+    said = []
+    foresight.unwell = lambda *words: said.append(words)
+    foresight._drift.why["b"] = "7 of 20"
+    assert not any(isinstance(e, Drifted) for e in foresight.before(2000.0, [], engine.book))
+    assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
+    assert said[-1][1].startswith("with drift =")
+
+
+@pytest.mark.parametrize("drift", ["say", "off"])
+def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(drift):
+    foresight, engine = foresight_of(setup(a=2, b=4), drift)
+    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
+    if drift == "say":
+        assert foresight._drift is not None
+        foresight._drift.why.clear()
+    inputs = foresight.before(2000.0, [], engine.book)
+    assert inputs[0] == Drifted({})
+    engine.step(2000.0, inputs)
+    assert engine.core.state.pools["b"].lend_limit > 0
 
 
 @story
