@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +82,19 @@ def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("pool")
-@click.option("--month", metavar="YYYY-MM", help="UTC.  [default: the one that goes on]")
+@click.option(
+    "--month", type=click.DateTime(["%Y-%m"]), help="UTC.  [default: the one that goes on]"
+)
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write it as a page there."
 )
 @asks
 def statement(
-    client: Client, pool: str, month: str | None, html: Path | None, as_json: bool
+    client: Client, pool: str, month: datetime | None, html: Path | None, as_json: bool
 ) -> None:
     """Sum up a month of a POOL, with all loans and all jobs, so that it can be checked."""
-    said = client.get(f"/v1/pools/{at(pool)}/statement", month=month)
+    named = None if month is None else f"{month:%Y-%m}"
+    said = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
     if html is not None:
         from daemon.statement_page import page  # noqa: PLC0415  jinja takes its time
 

@@ -23,6 +23,7 @@ SECRET = frozenset(("env", "password", "secret", "token"))
 PATTERNS = {
     "'^[A-Za-z0-9_]": "letters, digits, dots, dashes and underscores, first no dot and no dash",
     "'^[A-Za-z0-9][": "letters, digits, dots and dashes, 63 at most, first a letter or a digit",
+    "'^20[0-9]": "a month, as 2026-11",
     "'^[^=": "characters other than = and NUL, one at least",
     r"'^[^\\u0000]": "text without NUL",
     "'": "text without control characters",

@@ -265,8 +265,8 @@ class Pools(Struct):
     pools: list[PoolView]
 
 
-class PoolPatch(Struct, forbid_unknown_fields=True):
-    """What is to change of a pool; what is not named stays."""
+class PoolChange(Struct, forbid_unknown_fields=True):
+    """What of a pool may be otherwise; what is not named stays."""
 
     quota: Gpus | None = None
     cells: Annotated[
@@ -281,6 +281,11 @@ class PoolPatch(Struct, forbid_unknown_fields=True):
         Gpus | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
     ] = UNSET
     weight: Weight | None = None
+
+
+class PoolPatch(PoolChange, forbid_unknown_fields=True):
+    """What is to change of a pool."""
+
     lend_budget_hours: Annotated[
         Hours | UnsetType | None, Meta(description="GPU-hours lent in a month; null: no bound.")
     ] = UNSET

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
-from daemon.config import Gpus, Name
-from daemon.jobs import PoolMode
-from daemon.schemas import Id, JobRequest, Limit, Priority, Weight
+from daemon.config import Name
+from daemon.schemas import Id, JobRequest, Limit, PoolChange, Priority
 from sia.limits import MAX_QUOTA
 
 WHATIF_CHANGES = 100
@@ -47,23 +46,10 @@ class JobWhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
     time_limit: Limit | None = None
 
 
-class PoolWhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A pool as it might be; what is not named stays."""
+class PoolWhatIf(PoolChange, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A pool as it might be."""
 
     pool: Name
-    quota: Gpus | None = None
-    cells: Annotated[
-        dict[Name, dict[Name, Gpus]] | None,
-        Meta(description="With cells: how many of each type it owns, by chain."),
-    ] = None
-    state: PoolMode | None = None
-    lend_limit: Annotated[
-        Gpus | UnsetType | None, Meta(description="GPUs lent at a time; 0: none; null: no limit.")
-    ] = UNSET
-    borrow_limit: Annotated[
-        Gpus | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
-    ] = UNSET
-    weight: Weight | None = None
 
 
 class WhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):

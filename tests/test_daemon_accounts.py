@@ -333,3 +333,11 @@ def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
     assert len(engine.book.ended) == 10
     assert engine.due > 2.0
     engine.check()
+
+
+@story
+async def test_a_month_that_is_none_is_refused_in_words(folder):
+    async with door(folder) as client:
+        path = "/v1/pools/vision/statement?month=2026-13"
+        problem = await asked(client, "GET", path, status=422)
+        assert "write a month, as 2026-11" in problem["detail"]

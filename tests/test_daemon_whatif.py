@@ -143,9 +143,9 @@ def random_change(rng, world):  # noqa: PLR0911  one for each kind
         return WhatIf(submit=[request]), (new,), [Submit(new)]
     if kind == 1:
         quota = book.pools[pool].quota + rng.choice((-2, -1, 1 - bool(book.nodes)))
-        return WhatIf(pools=[PoolWhatIf(pool, quota)]), (), [SetPool(pool, quota)]
+        return WhatIf(pools=[PoolWhatIf(pool=pool, quota=quota)]), (), [SetPool(pool, quota)]
     if kind == 2:
-        limits = PoolWhatIf(pool, lend_limit=0, borrow_limit=1)
+        limits = PoolWhatIf(pool=pool, lend_limit=0, borrow_limit=1)
         return WhatIf(pools=[limits]), (), [SetPool(pool, lend_limit=0, borrow_limit=1)]
     if kind == 3:
         return WhatIf(lending=False), (), [Lending(on=False)]
@@ -308,7 +308,7 @@ def test_what_is_cut_is_said():
 
 
 def test_who_starts_beyond_what_was_played_is_later_by_that_at_least():
-    said = answer(queue(), WhatIf(pools=[PoolWhatIf("a", quota=4)], horizon=15.0))
+    said = answer(queue(), WhatIf(pools=[PoolWhatIf(pool="a", quota=4)], horizon=15.0))
     assert (said.earlier, said.later) == ([], [])
     said = answer(queue(), WhatIf(jobs=[JobWhatIf("a2", priority=-1)], horizon=12.0))
     moved = {move.job: (move.now, move.then, move.by) for move in said.earlier + said.later}
@@ -344,7 +344,7 @@ def test_other_groups_are_not_played():
     pools = grouped(("a", 2, "x"), ("b", 2, "x"), ("c", 2, "y"))
     world = World(Engine.new(pools))
     world.do(*(submit(f"{p}{i}", p, 2, run_time=9.0) for p in "abc" for i in range(3)))
-    question = Question(WhatIf(pools=[PoolWhatIf("a", quota=4)]), (), unknown)
+    question = Question(WhatIf(pools=[PoolWhatIf(pool="a", quota=4)]), (), unknown)
     assert touched(world.engine, question.asked, ()) == {"a", "b"}
     played = play(world.twin().engine, world.now, question).played
     assert {start.pool for start in played.starts} == {"a", "b"}
@@ -355,8 +355,8 @@ def test_other_groups_are_not_played():
 def test_what_is_impossible_is_refused_in_the_words_of_the_command():
     world = queue()
     for what, command in (
-        (WhatIf(pools=[PoolWhatIf("a", quota=3)]), SetPool("a", quota=3)),
-        (WhatIf(pools=[PoolWhatIf("z", quota=3)]), SetPool("z", quota=3)),
+        (WhatIf(pools=[PoolWhatIf(pool="a", quota=3)]), SetPool("a", quota=3)),
+        (WhatIf(pools=[PoolWhatIf(pool="z", quota=3)]), SetPool("z", quota=3)),
         (WhatIf(drain=["n9"]), Drain("n9")),
         (WhatIf(jobs=[JobWhatIf("a1", priority=3)]), SetPriority("a1", 3)),
         (WhatIf(jobs=[JobWhatIf("nobody", cancel=True)]), Cancel("nobody")),
