@@ -134,7 +134,7 @@ def test_a_job_is_submitted_waited_for_and_described(served):
         "id              a",
         "command         train --fast 'a b'",
         "tags            k=v",
-        "nodes           n1:0",
+        f"nodes           {served.said('job', 'a')['nodes'][0]}",
         "output          see: sia log a, where the backend keeps it",
     ):
         assert line in text.splitlines()
@@ -295,6 +295,7 @@ def test_lending_and_loans(served):
 
 
 def test_events_are_printed_and_followed(served):
+    served("submit", "--pool", "vision", "--duration", "1s")  # an event, were this the first test
     first = served("events").stdout.splitlines()[0]
     assert first.split()[0] == "1"
     follower = subprocess.Popen(
