@@ -65,11 +65,18 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The pool in whose area its nodes are, where there are areas."""
     limit: float | None = None
     """How long it may run, where that is not what was said at its submission."""
+    believed: bool = False
+    """Whether that limit counts for how long it is thought to run."""
 
     @property
     def time_limit(self) -> float | None:
         """How long it may run before it is ended (seconds)."""
         return self.spec.time_limit if self.limit is None else self.limit
+
+    @property
+    def bound(self) -> float | None:
+        """The limit beyond which nobody thinks that it runs (seconds)."""
+        return self.time_limit if self.believed else self.spec.time_limit
 
 
 class Override(Struct, frozen=True, forbid_unknown_fields=True):

@@ -34,10 +34,8 @@ class Jobs:
         wrong = self._wrong(spec)
         if wrong is not None:
             return wrong
-        record = JobRecord(
-            spec, self._desk.now, _believed(asked.run_time, spec), priority=spec.priority,
-            by=asked.actor,
-        )  # fmt: skip
+        run_time = _believed(asked.run_time, spec, spec.time_limit)
+        record = JobRecord(spec, self._desk.now, run_time, priority=spec.priority, by=asked.actor)
         book.add(record)
         self._desk.tell("submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor)
         if spec.hold:
@@ -262,11 +260,27 @@ class Jobs:
         for core_id, run_time in news.estimates:
             record = self._waits(core_id)
             if record is not None:
-                record.run_time = _believed(run_time, record.spec)
+                record.run_time = _believed(run_time, record.spec, record.bound)
                 told.append(Estimate(core_id, record.run_time))
+        self._think(told)
+        return Accepted()
+
+    def bound_moved(self, record: JobRecord, before: float | None) -> None:
+        """A job that waits has another limit: it is thought to run no longer than that.
+
+        Where it was thought to run up to the limit `before`, up to the new one.
+        """
+        limit = record.bound
+        if record.phase not in (JobPhase.PENDING, JobPhase.HELD) or limit is None:
+            return
+        capped = before is not None and record.run_time >= before
+        record.run_time = limit if capped else min(record.run_time, limit)
+        if record.core:
+            self._think([Estimate(record.core, record.run_time)])
+
+    def _think(self, told: list[Estimate]) -> None:
         if told and self._desk.core.policy.needs.updates:
             self._desk.events.append(RunTimesUpdated(self._desk.now, told))
-        return Accepted()
 
 
 _SAME = Accepted(new=False)
@@ -281,13 +295,13 @@ def core_job(record: JobRecord, now: float) -> Job:
     )  # fmt: skip
 
 
-def _believed(foreseen: float, spec: JobSpec) -> float:
+def _believed(foreseen: float, spec: JobSpec, limit: float | None) -> float:
     """How long a job is thought to run: what its owner says counts where nothing is foreseen.
 
     No job runs beyond its limit.
     """
     foreseen = foreseen or spec.run_time or UNKNOWN_RUN_TIME
-    return foreseen if spec.time_limit is None else min(foreseen, spec.time_limit)
+    return foreseen if limit is None else min(foreseen, limit)
 
 
 def again(known: JobRecord, spec: JobSpec) -> Answer:

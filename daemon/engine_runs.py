@@ -277,11 +277,14 @@ class Runs:
             return unknown_job(seen.job)
         if record.time_limit == seen.limit:
             return Accepted(new=False)
+        before, record.believed = record.bound, seen.believed
         record.limit, record.warned = seen.limit, False
         for kind in (WARN, LIMIT):
             self._desk.timers.drop(kind, seen.job)
         self.set_timers(record)
         self._desk.tell("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
+        if seen.believed:
+            self._jobs.bound_moved(record, before)
         return Accepted()
 
     def stray(self, seen: Stray) -> Answer:

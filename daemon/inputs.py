@@ -227,11 +227,13 @@ class Requeued(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Whether it is to wait until it is released."""
 
 
-class Limited(Struct, frozen=True, gc=False, tag=True):
+class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A job may from now on run for so long (seconds), counted from its start."""
 
     job: str
     limit: float
+    believed: bool = False
+    """Whether it is thought to run no longer than that, too; journals of old do not say so."""
 
 
 class NodeDown(Struct, frozen=True, gc=False, tag=True):

@@ -11,6 +11,7 @@ from daemon.inputs import (
     Cancel,
     Drain,
     Ended,
+    Estimated,
     Limited,
     NodeDown,
     NodeUp,
@@ -81,6 +82,12 @@ def cluster(**more):
         (Pool("a", 8), Pool("b", 8)), "fcfs", options=SMALL, nodes=nodes,
         areas={"a": ("n1",), "b": ("n2",)}, **more,
     )  # fmt: skip
+
+
+def lenders(*, share=True):
+    """As above, with SIA, which asks how long a job runs before it lends to it."""
+    pools = (Pool("a", 8, share=share), Pool("b", 8, share=share))
+    return Setup(pools, "sia", options=SMALL, nodes=(Node("n1", tuple(range(16))),))
 
 
 def starts(step):
@@ -161,6 +168,31 @@ def test_a_limit_that_is_changed_counts_from_the_start():
     engine.step(20.0, [Limited("x", 200.0)])
     assert not engine.step(110.0, []).effects
     assert engine.step(210.0, []).effects[0].kind == "end"
+
+
+def test_a_limit_says_how_long_who_waits_is_thought_to_run():
+    engine = Engine.new(lenders())
+    engine.step(0.0, [submit("own", "a", 8), submit("x", "a", 8, run_time=0.0)])
+    assert engine.book.job("x").phase.value == "pending", "nobody lends to it"
+    engine.step(1.0, [Limited("x", 200.0)])
+    assert engine.book.job("x").phase.value == "pending", "so it was in journals of old"
+    step = engine.step(2.0, [Limited("x", 100.0, believed=True)])
+    assert [effect.job for effect in step.effects] == ["x"]
+    assert engine.book.job("x").run_time == 100.0
+    engine.check()
+
+
+def test_a_limit_that_is_raised_raises_what_is_thought():
+    engine = Engine.new(lenders(share=False))
+    waits = submit("x", "a", 8, run_time=0.0, time_limit=100.0)
+    engine.step(0.0, [submit("own", "a", 8), waits, submit("y", "a", 8, run_time=50.0)])
+    engine.step(1.0, [Limited("x", 300.0, believed=True), Limited("y", 300.0, believed=True)])
+    core = {each: engine.book.job(each).core for each in "xy"}
+    said = {each: engine.core.state.jobs[core[each]].run_time for each in "xy"}
+    assert said == {"x": 300.0, "y": 50.0}
+    engine.step(2.0, [Estimated(((core["x"], 1e9), (core["y"], 10.0)))])
+    assert [engine.book.job(each).run_time for each in "xy"] == [300.0, 10.0]
+    engine.check()
 
 
 def test_who_is_cancelled_there_is_cancelled_here():

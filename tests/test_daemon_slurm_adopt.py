@@ -33,7 +33,7 @@ def test_a_held_job_is_started_where_it_is_decided(slurm, tmp_path, way):
             ref = slurm.sbatch("--hold", "-p", "speech", "--gres=gpu:2", "-t", "5", script=told)
             record = await phase_is(service, f"slurm-{ref}", "running")
             assert (record.spec.pool, record.spec.gpus, record.spec.user) == ("speech", 2, "nobody")
-            assert record.time_limit == 300.0
+            assert record.time_limit == record.run_time == 300.0, "thought to run as long at most"
             assert rows(slurm)[ref] == ("speech", "RUNNING", ["n3"])
             gate.touch()
             record = await phase_is(service, f"slurm-{ref}", "failed")
@@ -105,7 +105,8 @@ def test_what_people_do_to_jobs_that_wait_is_followed(slurm, tmp_path):
             slurm.run("scancel", refs[0], user="nobody")
             await phase_is(service, gone, "cancelled")
             slurm.run("scontrol", "update", f"JobId={refs[1]}", "TimeLimit=3", user="nobody")
-            await until(lambda: service.book.job(longer).time_limit == 180.0)
+            await until(lambda: service.book.job(longer).run_time == 180.0)
+            assert service.book.job(longer).time_limit == 180.0
             slurm.run("scontrol", "update", f"JobId={refs[1]}", "Nice=7")
             await until(lambda: service.book.job(longer).priority == -7)
             slurm.run("scontrol", "update", f"JobId={refs[1]}", "Nice=0")

@@ -130,7 +130,7 @@ class Adopter:
             return None  # it could not run yet: GPUs would only be kept for it
         return JobSpec(
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
-            nodes=job.on, origin=origin_of(ref, job),
+            nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
         )  # fmt: skip
 
     def _say_strange(self, job: SlurmJob) -> None:
@@ -224,7 +224,7 @@ class Adopter:
 
     def _limit(self, record: JobRecord, job: SlurmJob) -> None:
         if job.time_limit is not None and record.time_limit != job.time_limit:
-            self._house.sink(Limited(record.spec.id, job.time_limit))
+            self._house.sink(Limited(record.spec.id, job.time_limit, believed=True))
 
 
 def origin_of(ref: str, job: SlurmJob) -> str:
