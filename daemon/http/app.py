@@ -35,10 +35,14 @@ from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
 from daemon.http.routes_whatif import WhatIfRoutes
 from daemon.http.routes_why import WhyRoutes
+from daemon.http.sessions import Sessions
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.service import UnavailableError
+from daemon.web.app import operations_of
+from daemon.web.ask import Api
+from daemon.web.pages import Pages
 from replay.errors import UserError
 
 BACKLOG = 1024
@@ -46,13 +50,15 @@ BACKLOG = 1024
 
 
 def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> web.Application:
-    """All of `/v1`, for those who have the token."""
+    """All of `/v1` and the pages, for those who have a token."""
     service = daemon.service
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
     metrics.registry.register(AccountMetrics(service))
     metrics.registry.register(EtaMetrics(daemon.eta))
-    gate = Gate(service, token, config.cluster)
+    secure = config.tls.on or config.tls.terminated_by_proxy
+    sessions = Sessions(token, config.cluster, secure=secure)
+    gate = Gate(service, token, config.cluster, sessions)
     views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
     routes = (
         JobRoutes(service, daemon.admission, daemon.eta),
@@ -70,9 +76,12 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         events,
     )
     operations = [operation for part in routes for operation in part.operations()]
-    door = _door(Guard(service, gate, operations), metrics)
-    app = web.Application(middlewares=[door], client_max_size=MAX_BODY)
-    _add(app, operations)
+    pages = Pages(service, sessions, config.cluster)
+    served = [*operations, *operations_of(pages, gate, events)]
+    guard = Guard(service, gate, served)
+    pages.api = Api(operations, guard)
+    app = web.Application(middlewares=[_door(guard, metrics, pages)], client_max_size=MAX_BODY)
+    _add(app, served)
     views.document = msgspec.json.encode(document(operations))
     app.on_shutdown.append(events.close)
     return app
@@ -83,7 +92,7 @@ def _add(app: web.Application, operations: Sequence[Operation]) -> None:
         app.router.add_route(operation.method, operation.path, operation.handler)
 
 
-def _door(guard: Guard, metrics: Metrics) -> Middleware:
+def _door(guard: Guard, metrics: Metrics, pages: Pages) -> Middleware:
     """Who may come in, and what they are told if anything goes wrong."""
 
     @web.middleware
@@ -111,7 +120,7 @@ def _door(guard: Guard, metrics: Metrics) -> Middleware:
                 "refused request", operation=f"{request.method} {path}", status=response.status
             )
         metrics.asked(f"{request.method} {path}", response.status)
-        return response
+        return await pages.dressed(request, response)
 
     return door
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
@@ -21,6 +21,7 @@ from daemon.http.limits import (
     WRONG_RATE,
 )
 from daemon.http.problems import ProblemError
+from daemon.http.sessions import Sessions
 from daemon.limits import MAX_TOKENS
 from daemon.token import cluster_of, digest_of
 
@@ -30,12 +31,26 @@ if TYPE_CHECKING:
 SEND = "send Authorization: Bearer and a token of this daemon; see: sia token create"
 
 
-class Gate:
-    """Knows tokens by their digests, and lets those who have one in as often as they may."""
+class Shown(NamedTuple):
+    """What somebody comes with: the digest of a token, or why it is none."""
 
-    def __init__(self, service: Service, token: str, cluster: str) -> None:
+    digest: str = ""
+    why: str = ""
+    token: str = ""
+    """The token itself, where that is what was sent."""
+
+
+class Gate:
+    """Knows tokens by their digests, and lets those who have one in as often as they may.
+
+    Attributes:
+        sessions: Of browsers, whose cookies count for pages alone.
+    """
+
+    def __init__(self, service: Service, token: str, cluster: str, sessions: Sessions) -> None:
         """Know the machine's token; the book has the others."""
         self._service, self._cluster = service, cluster
+        self.sessions = sessions
         self._machine = digest_of(token)
         self._right = Buckets(RATE, BURST, MAX_TOKENS + 1)
         self._wrong = Bucket(WRONG_RATE, WRONG_BURST)
@@ -43,10 +58,16 @@ class Gate:
 
     def admit(self, request: web.Request) -> Who:
         """Whoever asks. Raises ProblemError for those who may not come in."""
-        said = request.headers.get("Authorization", "")
-        kind, _, token = said.partition(" ")
-        digest = digest_of(token)
-        who = self._known(digest) if kind.lower() == "bearer" and token else None
+        return self._admit(request, self._shown(request))
+
+    def enter(self, request: web.Request, token: str) -> str:
+        """The digest of a token that was typed in, if it counts. Raises ProblemError."""
+        shown = _as_token(token)
+        self._admit(request, shown)
+        return shown.digest
+
+    def _admit(self, request: web.Request, shown: Shown) -> Who:
+        who = self._known(shown.digest) if shown.digest else None
         if who is not None:
             if wait := self._right.take(who.name):
                 raise _too_often(wait)
@@ -54,9 +75,21 @@ class Gate:
         if wait := self._wrong_of.take(request.remote or "") or self._wrong.take():
             raise _too_often(wait)
         raise ProblemError(
-            401, "no valid token", self._why(kind, token, digest), SEND,
+            401, "no valid token", shown.why or self._why(shown), SEND,
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
+
+    def _shown(self, request: web.Request) -> Shown:
+        """A header goes before a cookie: who sends one means it."""
+        said = request.headers.get("Authorization", "")
+        session = "" if said else self.sessions.said(request)
+        if session:
+            digest = self.sessions.digest(session)
+            return Shown(digest or "", "the session is over" if digest is None else "")
+        kind, _, token = said.partition(" ")
+        if token and kind.lower() != "bearer":
+            return Shown(why="the token does not come as Bearer")
+        return _as_token(token)
 
     def _known(self, digest: str) -> Who | None:
         """Whose token has this digest. What is looked up tells nothing of what is secret."""
@@ -74,24 +107,24 @@ class Gate:
 
     def lasting(self, request: web.Request) -> Callable[[], bool]:
         """Says whether a token that came in some time ago would do so now. O(1)."""
-        digest = digest_of(request.headers.get("Authorization", "").partition(" ")[2])
+        digest = self._shown(request).digest
         if digest == self._machine:
             return lambda: True
         return lambda: self._counts(digest) is not None
 
-    def _why(self, kind: str, token: str, digest: str) -> str:
+    def _why(self, shown: Shown) -> str:
         """Why it is none, as far as its bearer may know."""
-        if not token:
-            return "the token is missing"
-        if kind.lower() != "bearer":
-            return "the token does not come as Bearer"
-        record = self._service.book.tokens.get(digest)
+        record = self._service.book.tokens.get(shown.digest)
         if record is not None:
             return f"the token {record.name} has expired"
-        other = cluster_of(token)
+        other = cluster_of(shown.token)
         if other is not None and other != self._cluster:
             return f"the token is for cluster {other!r}, and this is {self._cluster!r}"
         return "the token is not the daemon's, or was revoked"
+
+
+def _as_token(token: str) -> Shown:
+    return Shown(digest_of(token), token=token) if token else Shown(why="the token is missing")
 
 
 def who_of(record: TokenRecord) -> Who:

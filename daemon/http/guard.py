@@ -17,6 +17,7 @@ from daemon.access import Role, Rule, Who, allows
 from daemon.answers import Refused
 from daemon.buckets import Buckets
 from daemon.http.auth import Gate
+from daemon.http.forms import check_form
 from daemon.http.limits import DENIALS, DENIALS_AT_ONCE
 from daemon.http.operations import Operation
 from daemon.http.problems import ProblemError, no_job
@@ -94,11 +95,18 @@ class Guard:
         operation = self._operation(request)
         if operation is not None and operation.rule is Rule.OPEN:
             return
-        who = request[WHO] = self._gate.admit(request)
+        request[WHO] = self._gate.admit(request)
+        if request.method != "GET" and self._gate.sessions.said(request):
+            await check_form(request, self._gate.sessions)
         if operation is None:
             if request.match_info.http_exception is None:
                 raise ProblemError(403, FORBIDDEN, "it has no rule", "report it: a defect")
             return  # there is nothing that could be done
+        await self.allow(request, operation)
+
+    async def allow(self, request: web.Request, operation: Operation) -> None:
+        """Go on only where whoever asks may do this. Raises ProblemError if not."""
+        who = who_asks(request)
         demand(request, operation.rule)
         if operation.of == "pool" and operation.rule is not Rule.VIEW:
             demand(request, operation.rule, request.match_info["name"])

@@ -55,8 +55,14 @@ class Operation(NamedTuple):
     of: Of = ""
 
 
+INSTEAD = web.RequestKey("instead", bytes)
+"""A body instead of the one that was sent, where a page asks for somebody."""
+
+
 async def body_of(request: web.Request) -> bytes:
     """The body, if it comes soon enough. Raises ProblemError."""
+    if INSTEAD in request:
+        return request[INSTEAD]
     if request.content.is_eof():
         return await request.read()
     try:

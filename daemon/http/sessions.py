@@ -1,0 +1,81 @@
+"""Sessions of browsers: sealed into their cookies, and kept nowhere.
+
+A cookie carries the digest of the token that was typed in, until when it counts, and a seal that
+only the daemon can make. So it is looked up as tokens are (revoked is revoked at once), lasts over
+a restart, and says nothing by which the token could be found. It is sent to pages alone: the API
+takes tokens in a header, which no other site can have a browser send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from typing import Final
+
+from aiohttp import web
+
+UI = "/ui"
+"""Below it are the pages."""
+
+LASTS = 12 * 3600.0
+"""Seconds that a session lasts: a working day; a cookie that was copied is worth no more."""
+
+MOST = 500
+"""Characters of a cookie of ours, at most; longer ones are nobody's."""
+
+
+class Sessions:
+    """Makes cookies, and believes those alone that it has made."""
+
+    def __init__(self, token: str, cluster: str, *, secure: bool = False) -> None:
+        """By the machine's own token: a new one ends all sessions. `secure`: by TLS alone."""
+        key = _bytes(token)
+        self._key: Final = hmac.digest(key, b"sia session", "sha256")
+        self._forms: Final = hmac.digest(key, b"sia form", "sha256")
+        self._name, self._secure = f"sia_{cluster}", secure
+
+    def begin(self, response: web.Response, digest: str) -> None:
+        """Have a browser be known by this token's digest."""
+        body = f"{digest}.{int(time.time() + LASTS)}"
+        response.set_cookie(
+            self._name, f"{body}.{self._seal(body)}", path=UI, httponly=True, samesite="Strict",
+            secure=self._secure,
+        )  # fmt: skip
+
+    def end(self, response: web.Response) -> None:
+        """Have it forget."""
+        response.del_cookie(
+            self._name, path=UI, httponly=True, samesite="Strict", secure=self._secure
+        )
+
+    def said(self, request: web.Request) -> str:
+        """The cookie that came with a request, for pages; empty without one."""
+        if not request.path.startswith(UI + "/"):
+            return ""
+        return request.cookies.get(self._name, "")[:MOST]
+
+    def digest(self, cookie: str) -> str | None:
+        """Of the token that a cookie of ours stands for; None where it is forged or over."""
+        body, _, seal = cookie.rpartition(".")
+        if not hmac.compare_digest(_bytes(seal), _bytes(self._seal(body))):
+            return None
+        digest, _, until = body.partition(".")
+        return digest if time.time() < int(until) else None
+
+    def form(self, request: web.Request) -> str:
+        """What a form of this session carries, so that no other page can send it."""
+        cookie = self.said(request)
+        return hmac.digest(self._forms, _bytes(cookie), "sha256").hex() if cookie else ""
+
+    def is_ours(self, request: web.Request, form: str) -> bool:
+        """Whether a form that came with a session was on a page of ours."""
+        wanted = self.form(request)
+        return bool(wanted) and hmac.compare_digest(_bytes(form), _bytes(wanted))
+
+    def _seal(self, body: str) -> str:
+        return hmac.digest(self._key, _bytes(body), "sha256").hex()
+
+
+def _bytes(text: str) -> bytes:
+    """Headers may hold bytes that are no text."""
+    return text.encode("utf-8", "surrogateescape")

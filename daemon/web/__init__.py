@@ -1,0 +1,1 @@
+"""Pages for browsers, made of what the API answers."""

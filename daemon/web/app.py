@@ -1,0 +1,30 @@
+"""All pages: what the application serves below `/ui/`."""
+
+from __future__ import annotations
+
+from daemon.access import Rule
+from daemon.http.auth import Gate
+from daemon.http.events import SSE, EventRoutes
+from daemon.http.operations import Operation
+from daemon.http.sessions import UI
+from daemon.web.overview import OverviewPages
+from daemon.web.pages import Pages
+from daemon.web.pool import PoolPages
+from daemon.web.settings import SettingsPages
+from daemon.web.sign import SignPages
+
+
+def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operation]:
+    """Their operations. They stand beside the API's, and not in its document."""
+    parts = (
+        SignPages(pages, gate),
+        OverviewPages(pages),
+        PoolPages(pages),
+        SettingsPages(pages),
+        pages.assets,
+    )
+    live = Operation(
+        "GET", f"{UI}/events", Rule.VIEW, events.events,
+        "What happens, for pages: they look again when anything does.", {200: SSE}, stream=True,
+    )  # fmt: skip
+    return [live, *(operation for part in parts for operation in part.operations())]

@@ -1,0 +1,118 @@
+// Pages work without this: it has times in the reader's zone, and what is live looked at again.
+"use strict";
+
+const EVERY = 15000; // ms between two looks where nobody says that anything happened
+const AT_MOST = 1000; // ms between two looks, however much happens
+const AGAIN = 5000; // ms until events are followed again after a cut
+
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+function localise(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const when = new Date(time.dateTime);
+    if (isNaN(when)) continue;
+    time.title = time.textContent;
+    time.textContent = clock.format(when);
+  }
+}
+
+// Make one node like another, leaving alone what is alike: focus, selection and scrolling stay.
+function become(old, made) {
+  if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName || old.id !== made.id) {
+    old.replaceWith(made);
+    return;
+  }
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    const kept = name === "open" && old.nodeName === "DETAILS"; // the reader opened it
+    if (!kept && !made.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of made.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  const before = [...old.childNodes], after = [...made.childNodes];
+  after.forEach((child, i) => (i < before.length ? become(before[i], child) : old.append(child)));
+  before.slice(after.length).forEach((child) => child.remove());
+}
+
+function show(text) {
+  const made = new DOMParser().parseFromString(text, "text/html");
+  localise(made);
+  for (const old of document.querySelectorAll("[data-live][id]")) {
+    const part = made.getElementById(old.id);
+    if (part) become(old, part);
+  }
+}
+
+let looking = false, due = 0, looked = 0;
+
+function told(works) {
+  document.getElementById("cut").hidden = works;
+}
+
+async function look() {
+  due = 0;
+  if (document.hidden) return;
+  if (looking) return soon();
+  looking = true;
+  looked = Date.now();
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.status === 401) return location.reload();
+    if (answer.ok) show(await answer.text());
+    told(answer.ok);
+  } catch {
+    told(false);
+  } finally {
+    looking = false;
+  }
+}
+
+function soon() {
+  due ||= setTimeout(look, Math.max(0, looked + AT_MOST - Date.now()));
+}
+
+// A stream only says that something happened; what is so now, the page itself is asked.
+async function follow(address) {
+  while (!document.hidden) {
+    const stop = new AbortController();
+    const leave = () => document.hidden && stop.abort();
+    document.addEventListener("visibilitychange", leave);
+    try {
+      const headers = { Accept: "text/event-stream" };
+      const answer = await fetch(address, { headers, signal: stop.signal });
+      const reader = answer.ok ? answer.body.getReader() : null;
+      for (let said; reader && !(said = await reader.read()).done; ) {
+        if (new TextDecoder().decode(said.value).includes("data:")) soon();
+      }
+    } catch {
+      // cut off: it is followed again
+    }
+    document.removeEventListener("visibilitychange", leave);
+    await new Promise((go) => setTimeout(go, AGAIN));
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  localise(document);
+  const address = document.body.dataset.events;
+  if (!address) return;
+  let following = false;
+  const begin = async () => {
+    if (document.hidden || following) return;
+    following = true;
+    await follow(address);
+    following = false;
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) {
+      soon();
+      begin();
+    }
+  });
+  setInterval(soon, EVERY);
+  begin();
+});

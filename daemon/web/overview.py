@@ -1,0 +1,69 @@
+"""`/ui/`: who owns, lends, borrows and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.access import Rule
+from daemon.http.operations import Operation, Parameter, query_of
+from daemon.http.sessions import UI
+from daemon.schemas import PoolView
+from daemon.web.numbered import MAX_NUMBER, addresses, cut
+from daemon.web.pages import HTML, Pages
+
+SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
+
+Order = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting"]
+
+QUERY = (
+    Parameter("q", Annotated[str, Meta(max_length=64)], "What a pool's name has.", default=""),
+    Parameter("sort", Order, "What they are ordered by.", default="name"),
+    Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Which page.", default=1),
+)
+
+
+class OverviewPages:
+    """The page that one begins with."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/", Rule.VIEW, self.overview, "All pools.", {200: HTML},
+                parameters=QUERY,
+            )
+        ]  # fmt: skip
+
+    async def overview(self, request: web.Request) -> web.Response:
+        """O(pools)."""
+        asked = query_of(request, QUERY)
+        pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
+        found = [pool for pool in pools if asked["q"].lower() in pool.name.lower()]
+        found.sort(key=_order(asked["sort"]))
+        shown = cut(found, asked["page"])
+        return await self._pages.page(
+            request, "overview.html", asked=asked, total=totals(pools), pools=shown.rows,
+            count_pages=shown.pages, address=addresses(request),
+        )  # fmt: skip
+
+
+def totals(pools: Sequence[PoolView]) -> dict[str, int]:
+    """Sums over pools; `spare`: what they own that their own spare jobs are on."""
+    total = {what: sum(getattr(pool, what) for pool in pools) for what in SUMS}
+    taken = total["dedicated"] + total["lent"] + total["idle"]
+    return {**total, "spare": max(0, total["quota"] - taken)}
+
+
+def _order(what: str) -> Callable[[PoolView], Any]:
+    """Names as they are; of numbers the greatest first, and names where they are equal."""
+    if what == "name":
+        return lambda pool: pool.name
+    return lambda pool: (-getattr(pool, what), pool.name)

@@ -1,0 +1,50 @@
+"""`/ui/pools/NAME`: what a pool has, lends, borrows, and what sharing has been to it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from daemon.access import Rule
+from daemon.http.operations import Operation, Parameter
+from daemon.http.sessions import UI
+from daemon.web.pages import HTML, Pages
+
+NAME = Parameter("name", str, "Of the pool.", "path")
+
+LATEST = 10
+"""Loans of the ledger that the page shows."""
+
+
+class PoolPages:
+    """One pool."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/pools/{{name}}", Rule.VIEW, self.pool, "One pool.", {200: HTML},
+                parameters=(NAME,), refusals=(404,),
+            )
+        ]  # fmt: skip
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """Its numbers are for everybody who looks, its jobs and loans for those who see it."""
+        api, name = self._pages.api, request.match_info["name"]
+        pool = await api.ask(request, "GET /v1/pools/{name}")
+        one = "GET /v1/pools/{name}"
+        account = await api.ask_if_allowed(request, f"{one}/account")
+        ledger = await api.ask_if_allowed(request, f"{one}/ledger", {"limit": LATEST})
+        forecasts = await api.ask(request, "GET /v1/forecasts")
+        estimates = await api.ask(request, "GET /v1/estimates", {"pool": name})
+        foreseen = next((each for each in forecasts.pools if each.pool == name), None)
+        return await self._pages.page(
+            request, "pool.html", pool=pool, account=account, ledger=ledger, estimates=estimates,
+            windows=[] if foreseen is None else [
+                *zip(forecasts.windows, foreseen.load, foreseen.held_back, strict=True)
+            ],
+            forecast=forecasts, latest=LATEST,
+        )  # fmt: skip

@@ -1,0 +1,84 @@
+"""`/ui/sign-in`, `/ui/sign-out`, and the way there."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from daemon.access import Rule
+from daemon.http.auth import Gate
+from daemon.http.forms import check_site, form_of
+from daemon.http.operations import Operation
+from daemon.http.problems import ProblemError
+from daemon.http.sessions import UI
+from daemon.web.pages import HTML, Pages
+
+HOME = f"{UI}/"
+
+
+class SignPages:
+    """A token is typed in once, and a session is had for it."""
+
+    def __init__(self, pages: Pages, gate: Gate) -> None:
+        """Let in whom the gate lets in."""
+        self._pages, self._gate = pages, gate
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        return [
+            Operation("GET", "/", Rule.OPEN, self.home, "To the pages.", {303: None}),
+            Operation(
+                "GET", f"{UI}/sign-in", Rule.OPEN, self.form, "Where a token is typed in.",
+                {200: HTML},
+            ),
+            Operation(
+                "POST", f"{UI}/sign-in", Rule.OPEN, self.sign_in, "A session for a token.",
+                {303: None},
+            ),
+            Operation(
+                "POST", f"{UI}/sign-out", Rule.VIEW, self.sign_out, "Have the browser forget it.",
+                {303: None},
+            ),
+        ]  # fmt: skip
+
+    async def home(self, request: web.Request) -> web.Response:
+        """To the overview."""
+        return see(HOME)
+
+    async def form(self, request: web.Request) -> web.Response:
+        """The form."""
+        return await self._pages.page(request, "sign_in.html", problem=None, to=HOME)
+
+    async def sign_in(self, request: web.Request) -> web.Response:
+        """A session, and back to where it was missed; or the form again, with why not."""
+        check_site(request)
+        fields = await form_of(request)
+        to = fields.get("to", "")
+        try:
+            digest = self._gate.enter(request, fields.get("token", "").strip())
+        except ProblemError as problem:
+            return await self._pages.page(
+                request, "sign_in.html", status=problem.status, problem=problem.details, to=to
+            )
+        response = see(to if _ours(to) else HOME)
+        self._gate.sessions.begin(response, digest)
+        return response
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """The cookie goes; whoever has copied it is let in until its end, or its token's."""
+        response = see(f"{UI}/sign-in")
+        self._gate.sessions.end(response)
+        return response
+
+
+def see(path: str) -> web.Response:
+    """Have a browser go there."""
+    return web.Response(status=303, headers={"Location": path})
+
+
+def _ours(path: str) -> bool:
+    """Whether it is a page of ours, and no other site's that looks like one."""
+    parts = urlsplit(path)
+    clean = path.isascii() and path.isprintable() and "\\" not in path
+    return clean and not (parts.scheme or parts.netloc) and parts.path.startswith(HOME)

@@ -1,0 +1,57 @@
+"""How pages say things: names that strangers chose, times, numbers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from replay.text import NONE, decimal, duration, percent
+
+SHOWN = 200
+"""Characters of a name that a page shows; longer ones end in dots."""
+
+
+BDI = Markup("<bdi>{}</bdi>")
+TIME = Markup('<time datetime="{}">{} UTC</time>')
+
+
+def name(text: str) -> Markup:
+    """What somebody called something: by itself, whichever way it is written."""
+    short = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    return BDI.format(short)
+
+
+def moment(time: float | None) -> str:
+    """A time in seconds: in UTC to begin with; a script has it in the reader's zone."""
+    if time is None:
+        return NONE
+    when = datetime.fromtimestamp(time, UTC)
+    return TIME.format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def share(value: float | None) -> str:
+    """A share of 1, as percent."""
+    return NONE if value is None else percent(100 * value)
+
+
+def number(value: float | None) -> str:
+    """With thousands apart."""
+    return NONE if value is None else f"{value:,}"
+
+
+@cache
+def environment() -> Environment:
+    """The templates: all values are escaped, and one that is missing is a mistake."""
+    made = Environment(
+        loader=PackageLoader("daemon.web"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {
+        "name": name, "moment": moment, "number": number, "span": duration, "decimal": decimal,
+        "percent": percent, "share": share,
+    }  # fmt: skip
+    made.globals["dash"] = NONE
+    return made

@@ -1,0 +1,259 @@
+"""Pages: who is let in, what a browser is told to mistrust, and that numbers are the API's."""
+
+import re
+from unittest.mock import patch
+
+import pytest
+from browsers import PAGE, browser, parsed, seal_in, seen, sent
+from doors import TOKEN, asked, door, story
+
+from daemon.config_access import TlsConfig
+from daemon.http.sessions import LASTS, MOST, Sessions
+from daemon.web.pages import HEADERS
+
+
+async def token_of(client, **kind):
+    return (await asked(client, "POST", "/v1/tokens", {"name": "t", **kind}, status=201))["token"]
+
+
+@story
+async def test_who_has_no_session_signs_in_where_the_page_would_be(folder):
+    async with door(folder) as client, browser(client, None) as visitor:
+        async with visitor.get("/", allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (303, "/ui/")
+        page = await seen(visitor, "/ui/pools/vision?x=1", 401)
+        assert 'name="to" value="/ui/pools/vision?x=1"' in page
+        status, to = await sent(visitor, "/ui/sign-in", token=TOKEN, to="/ui/pools/vision")
+        assert (status, to) == (303, "/ui/pools/vision")
+        assert "Pool <bdi>vision</bdi>" in await seen(visitor, to)
+        form = seal_in(await seen(visitor, "/ui/"))
+        assert await sent(visitor, "/ui/sign-out", form=form) == (303, "/ui/sign-in")
+        await seen(visitor, "/ui/", 401)
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["https://evil.example/", "//evil.example/ui/", "/\\evil.example", "/v1/jobs", "/ui", "",
+     "/ui/\\..", "javascript:alert(1)", "/ui/\r\nSet-Cookie: a=b", "/ui/ü", "http:/ui/"],
+)  # fmt: skip
+def test_signing_in_leads_to_our_pages_alone(tmp_path, elsewhere):
+    @story
+    async def tell(folder):
+        async with door(folder) as client, browser(client, None) as visitor:
+            there = await sent(visitor, "/ui/sign-in", token=TOKEN, to=elsewhere)
+            assert there == (303, "/ui/")
+
+    tell(tmp_path)
+
+
+@story
+async def test_a_session_is_its_token_s_and_ends_with_it(folder):
+    async with door(folder) as client:
+        token = await token_of(client, role="viewer")
+        async with browser(client, token) as visitor:
+            assert "viewer" in await seen(visitor, "/ui/")
+            await asked(client, "DELETE", "/v1/tokens/t", status=204)
+            page = await seen(visitor, "/ui/", 401)
+            assert "was revoked" in page
+            status, page = await sent(visitor, "/ui/sign-in", token=token, to="/ui/")
+            assert status == 401
+            assert token not in page
+
+
+@story
+async def test_a_session_whose_token_expires_is_over(folder):
+    async with door(folder) as client:
+        token = await token_of(client, role="viewer", lasts=60)
+        async with browser(client, token) as visitor:
+            clock = client.service.clock
+            with patch.object(clock, "now", lambda: 1e10):
+                assert "the token t has expired" in (await seen(visitor, "/ui/", 401)).lower()
+
+
+@story
+async def test_a_cookie_counts_for_pages_alone_and_is_kept_from_scripts(folder):
+    async with door(folder) as client, browser(client, None) as visitor:
+        fields = {"token": TOKEN, "to": "/ui/"}
+        async with visitor.post("/ui/sign-in", data=fields, allow_redirects=False) as response:
+            said = response.headers["Set-Cookie"]
+        assert TOKEN not in said
+        assert {"HttpOnly", "SameSite=Strict", "Path=/ui"} <= set(said.split("; "))
+        name, _, value = said.partition(";")[0].partition("=")
+        headers = {"Cookie": f"{name}={value}"}
+        async with visitor.get("/v1/pools", headers=headers) as response:
+            assert response.status == 401
+
+
+def cookies(sessions):
+    """What a session of a token would be, and some that nobody was given."""
+    digest = "a" * 64
+
+    class Response:
+        def set_cookie(self, name, value, **_):
+            self.value = value
+
+    response = Response()
+    sessions.begin(response, digest)
+    return digest, response.value
+
+
+def test_a_seal_is_the_daemon_s_and_lasts_its_time():
+    sessions = Sessions("secret", "main")
+    digest, cookie = cookies(sessions)
+    assert sessions.digest(cookie) == digest
+    assert Sessions("another", "main").digest(cookie) is None
+    for i in range(len(cookie)):
+        other = "0" if cookie[i] != "0" else "1"
+        assert sessions.digest(cookie[:i] + other + cookie[i + 1 :]) is None
+    for wrong in ("", ".", "..", "a.b.c", f"{digest}.9999999999.", "é" * MOST, "\udcff.1.2"):
+        assert sessions.digest(wrong) is None
+    with patch("daemon.http.sessions.time.time", lambda: 1e12):
+        assert sessions.digest(cookie) is None
+    assert len(cookie) < MOST
+    assert LASTS <= 86400
+
+
+@story
+async def test_a_forged_session_is_refused(folder):
+    async with door(folder) as client, browser(client, None) as visitor:
+        _, forged = cookies(Sessions("guessed", "main"))
+        for value in (forged, "x", "a" * 5000, '"', "\x80\xff"):
+            headers = {**PAGE, "Cookie": f"sia_main={value}"}
+            async with visitor.get("/ui/", headers=headers) as response:
+                assert response.status == 401
+                text = parsed(await response.text())[1]
+                assert "session is over" in text or "token is missing" in text
+
+
+@story
+async def test_a_change_is_done_for_a_form_of_this_session_alone(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        form = seal_in(await seen(visitor, "/ui/settings"))
+        path = "/ui/settings/lending"
+        for wrong in ({}, {"form": ""}, {"form": "0" * 64}, {"form": "é"}):
+            status, page = await sent(visitor, path, mode="off", **wrong)
+            assert status == 403, page
+        cross = {"Sec-Fetch-Site": "same-site"}  # another port of this host
+        assert (await sent(visitor, path, mode="off", form=form, headers=cross))[0] == 403
+        another = await token_of(client, role="operator")
+        async with browser(client, another) as other:
+            others = seal_in(await seen(other, "/ui/settings"))
+        assert others != form
+        assert (await sent(visitor, path, mode="off", form=others))[0] == 403
+        assert (await asked(client, "GET", "/v1/lending"))["on"]
+        assert (await sent(visitor, path, mode="off", form=form))[0] == 303
+        assert not (await asked(client, "GET", "/v1/lending"))["on"]
+
+
+@story
+async def test_lending_is_switched_and_audited_under_the_token_s_name(folder):
+    async with door(folder) as client:
+        token = await token_of(client, role="operator")
+        async with browser(client, token) as visitor:
+            form = seal_in(await seen(visitor, "/ui/settings"))
+            for mode in ("shadow", "off", "on"):
+                status, to = await sent(visitor, "/ui/settings/lending", mode=mode, form=form)
+                assert (status, to) == (303, "/ui/settings")
+                page = await seen(visitor, to)
+                assert re.search(rf'value="{mode}" checked', page)
+            for wrong in ({"mode": "no"}, {}):
+                status, page = await sent(visitor, "/ui/settings/lending", form=form, **wrong)
+                assert status == 422
+        records = (await asked(client, "GET", "/v1/audit"))["records"]
+        switched = [each["record"] for each in records if each["record"]["what"] == "lending"]
+        assert [record["who"] for record in switched] == ["t"] * 3
+        assert switched[1]["after"] == {"shadow": False}
+
+
+@story
+async def test_a_viewer_is_shown_no_switch_and_a_try_is_audited(folder):
+    async with door(folder) as client:
+        token = await token_of(client, role="viewer")
+        async with browser(client, token) as visitor:
+            page = await seen(visitor, "/ui/settings")
+            assert "/ui/settings/lending" not in page
+            form = seal_in(page)
+            status, page = await sent(visitor, "/ui/settings/lending", mode="off", form=form)
+            assert status == 403
+            assert "it may not do what is an operator" in page
+        assert (await asked(client, "GET", "/v1/lending"))["on"]
+        records = str((await asked(client, "GET", "/v1/audit"))["records"])
+        assert "/ui/settings/lending" in records
+
+
+@story
+async def test_every_page_trusts_nothing_from_elsewhere(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        for path in ("/ui/", "/ui/settings", "/ui/sign-in", "/ui/none", "/ui/assets/sia.js"):
+            async with visitor.get(path) as response:
+                text = await response.text()
+                policy = response.headers["Content-Security-Policy"]
+                assert policy == HEADERS["Content-Security-Policy"]
+                assert "unsafe" not in policy
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+                kept = "immutable" in response.headers["Cache-Control"]
+                assert kept is ("assets" in path)
+            if "assets" in path:
+                continue
+            tags, _ = parsed(text)
+            for tag, attributes in tags:
+                assert not any(each.startswith("on") or each == "style" for each in attributes)
+                for place in ("href", "src", "action"):
+                    assert attributes.get(place, "/").startswith(("/ui/", "#", "/")), tag
+                    assert not attributes.get(place, "").startswith("//")
+                assert tag != "style"
+                assert tag != "script" or "src" in attributes
+
+
+@story
+async def test_the_overview_says_what_the_api_says(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        for i in range(4):
+            job = {"id": f"j{i}", "pool": "speech", "gpus": 3, "duration": 1e6, "time_limit": 60}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        pools = (await asked(client, "GET", "/v1/pools"))["pools"]
+        _, text = parsed(await seen(visitor, "/ui/"))
+        for what, title in (("quota", "GPUs owned"), ("lent", "lent"), ("idle", "idle")):
+            assert f"{title} {sum(pool[what] for pool in pools)}" in text
+        for pool in pools:
+            row = " ".join(str(pool[key]) for key in (
+                "name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting", "state"
+            ))  # fmt: skip
+            assert row in text
+        assert sum(pool["lent"] for pool in pools) > 0
+
+
+@story
+async def test_a_pool_of_others_shows_its_numbers_and_not_its_account(folder):
+    async with door(folder, speed=1.0) as client:
+        for pool in ("vision", "speech"):
+            job = {"id": f"of-{pool}", "pool": pool, "gpus": 1, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        token = await token_of(client, role="viewer", pools=["vision"])
+        async with browser(client, token) as visitor:
+            own, other = [await seen(visitor, f"/ui/pools/{p}") for p in ("vision", "speech")]
+        assert "Later than alone" in own
+        assert "Later than alone" not in other
+        assert "it is not for you" in other
+
+
+@story
+async def test_names_cannot_be_paths_of_the_api(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        for name in ("..%2f..%2fv1%2fjobs", "%3Fx=1", "a%00b", "%3Cscript%3Ealert(1)%3C/script%3E",
+                     "{name}", "%E2%80%AEx"):  # fmt: skip
+            page = await seen(visitor, f"/ui/pools/{name}", 404)
+            assert "<script>alert" not in page
+        await seen(visitor, "/ui/assets/..%2fpages.py", 404)
+
+
+def test_behind_tls_the_cookie_travels_by_tls_alone(tmp_path):
+    @story
+    async def tell(folder):
+        tls = TlsConfig(terminated_by_proxy=True)
+        async with door(folder, tls=tls) as client, browser(client, None) as visitor:
+            fields = {"token": TOKEN, "to": "/ui/"}
+            async with visitor.post("/ui/sign-in", data=fields, allow_redirects=False) as said:
+                assert "Secure" in said.headers["Set-Cookie"].split("; ")
+
+    tell(tmp_path)
