@@ -121,6 +121,10 @@ class BatchLine(Struct, omit_defaults=True):
     detail: str = ""
     mend: str = ""
     retry_after: Annotated[float, Meta(description="With 429: seconds until it may be.")] = 0.0
+    estimate: Annotated[
+        Estimate | None,
+        Meta(description="Of a new job: when it starts and ends, where that can be said at once."),
+    ] = None
 
 
 class BatchAnswer(Struct):

@@ -55,6 +55,7 @@ class Service(Reading):
         parts: How its parts are.
         notes: What they keep.
         letters: What could not be delivered to webhooks.
+        watch: Who hears how it works.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Service(Reading):
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
         self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
-        self._watch = Careful(watch or Watch())
+        self.watch = Careful(watch or Watch())
         self.fence = fence or Alone(journal.epoch)
         self.parts = Parts(clock.now)
         self.notes, self.letters = Notes(self._keeper), Letters(self._keeper)
@@ -83,7 +84,7 @@ class Service(Reading):
         self._foresight = foresight
         if foresight is not None:
             foresight.wake = self._inbox.news.set
-            foresight.failed = self._watch.blind
+            foresight.failed = self.watch.blind
         self._stopping = False
         self._settled = Settled()
         self._status = Status(serving=False, reason="starting", since=clock.now())
@@ -223,7 +224,7 @@ class Service(Reading):
         except Exception as error:  # noqa: BLE001  a defect: of one client, if it can be helped
             await self._isolate(batch, error)
             return
-        self._watch.stepped(perf_counter() - began, inputs, step)
+        self.watch.stepped(perf_counter() - began, inputs, step)
         await self._commit(batch, step, anchor, inputs)
 
     async def _know(self, batch: Batch) -> None:
@@ -254,7 +255,7 @@ class Service(Reading):
                 else:
                     self._put_off(each, self.status().reason)
             return
-        self._watch.broke(repr(error), batch.inputs)
+        self.watch.broke(repr(error), batch.inputs)
         why = f"a defect of the daemon: {error!r}"
         wrong = Refused(500, "defect", why, "report it; nothing was done")
         batch.answer([wrong] * len(batch))
@@ -279,7 +280,7 @@ class Service(Reading):
             return
         if part is not None:
             self._snapshots.written()
-        self._watch.committed(perf_counter() - began, len(inputs))
+        self.watch.committed(perf_counter() - began, len(inputs))
         self._done(batch, step, entry)
         if self._snapshots.due:
             await self._snapshots.take(seq, self.engine)
@@ -322,7 +323,7 @@ class Service(Reading):
     async def _fail(self, batch: Batch, step: Step, entry: Entry, why: str) -> None:
         """A step may not be durable: it has not happened, unless the reopened journal has it."""
         self._serve(why)
-        self._watch.failed(why)
+        self.watch.failed(why)
         self._snapshots.drop()
         self._inbox.refuse_all(UnavailableError(503, why, PROBE_EVERY))
         if not await self._reopens(batch, why):
@@ -355,7 +356,7 @@ class Service(Reading):
     async def _cannot_read(self, batch: Batch, why: str) -> None:
         """Nothing was done: what is to be done is for later."""
         self._serve(why)
-        self._watch.failed(why)
+        self.watch.failed(why)
         self._put_off(batch, why)
         await self._keeper.reopens()
         await self._until_it_writes()

@@ -147,7 +147,7 @@ def _aside(
         from daemon.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
 
         mqtt = config.mqtt
-        yield Beside("mqtt", lambda: Gateway(service, mqtt, daemon.admission).run())
+        yield Beside("mqtt", lambda: Gateway(service, mqtt, daemon.admission, daemon.eta).run())
     if certificate is not None:
         yield Beside("tls", lambda: keep(certificate, partial(parts.say, "tls")))
 

@@ -27,6 +27,9 @@ class Watch:
     def blind(self, why: str) -> None:
         """Nothing is foreseen for now."""
 
+    def paused(self, seconds: float) -> None:
+        """The loop stood still for so long, until a child was made."""
+
     def miscounted(self, error: str) -> None:
         """A defect of this one: something was not counted."""
 
@@ -60,6 +63,10 @@ class Careful(Watch):
     def blind(self, why: str) -> None:
         """Pass it on."""
         self._tell(lambda: self._watch.blind(why))
+
+    def paused(self, seconds: float) -> None:
+        """Pass it on."""
+        self._tell(lambda: self._watch.paused(seconds))
 
     def _tell(self, tell: Callable[[], None]) -> None:
         try:

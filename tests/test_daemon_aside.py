@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import select
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +17,8 @@ from doors import story
 from daemon.inbox import UnavailableError
 from daemon.inputs import Submit
 from daemon.insight import aside as module
-from daemon.insight.aside import ASIDE_WAITING, AsideError, aside, asides
+from daemon.insight.aside import ASIDE_WAITING, AsideEndedError, AsideError, aside, asides
+from daemon.watch import Watch
 
 
 def forever():
@@ -60,7 +64,7 @@ async def test_a_child_that_dies_is_an_error(folder):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(AsideError, match="ended"):
+    with pytest.raises(AsideEndedError, match="ended"):
         await aside(die, seconds=5)
 
 
@@ -97,6 +101,39 @@ def test_a_child_whose_daemon_is_gone_ends_by_itself():
     os.close(writer)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGALRM
     os.close(reader)
+
+
+KILLED = """
+import os, sys, time
+from daemon.insight.aside import _fork
+_fork(lambda: time.sleep(600), 1, 600.0, 0)
+os.write(1, b"made")
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends when its time is over")
+def test_a_child_ends_with_a_daemon_that_is_killed():
+    """Both hold the pipe: its end is the child's."""
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout.read(4) == b"made"
+        daemon.kill()
+        assert select.select([daemon.stdout], [], [], 30)[0], "the child lives on"
+        assert daemon.stdout.read() == b""
+
+
+@story
+async def test_how_long_the_loop_stood_still_is_told(folder):
+    class Listens(Watch):
+        heard = ()
+
+        def paused(self, seconds):
+            self.heard += (seconds,)
+
+    watch = Listens()
+    await asides([bytes, bytes], seconds=60, watch=watch)
+    assert len(watch.heard) == 2
+    assert min(watch.heard) > 0
 
 
 @story

@@ -1,6 +1,8 @@
 """Estimates of a daemon that serves: asked for, refreshed, given, kept, held to what happened."""
 
 import asyncio
+import os
+import signal
 import sqlite3
 from contextlib import asynccontextmanager, suppress
 
@@ -8,8 +10,13 @@ from daemons import until
 from doors import asked, door, job_in, story
 
 from daemon.config import PoolConfig
-from daemon.insight.kept import Memory, Table, kept_by
+from daemon.insight.calibration import Given, Said
+from daemon.insight.kept import MEMORY_KEPT, Memory, Table, kept_by
 from daemon.insight.outlook import Outlook
+from daemon.insight.pace import Pace
+from daemon.jobs import JobSpec
+from daemon.mqtt.clerk import Clerk
+from daemon.mqtt.door import Letter
 from sia.model import Job
 
 POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
@@ -19,7 +26,7 @@ POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
 async def estimating(folder, **settings):
     """A daemon that estimates; it is refreshed when a test says so."""
     async with door(folder, pools=POOLS, speed=1.0, **settings) as client:
-        client.eta._every, client.eta._worlds = 1e6, 5
+        client.eta.pace = Pace(1e6)
         running = asyncio.create_task(client.eta.run())
         await until(lambda: client.eta.ready)
         try:
@@ -143,6 +150,72 @@ async def test_who_submits_a_job_is_told_at_once_where_that_is_cheap(folder):
 
 
 @story
+async def test_who_submits_a_batch_is_told_of_each_job(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        jobs = [{"id": f"j{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(3)]
+        jobs.append({"id": "many", "pool": "vision", "gpus": 1, "array": 2, "duration": 1e6})
+        jobs.append({"id": "wide", "pool": "vision", "gpus": 100})
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        *single, array, wide = said["jobs"]
+        assert all(line["estimate"]["end"]["p50"] > line["estimate"]["made"] for line in single)
+        assert "estimate" not in array
+        assert (wide["status"], "estimate" in wide) == (422, False)
+        given = []
+        while not given:  # it is written soon
+            given = (await asked(client, "GET", "/v1/jobs/j1/eta")).get("given", [])
+        assert given == [single[1]["estimate"]], "it is given once, whoever is told"
+        again = await asked(client, "POST", "/v1/jobs", {"jobs": jobs[:1]})
+        assert again["jobs"] == [{"id": "j0", "status": 200}]
+
+
+@story
+async def test_who_submits_by_a_message_is_told_too(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        groups = [[JobSpec("x", "vision", 1, duration=1e6)], [JobSpec("y", "vision", 100)]]
+        clerk = Clerk(client.service, None, client.eta)
+        ((x, y),) = [
+            reply.jobs for reply in await clerk.answers([Letter("vision", "submit", groups)])
+        ]
+        assert (x.status, x.estimate.by) == (201, "playout")
+        assert (y.status, y.estimate) == (422, None)
+
+
+@story
+async def test_of_a_flood_in_one_batch_the_first_are_told(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        client.eta._given = {str(i): None for i in range(498)}
+        jobs = [{"id": f"j{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(4)]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        assert ["estimate" in line for line in said["jobs"]] == [True, True, False, False]
+
+
+@story
+async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        eta = client.eta
+        eta.pace = Pace(0.05)
+        work, eta._work = eta._work, lambda: os.kill(os.getpid(), signal.SIGKILL)
+        await eta.look()
+        assert (eta.pace.worlds, eta.pace.failures, eta.outlook) == (11, 1, None)
+        (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
+        assert not part.ok
+        assert part.why.endswith("with 11 worlds")
+        async with client.get("/metrics") as response:
+            text = await response.text()
+        assert "sia_estimates_failures_total 1.0" in text
+        assert "sia_estimates_worlds 11.0" in text
+        assert "sia_aside_pause_seconds_count 1.0" in text
+        eta._work = work
+        await eta.look()
+        (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
+        assert (part.ok, eta.pace.worlds) == (True, 19)
+
+
+@story
 async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
     async with estimating(folder) as client:
         eta, table = client.eta, Table(client.service)
@@ -166,7 +239,12 @@ async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
     async with estimating(folder) as client:
         with suppress(sqlite3.OperationalError):
             await client.service.journal(lambda journal: journal.store.run(DROP))
-        assert isinstance(await kept_by(client.service), Memory)
+        kept = await kept_by(client.service)
+        assert isinstance(kept, Memory)
+        moment = Said(2.0, 3.0, 2.5, (2.0, 3.0))
+        many = [Given(f"j{i}", "vision", 0.0, float(i), moment) for i in range(MEMORY_KEPT + 1)]
+        await kept.keep(many)
+        assert [each.job for each in await kept.since(0.0)] == [each.job for each in many[1:]]
 
 
 DROP = "DROP TABLE IF EXISTS estimates"
@@ -185,7 +263,7 @@ def _make_table(journal):
 async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
     async with estimating(folder) as client:
         taught(client)
-        client.eta._given = 499
+        client.eta._given = {str(i): None for i in range(499)}
         await send(client, *(f"j{i}" for i in range(20)), pool="speech", duration=1e6)
         await client.eta.look()
         first = client.eta.kept

@@ -52,8 +52,18 @@ class EtaMetrics(Collector):
                 error.add_metric(key, sorted(tally.errors)[len(tally.errors) // 2])
             if tally.pred_errors:
                 pred_err.add_metric(key, sorted(tally.pred_errors)[len(tally.pred_errors) // 2])
-        played = self._eta.outlook
+        played, pace = self._eta.outlook, self._eta.pace
         yield from (judged, error, pred_err)
+        yield CounterMetricFamily(
+            "sia_estimates_failures", "Playouts that took too long or were ended.",
+            value=pace.failures,
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "sia_estimates_worlds", "Worlds that the next playout has.", value=pace.worlds
+        )
+        yield GaugeMetricFamily(
+            "sia_estimates_wait_seconds", "Between two playouts, at least.", value=pace.wait
+        )
         if played is not None:
             yield GaugeMetricFamily(
                 "sia_estimates_played_time_seconds", "When the present was last played forward.",

@@ -48,6 +48,12 @@ class Metrics(Watch):
         self._commit = Histogram(
             "sia_commit_seconds", "One durable commit.", buckets=QUICK, registry=registry
         )
+        self._pause = Histogram(
+            "sia_aside_pause_seconds",
+            "The loop stands still to make a child.",
+            buckets=QUICK,
+            registry=registry,
+        )
         self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
         self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
         self._defects = Counter(
@@ -134,6 +140,10 @@ class Metrics(Watch):
         """Count and log that nothing is foreseen."""
         self._defects.inc()
         log().error("nothing is foreseen for now; it is tried again; please report it", why=why)
+
+    def paused(self, seconds: float) -> None:
+        """Count a fork."""
+        self._pause.observe(seconds)
 
     def miscounted(self, error: str) -> None:
         """Count and log a defect of these counts."""

@@ -12,7 +12,7 @@ from aiohttp import web
 from daemon.access import Rule, Who, allows
 from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
-from daemon.http.eta_views import estimate_view
+from daemon.http.eta_views import estimate_view, say_estimates
 from daemon.http.guard import DENIED, Denial, forbids, who_asks
 from daemon.http.limits import MAX_KEY
 from daemon.http.operations import JSON, answer, body_of
@@ -70,6 +70,7 @@ class Submissions:
         groups = [_specs(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
         found = await self._found(request, groups)
         lines = [line_of(group, said) for group, said in zip(groups, found, strict=True)]
+        await say_estimates(self._eta, lines)
         statuses = [line.status for line in lines]
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))

@@ -9,6 +9,7 @@ xgboost's pools.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -17,9 +18,11 @@ from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from time import perf_counter
 from weakref import WeakKeyDictionary
 
 from daemon.inbox import UnavailableError
+from daemon.watch import Watch
 
 ASIDE_AT_ONCE = 2
 """Children at a time: each takes a core and, as it goes on, memory of its own."""
@@ -32,13 +35,19 @@ ASIDE_AGAIN = 2.0
 """Seconds after which whoever was turned away is to come again: some others are done then."""
 
 ASIDE_LATE = 1.0
-"""Seconds after its time at which a child ends itself, should the daemon be gone that would."""
+"""Seconds after its time at which a child ends itself, should the daemon be gone that would. Where
+the kernel can (Linux), it ends with the daemon."""
 
 PIECE = 2**18
 """Bytes read from a child at a time: within a millisecond."""
 
 REAP_EVERY = 0.002
 """Seconds between two looks whether a child is gone: giving back its memory takes some of these."""
+
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2): a signal for when the parent dies."""
+
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # looked up here: a child loads nothing
 
 DONE, FAILED = b"+", b"-"
 """What a child's words begin with."""
@@ -48,6 +57,18 @@ Work = Callable[[], bytes]
 
 class AsideError(Exception):
     """A child could not answer: a defect of what it was to do."""
+
+
+class AsideLateError(UnavailableError):
+    """A child took too long, or there was no room for it: less work, or later, may do."""
+
+    def __init__(self, why: str) -> None:
+        """Say why, in a line."""
+        super().__init__(503, why, ASIDE_AGAIN)
+
+
+class AsideEndedError(AsideError):
+    """A child was ended by somebody else: by the kernel, where memory runs out."""
 
 
 class Line:
@@ -102,9 +123,12 @@ async def aside(
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
     line: Line | None = None,
+    watch: Watch | None = None,
 ) -> bytes:
     """What `work` returns, done in a child: see `asides`."""
-    (found,) = await asides([work], seconds=seconds, nice=nice, settled=settled, line=line)
+    (found,) = await asides(
+        [work], seconds=seconds, nice=nice, settled=settled, line=line, watch=watch
+    )
     return found
 
 
@@ -115,6 +139,7 @@ async def asides(
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
     line: Line | None = None,
+    watch: Watch | None = None,
 ) -> list[bytes]:
     """What each of these returns, done in children that begin with the same state, side by side.
 
@@ -125,10 +150,12 @@ async def asides(
         settled: Waited for once it is their turn, so that nobody sees what is not durable:
             `Reading.settled`.
         line: Where to wait; of one's own for who asks for minutes, or nobody else would be served.
+        watch: Hears how long the loop stood still for each child.
 
     Raises:
-        UnavailableError: Too many wait, or the time is over.
-        AsideError: One of them raised an error, or was ended.
+        UnavailableError: Too many wait; as AsideLateError: the time is over, or no child can be.
+        AsideEndedError: One of them was ended.
+        AsideError: One of them raised an error.
     """
     assert 1 <= len(works) <= ASIDE_AT_ONCE, "a question of more children would wait for ever"
     loop = asyncio.get_running_loop()
@@ -139,15 +166,16 @@ async def asides(
         if settled is not None:
             await settled()
         for work in works:  # one by one: what fails leaves those before it to be ended
-            children.append(_Child(loop, work, seconds, nice))  # noqa: PERF401
+            began = perf_counter()
+            children.append(_Child(loop, work, seconds, nice))
+            if watch is not None:
+                watch.paused(perf_counter() - began)
         async with asyncio.timeout(seconds):
             return [await child.answer for child in children]
     except TimeoutError:
-        why = f"no answer within {seconds:g} s"
-        raise UnavailableError(503, why, ASIDE_AGAIN) from None
+        raise AsideLateError(f"no answer within {seconds:g} s") from None
     except OSError as error:
-        why = f"no process can be made: {error.strerror}"
-        raise UnavailableError(503, why, ASIDE_AGAIN) from None
+        raise AsideLateError(f"no process can be made: {error.strerror}") from None
     finally:
         for child in children:
             child.end(line)
@@ -191,8 +219,9 @@ class _Child:
         if kind == DONE:
             self.answer.set_result(said)
         else:
-            why = said.decode(errors="replace") or "it was ended"
-            self.answer.set_exception(AsideError(why))
+            why = said.decode(errors="replace")
+            error = AsideError(why) if kind == FAILED else AsideEndedError("it was ended")
+            self.answer.set_exception(error)
 
     def end(self, line: Line) -> None:
         """Let go of it: it is killed if it still lives."""
@@ -221,19 +250,20 @@ def _fork(work: Work, pipe: int, seconds: float, nice: int) -> int:
         with warnings.catch_warnings():
             # From 3.12 on: that other threads may hold locks. The child takes none of theirs.
             warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+            parent, pid = os.getpid(), os.fork()
         if not pid:
-            _be_child(work, pipe, seconds, nice)
+            _be_child(work, pipe, seconds, nice, parent)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _be_child(work: Work, pipe: int, seconds: float, nice: int) -> None:
+def _be_child(work: Work, pipe: int, seconds: float, nice: int, parent: int) -> None:
     """All of the child's life; it does not return."""
     code = 1
     try:
         gc.disable()  # looking through all that the daemon has would copy it, and end some of it
+        _go_with(parent)
         _first_to_go()
         _leave_all(pipe, seconds)
         if nice:
@@ -245,6 +275,14 @@ def _be_child(work: Work, pipe: int, seconds: float, nice: int) -> None:
             _write(pipe, FAILED + repr(error).encode(errors="replace"))
     finally:
         os._exit(code)
+
+
+def _go_with(parent: int) -> None:
+    """End when the daemon is killed: a successor on this machine wants the cores itself."""
+    if _prctl is not None:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it was killed before that was asked for
+        os._exit(1)
 
 
 def _first_to_go() -> None:

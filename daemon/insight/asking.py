@@ -51,6 +51,7 @@ async def what_if(
         seconds=WHATIF_WITHIN,
         nice=WHATIF_KINDNESS,
         settled=settled,
+        watch=service.watch,
     )
     found = json.decode(changed, type=Told)
     if found.refused is not None:

@@ -13,12 +13,13 @@ from daemon.answers import Notice
 from daemon.book import JobRecord
 from daemon.foresight import ended_between
 from daemon.inbox import UnavailableError
-from daemon.insight.aside import AsideError, Line, aside
+from daemon.insight.aside import AsideEndedError, AsideError, AsideLateError, Line, aside
 from daemon.insight.calibration import Given, Said
 from daemon.insight.heard import Heard
 from daemon.insight.kept import Kept, Memory, kept_by
 from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import WORLDS, Outlook, outlook
+from daemon.insight.outlook import Outlook, outlook
+from daemon.insight.pace import WITHIN, Pace
 from daemon.jobs import ON_GPUS, JobPhase
 from daemon.journal import JournalError
 from daemon.past import SPAN
@@ -26,9 +27,6 @@ from daemon.service import Service
 
 ETA_EVERY = 30.0
 """Seconds between two refreshes: who has submitted a job looks again after about as long."""
-
-ETA_WITHIN = 600.0
-"""Seconds that a refresh may take: 20,000 jobs take three minutes of a core."""
 
 KINDNESS = 19
 """How far the child steps back for others."""
@@ -51,21 +49,20 @@ class Eta:
 
     Attributes:
         heard: What it goes by.
+        pace: How often it looks ahead.
         ready: Whether it has heard of the past.
     """
 
-    def __init__(
-        self, service: Service, every: float = ETA_EVERY, worlds: int = WORLDS, *, off: bool = False
-    ) -> None:
+    def __init__(self, service: Service, every: float = ETA_EVERY, *, off: bool = False) -> None:
         """Nothing is known before `run`; `off` says that nobody will."""
-        self._service, self._every, self._worlds, self._off = service, every, worlds, off
+        self._service, self._off, self.pace = service, off, Pace(every)
         self.heard, self.ready = Heard(), False
         self.kept: Kept = Memory()
         self.outlook: Outlook | None = None
         self._line = Line()
         self._changed = True
         self._bits: dict[str, int] = {}  # of jobs alive: of the waiting time, when last given
-        self._given = 0  # at submission, since the last refresh
+        self._given: dict[str, Given] = {}  # at submission, since the last refresh
         self._unkept: list[Given] = []
 
     async def run(self) -> None:
@@ -110,19 +107,22 @@ class Eta:
         return self._service.book.job(job_id) or await self._service.past_job(job_id)
 
     def at_submission(self, job_id: str) -> Given | None:
-        """What is said to who has just submitted a job; None for an array, or of too many."""
+        """What is said to who has just submitted a job; None for an array, or of too many.
+
+        Asked twice, it says the same.
+        """
         record = self._service.book.jobs.get(job_id)
-        if record is None or self._given >= MOST_GIVEN:
-            return None
+        if record is None or job_id in self._bits or len(self._given) >= MOST_GIVEN:
+            return self._given.get(job_id)
         given = self.estimate(record)
         if given is not None:
-            self._given += 1
+            self._given[job_id] = given
             self._unkept += self._give([given])
         return given
 
     def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
         """What is kept of a job at its submission."""
-        if notice.kind == "submitted" and record.spec.id not in self._bits:
+        if notice.kind == "submitted":
             self.at_submission(record.spec.id)
         new, self._unkept = self._unkept, []
         return new
@@ -142,30 +142,37 @@ class Eta:
     async def _refresh(self) -> None:
         """Look ahead, again and again: no more than half of the time."""
         while True:
-            began = perf_counter()
             if self._changed and self._service.ready and self.heard.lasting.knows():
                 self._changed = False
                 await self.look()
-            took = perf_counter() - began
-            await asyncio.sleep(max(self._every, took))
+            await asyncio.sleep(self.pace.wait)
 
     async def look(self) -> None:
         """Play the present forward, and give what is due."""
-        service = self._service
+        service, pace, began = self._service, self.pace, perf_counter()
         try:
             said = await aside(
-                self._work, seconds=ETA_WITHIN, nice=KINDNESS, settled=service.settled,
-                line=self._line,
+                self._work, seconds=WITHIN, nice=KINDNESS, settled=service.settled,
+                line=self._line, watch=service.watch,
             )  # fmt: skip
+        except (AsideLateError, AsideEndedError) as error:
+            self._changed = True  # or nobody would try again where nothing more happens
+            pace.failed(perf_counter() - began)
+            then = f"tried again in {pace.wait:,.0f} s with {pace.worlds} worlds"
+            mend = "fewer jobs take less time and memory; daemon.estimates = false has none of it"
+            service.parts.say(PART, f"{error}; {then}", mend)
+            return
         except UnavailableError as error:
-            service.parts.say(PART, str(error), "it is tried again; fewer jobs take less time")
+            self._changed = True
+            service.parts.say(PART, str(error), "it is tried again once the journal can be read")
             return
         except AsideError as error:
             service.parts.say(PART, f"a defect of the daemon: {error}", "report it")
             return
         service.parts.say(PART)
-        self.outlook, self._given = Outlook.decode(said), 0
+        self.outlook, self._given = Outlook.decode(said), {}
         await self._all()
+        pace.done(perf_counter() - began)
 
     def _work(self) -> bytes:
         """In a child: play."""
@@ -173,7 +180,7 @@ class Eta:
         gc.enable()
         heard, service = self.heard, self._service
         now = service.clock.now()
-        return outlook(service.engine, heard.lasting, heard.lately, now, self._worlds).encode()
+        return outlook(service.engine, heard.lasting, heard.lately, now, self.pace.worlds).encode()
 
     async def _all(self) -> None:
         """Give to all what is due: once per power of two of how long they have been here."""
@@ -209,7 +216,7 @@ class Eta:
         if times is None:
             by = "playout" if record.phase in ON_GPUS else "queue"
             made = now
-            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now, self._worlds)
+            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
         if times is None:
             return None
         end, start = self.heard.calibration.corrected(spec.pool, made, times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -14,6 +15,9 @@ from daemon.reading import Reading
 
 PAGE = 1000
 """Estimates read at a time: a few milliseconds in which nothing commits."""
+
+MEMORY_KEPT = 10_000
+"""Newest estimates kept where there is no table: some 10 MB."""
 
 AT_ONCE = 200
 """Estimates written in one transaction: a millisecond or two."""
@@ -84,7 +88,7 @@ class Memory:
 
     def __init__(self) -> None:
         """None were given."""
-        self._given: list[Given] = []
+        self._given: deque[Given] = deque(maxlen=MEMORY_KEPT)
 
     async def keep(self, given: Sequence[Given]) -> None:
         """Have these here."""

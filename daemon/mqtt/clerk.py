@@ -8,8 +8,10 @@ from itertools import islice
 
 from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
+from daemon.http.eta_views import say_estimates
 from daemon.inbox import UnavailableError
 from daemon.inputs import Command
+from daemon.insight.eta import Eta
 from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.mqtt.door import Letter
@@ -28,9 +30,11 @@ Place = tuple[int, int]
 class Clerk:
     """Does for a pool what its people may ask for: take its jobs, and change these."""
 
-    def __init__(self, service: Service, admission: Admission | None = None) -> None:
-        """Ask this one, within these limits."""
-        self._service, self._admission = service, admission
+    def __init__(
+        self, service: Service, admission: Admission | None = None, eta: Eta | None = None
+    ) -> None:
+        """Ask this one, within these limits; say when jobs start and end, if anybody knows."""
+        self._service, self._admission, self._eta = service, admission, eta
 
     async def answers(self, letters: Sequence[Letter | Reply]) -> list[Reply]:
         """What became of each, durably; replies stay what they are."""
@@ -82,7 +86,12 @@ class Clerk:
             # nothing was done of what one of them broke: once more, each by itself
             answers = [each for some in asked for each in await self._durable(some)]
         said = iter(answers)
-        return {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
+        replies = {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
+        if self._eta is not None:
+            await say_estimates(
+                self._eta, [line for each in replies.values() for line in each.jobs]
+            )
+        return replies
 
     async def _too_many(
         self, letters: dict[int, Letter], wrong: Collection[Place]

@@ -9,6 +9,7 @@ import paho.mqtt.client as mqtt
 
 from daemon.admission import Admission
 from daemon.config_mqtt import MqttConfig
+from daemon.insight.eta import Eta
 from daemon.mqtt.again import again
 from daemon.mqtt.events import Events
 from daemon.mqtt.inbound import Inbound
@@ -27,7 +28,11 @@ class Gateway:
     """Takes and tells as long as it runs; the broker may come and go."""
 
     def __init__(
-        self, service: Service, config: MqttConfig, admission: Admission | None = None
+        self,
+        service: Service,
+        config: MqttConfig,
+        admission: Admission | None = None,
+        eta: Eta | None = None,
     ) -> None:
         """For a service that has started."""
         self._say = partial(service.parts.say, PART)
@@ -44,7 +49,7 @@ class Gateway:
         replies = Replies(
             self.link, topics, service.clock.now, lambda pool: pool in service.book.pools
         )
-        self._inbound = Inbound(service, self.link, topics, replies, admission)
+        self._inbound = Inbound(service, self.link, topics, replies, admission, eta)
         self._work = (
             self._inbound.run,
             Events(service, self.link, topics).run,

@@ -17,6 +17,7 @@ import paho.mqtt.client as mqtt
 
 from daemon.admission import Admission
 from daemon.http.problems import ProblemError
+from daemon.insight.eta import Eta
 from daemon.limits import MAX_BATCH
 from daemon.logs import log
 from daemon.mqtt.clerk import Clerk
@@ -49,10 +50,11 @@ class Inbound:
         topics: Topics,
         replies: Replies,
         admission: Admission | None,
+        eta: Eta | None,
     ) -> None:
         """Nothing has come yet."""
         self._service, self._link, self._topics = service, link, topics
-        self._replies, self._clerk = replies, Clerk(service, admission)
+        self._replies, self._clerk = replies, Clerk(service, admission, eta)
         self._queue: deque[Came] = deque()
         self._news = asyncio.Event()
         self._paused = False
