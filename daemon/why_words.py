@@ -96,6 +96,8 @@ def _reservation(each: Reservation) -> str:
 def _limit(each: Limit) -> str:
     if each.kind == "lending":
         return "lending, which is off: sia lending on"
+    if not each.pool:
+        return "the limits of many pools on what they may lend"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
     return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
 
