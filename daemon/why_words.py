@@ -113,7 +113,9 @@ def _jobs(ends: Sequence[Leaves], now: float) -> str:
 
 
 def _end(each: Leaves, now: float) -> str:
-    name = f"job {each.job}" if each.job else f"a job of {each.pool}"
+    if not each.job:
+        return f"{counted(each.gpus, 'GPU')} of jobs of {each.pool}"
+    name = f"job {each.job}"
     if each.end is None:
         return f"{name}, nobody knows until when"
     if each.late:

@@ -22,7 +22,8 @@ from sia.state import JobState, PoolState
 class Leaves(Struct, frozen=True):
     """A running job that would make room. `end` is when it is thought to (seconds); None: unknown.
 
-    One that has run longer than was thought may end at any time: `late`.
+    One that has run longer than was thought may end at any time: `late`. The daemon merges those of
+    a pool that the asker may not see into one, without `job` and `end`.
     """
 
     job: str
