@@ -72,9 +72,9 @@ def jobs() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def served(folder: Path, group: int) -> Iterator[tuple[str, str, int]]:
+def served(folder: Path, config: str) -> Iterator[tuple[str, str, int]]:
     """A daemon's address, its token and its process."""
-    (folder / "sia.toml").write_text(configuration(group))
+    (folder / "sia.toml").write_text(config)
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "sia", "serve", "--config", "sia.toml"],
@@ -112,9 +112,8 @@ async def ask(session: aiohttp.ClientSession, path: str, body: Any) -> tuple[flo
     return time.perf_counter() - began, said
 
 
-async def fill(session: aiohttp.ClientSession) -> None:
+async def fill(session: aiohttp.ClientSession, todo: list[dict[str, Any]]) -> None:
     """Submit all, and wait until as many run as can."""
-    todo = jobs()
     for first in range(0, len(todo), BATCH):
         await ask(session, "/v1/jobs", {"jobs": todo[first : first + BATCH]})
         await asyncio.sleep(0.2)  # they start before the next ones come
@@ -168,10 +167,11 @@ async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> 
 
 
 async def case(group: int, questions: int) -> dict[str, Any]:
-    with TemporaryDirectory() as folder, served(Path(folder), group) as (url, token, pid):
+    config = configuration(group)
+    with TemporaryDirectory() as folder, served(Path(folder), config) as (url, token, pid):
         headers = {"Authorization": f"Bearer {token}"}
         async with aiohttp.ClientSession(url, headers=headers) as session:
-            await fill(session)
+            await fill(session, jobs())
             async with session.get("/v1/pools") as response:
                 pools = (await response.json())["pools"]
             found = await measured(session, questions, pid)

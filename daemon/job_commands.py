@@ -6,7 +6,7 @@ import getpass
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ LOOK = 1.0
 WITH_FILE = ("file", "wait", "as_json", "config")
 """Options of `submit` that mean something beside --file."""
 
-NAMES = {"run_time": "thought to run"}
+NAMES = {"run_time": "thought to run", "alone": "start if alone"}
 """What is called otherwise among people."""
 
 PAGE = 500
@@ -280,26 +280,31 @@ def job(client: Client, job_id: str, as_json: bool) -> None:
         now = client.get("/healthz")["time"]
         show_jobs(f"Array {said['id']} of {said['size']:,}: {phases}", said["jobs"], now)
     else:
-        _describe(said)
+        for name, text in description(said):
+            _line(name, text)
 
 
-def _describe(said: dict[str, Any]) -> None:
-    """A line for each thing that is known of a job."""
+def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each thing that is known of a job: what it is called, and what it is."""
     shown: dict[str, Callable[[Any], str]] = {
-        "submitted": moment, "started": moment, "ended": moment, "time_limit": duration,
-        "run_time": duration, "duration": duration, "warn": duration, "nodes": spread,
-        "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
+        "submitted": moment, "started": moment, "ended": moment, "alone": moment,
+        "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
+        "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
-    for key, value in said.items():
-        if key not in ("waits", "ran") and value not in (None, "", {}, [], False):
-            _line(NAMES.get(key, key), shown[key](value) if key in shown else str(value))
+    keys = [key for key in said if key not in ("alone", "waits", "ran")]
+    if "alone" in said:
+        keys.insert(keys.index("started" if "started" in said else "submitted") + 1, "alone")
+    for key in keys:
+        value = said[key]
+        if value not in (None, "", {}, [], False):
+            yield NAMES.get(key, key), shown[key](value) if key in shown else str(value)
             if key == "ended" and "started" in said:
-                _line("ran", lasted(said, value))
+                yield "ran", lasted(said, value)
     if "command" in said and said.get("attempt"):
-        _line("output", f"see: sia log {shlex.quote(said['id'])}, where the backend keeps it")
+        yield "output", f"see: sia log {shlex.quote(said['id'])}, where the backend keeps it"
     for i, line in enumerate(said.get("waits", [])):
-        _line("" if i else "waits", line)
+        yield "" if i else "waits", line
 
 
 def _line(name: str, text: str) -> None:

@@ -19,7 +19,7 @@ from sia.why import Leaves, Quota, Room, Turn
 def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
     """All that is known of why a job is where it is. O(jobs).
 
-    Jobs of pools that somebody may not see have no name.
+    Of pools that somebody may not see it names no single job.
     """
     spec = record.spec
     found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, why(book, core, record))
@@ -59,8 +59,7 @@ def _seen(obstacles: Iterable[Obstacle], who: Who) -> list[Obstacle]:
     found: list[Obstacle] = []
     for each in obstacles:
         if isinstance(each, Quota | Room):
-            ends = tuple(_named(leaves, who) for leaves in each.ends)
-            found.append(replace(each, ends=ends))
+            found.append(replace(each, ends=_told(each.ends, who)))
         elif isinstance(each, Turn):
             found.append(replace(each, first=job_of(each.first)))
         else:
@@ -68,5 +67,13 @@ def _seen(obstacles: Iterable[Obstacle], who: Who) -> list[Obstacle]:
     return found
 
 
-def _named(leaves: Leaves, who: Who) -> Leaves:
-    return replace(leaves, job=job_of(leaves.job) if who.sees(leaves.pool) else "")
+def _told(ends: Iterable[Leaves], who: Who) -> tuple[Leaves, ...]:
+    """Jobs by their names; those of a pool that somebody may not see are one, without an end."""
+    found: list[Leaves] = []
+    hidden: dict[str, int] = {}
+    for each in ends:
+        if who.sees(each.pool):
+            found.append(replace(each, job=job_of(each.job)))
+        else:
+            hidden[each.pool] = hidden.get(each.pool, 0) + each.gpus
+    return (*found, *(Leaves("", pool, gpus, None) for pool, gpus in hidden.items()))

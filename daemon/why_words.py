@@ -96,6 +96,8 @@ def _reservation(each: Reservation) -> str:
 def _limit(each: Limit) -> str:
     if each.kind == "lending":
         return "lending, which is off: sia lending on"
+    if not each.pool:
+        return "the limits of many pools on what they may lend"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
     return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
 
@@ -111,7 +113,9 @@ def _jobs(ends: Sequence[Leaves], now: float) -> str:
 
 
 def _end(each: Leaves, now: float) -> str:
-    name = f"job {each.job}" if each.job else f"a job of {each.pool}"
+    if not each.job:
+        return f"{counted(each.gpus, 'GPU')} of jobs of {each.pool}"
+    name = f"job {each.job}"
     if each.end is None:
         return f"{name}, nobody knows until when"
     if each.late:

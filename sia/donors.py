@@ -21,6 +21,16 @@ class Donors:
         self._heap: list[tuple[int, int]] = []
         self._rebuild()
 
+    def beside(self, pools: list[PoolState]) -> Donors:
+        """The same of pools in the same places, some of which may be `replaced`. O(pools)."""
+        made = object.__new__(Donors)
+        made._pools, made._places, made._heap = pools, self._places.copy(), self._heap[:]
+        return made
+
+    def replaced(self, pool: PoolState, by: PoolState) -> None:
+        """Another object stands in the place of a pool. O(1)."""
+        self._places[by] = self._places[pool]
+
     def changed(self, pool: PoolState) -> None:
         """Take in that what a pool may lend has changed."""
         heappush(self._heap, (-pool.offers, self._places[pool]))

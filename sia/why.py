@@ -7,8 +7,8 @@ start in the pass that follows, and of nothing less would it. Where a policy can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from heapq import heapify, heappop
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from math import inf
 from typing import Literal
 
@@ -22,7 +22,8 @@ from sia.state import JobState, PoolState
 class Leaves(Struct, frozen=True):
     """A running job that would make room. `end` is when it is thought to (seconds); None: unknown.
 
-    One that has run longer than was thought may end at any time: `late`.
+    One that has run longer than was thought may end at any time: `late`. The daemon merges those of
+    a pool that the asker may not see into one, without `job` and `end`.
     """
 
     job: str
@@ -101,7 +102,10 @@ class Others(Struct, frozen=True, tag="others"):
 
 
 class Limit(Struct, frozen=True, tag="limit"):
-    """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit."""
+    """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit.
+
+    Without a `pool` limits of more than eight pools on lending are one: there are none at all.
+    """
 
     kind: Literal["lending", "lend", "borrow"]
     pool: str = ""
@@ -162,42 +166,66 @@ def leaves(job: JobState, now: float) -> Leaves:
     return Leaves(job.job.id, job.pool.name, job.width, None if end == inf else end, late)
 
 
-Order = list[tuple[float, int, JobState]]
-"""Running jobs as a heap by their thought ends; those that are late come first."""
+SOONEST = 64
+"""Jobs that are put in order at first: few answers name more, of thousands that run."""
 
 
-def by_end(running: Iterable[JobState]) -> Order:
-    """O(n), most of it for jobs that run for the first time."""
-    order = [
-        (j.start + j.run_time if j.attempt == 1 else j.end(j.run_time), j.sequence, j)
-        for j in running
-    ]
-    heapify(order)
-    return order
+class ByEnd:
+    """Running jobs by their thought ends, those that are late first; in order as far as is asked.
+
+    Ties go to who arrived first.
+    """
+
+    def __init__(self, running: Iterable[JobState]) -> None:
+        """O(n)."""
+        self._jobs = [*running]
+        self._ends = [  # with one attempt it is the same, and most have one
+            j.start + j.run_time if j.attempt == 1 else j.end(j.run_time) for j in self._jobs
+        ]
+        self._order: list[JobState] = []
+        self._last = -inf
+
+    def __iter__(self) -> Iterator[JobState]:
+        """O(n) for the first, and whenever twice as many are asked for as before."""
+        at = 0
+        while at < len(self._order) or self._go_on():
+            yield self._order[at]
+            at += 1
+
+    def _go_on(self) -> bool:
+        left = (end for end in self._ends if end > self._last)
+        soonest = nsmallest(max(SOONEST, len(self._order)), left)
+        if not soonest:
+            return False
+        ends, jobs, last = enumerate(self._ends), self._jobs, soonest[-1]
+        soon = [(end, jobs[i].sequence, i) for i, end in ends if self._last < end <= last]
+        self._order += (jobs[i] for _, _, i in sorted(soon))
+        self._last = last
+        return True
 
 
-def first_to_end(order: Order, gpus: int, besides: Collection[JobState] = ()) -> list[JobState]:
+def first_to_end(order: ByEnd, gpus: int, besides: Collection[JobState] = ()) -> list[JobState]:
     """Of some running jobs those that make so many GPUs idle first, none that can be spared.
 
     Fewer GPUs where all of them are not enough. Those in `besides` have ended already: dedicated
-    jobs of a pool whose quota has shrunk make idle only what they have within it. The order is
-    used up. O(chosen · log n).
+    jobs of a pool whose quota has shrunk make idle only what they have within it.
     """
     over = _Over(besides)
     return _soonest(order, gpus, over.ended, over.end)
 
 
-def by_width(order: Order, gpus: int) -> list[JobState]:
+def by_width(order: ByEnd, gpus: int) -> list[JobState]:
     """Of some running jobs those that have so many GPUs first, none that can be spared."""
     return _soonest(order, gpus, (), lambda job: job.width)
 
 
 def _soonest(
-    order: Order, gpus: int, besides: Collection[JobState], made: Callable[[JobState], int]
+    order: ByEnd, gpus: int, besides: Collection[JobState], made: Callable[[JobState], int]
 ) -> list[JobState]:
     chosen: list[tuple[int, JobState]] = []
-    while order and gpus > 0:
-        job = heappop(order)[2]
+    for job in order:
+        if gpus <= 0:
+            break
         if job not in besides:
             chosen.append((made(job), job))
             gpus -= chosen[-1][0]
@@ -250,7 +278,7 @@ def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | Non
     short = pool.dedicated + job.gpus - pool.quota
     if short <= 0:
         return None
-    chosen = by_width(by_end(own_jobs(job, jobs)), short)
+    chosen = by_width(ByEnd(own_jobs(job, jobs)), short)
     left = max(0, pool.quota - pool.dedicated)
     return Quota(pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen))
 
@@ -283,7 +311,7 @@ def on_idle(job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool =
         found.append(turn_of(ahead))
     if job.gpus > group.idle:
         mine = [each for each in jobs if each.stream is not None and each.pool.group is group]
-        chosen = first_to_end(by_end(mine), job.gpus - group.idle)
+        chosen = first_to_end(ByEnd(mine), job.gpus - group.idle)
         ends = tuple(leaves(each, now) for each in chosen)
         found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
     elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:

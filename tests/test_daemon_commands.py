@@ -16,6 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from daemon import client
+from daemon.asking import moment
+from daemon.job_commands import description
 from daemon.journal import Journal
 from sia.__main__ import main
 
@@ -142,6 +144,15 @@ def test_a_job_is_submitted_waited_for_and_described(served):
     assert keys.index("ran") == keys.index("ended") + 1
     assert "run time" not in keys
     assert served.said("job", "a")["phase"] == "finished"
+
+
+def test_when_a_job_would_have_started_alone_stands_beside_when_it_did():
+    said = {"id": "a", "submitted": 5.0, "started": 1795346200.5, "alone": 1795346198.99}
+    lines = [*description(said)]
+    assert [name for name, _ in lines] == ["id", "submitted", "started", "start if alone"]
+    assert lines[-1][1] == moment(1795346198.99)
+    del said["started"]
+    assert [name for name, _ in description(said)] == ["id", "submitted", "start if alone"]
 
 
 def test_jobs_are_listed_held_released_put_first_and_cancelled(served):

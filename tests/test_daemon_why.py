@@ -8,8 +8,10 @@ from daemon.config import NodeConfig
 from daemon.engine import Engine
 from daemon.inputs import Started
 from daemon.why import explain
+from sia.why import Leaves
 
 ALL = Who("op", Role.OPERATOR, frozenset())
+GUESTS = {"guest0": 2, "guest1": 2, "guest2": 3}
 LONG = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
 
 
@@ -89,17 +91,23 @@ def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
                           "its GPUs are 2 of b"]  # fmt: skip
 
 
-def test_jobs_of_other_pools_have_no_name_for_who_may_not_see_them():
+def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
     engine = Engine.new(setup(a=4, b=4))
-    engine.step(1.0, [submit("guest", "b", 4, 5.0), submit("guests", "b", 4, 5.0)])
-    engine.step(2.0, [submit("waits", "a", 4, 1e6)])
+    engine.step(1.0, [submit(name, "b", n, 5.0) for name, n in GUESTS.items()])
+    engine.step(2.0, [submit("own", "a", 1, 1e6), submit("waits", "a", 4, 1e6)])
     record = engine.book.jobs["waits"]
-    mine = Who("ann", Role.VIEWER, frozenset(["a"]))
-    for who, named in ((ALL, "guest"), (mine, "")):
+    ends = {}
+    for name, pools in (("all", ["a", "b"]), ("own", ["a"])):
+        who = Who("ann", Role.VIEWER, frozenset(pools))
         said = explain(engine.book, engine.core, record, who)
-        (room,) = said.obstacles
-        assert [(end.pool, end.job.removesuffix("s")) for end in room.ends] == [("b", named)]
-    assert "a job of b" in said.words[-1]
+        quota, room = said.obstacles
+        assert [end.job for end in quota.ends] == ["own"]
+        ends[name] = room.ends
+    assert [(end.job, end.gpus) for end in ends["all"]] == [("guest0", 2), ("guest1", 2)]
+    assert all(end.end > 2.0 for end in ends["all"])
+    assert ends["own"] == (Leaves("", "b", 4, None),)
+    assert "4 GPUs of jobs of b" in said.words[-1]
+    assert "guest" not in repr(said)
 
 
 def test_asking_changes_nothing():

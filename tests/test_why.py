@@ -1,5 +1,6 @@
 """Why a job waits is true: without what is named it starts at once, with any part of it not."""
 
+from collections import Counter
 from itertools import chain, combinations
 from random import Random
 
@@ -22,6 +23,7 @@ from sia.events import (
 from sia.limits import UNLIMITED
 from sia.model import Load
 from sia.playout import play
+from sia.policies import sia_why
 from sia.policies.fcfs import Fcfs
 from sia.policies.sia import Sia
 from sia.policies.sia_vc import SiaVc
@@ -29,6 +31,7 @@ from sia.why import (
     Leaves,
     Length,
     Limit,
+    Others,
     Quota,
     Reservation,
     Rival,
@@ -57,6 +60,8 @@ def units(obstacles, pool):
                 found += [(cause, each.pool) for cause, named in causes if named]
             case Limit():
                 found.append((each.kind, each.pool))
+            case Others():
+                found.append(("others", each.pools))
             case _:
                 raise AssertionError(each)
     return found
@@ -83,8 +88,19 @@ def without(core, asked, gone):
         elif kind == "keep":
             core.policy._keeps[state.pools[name]] = []
             events[kind, name] = PoolChanged(now, name, state.pools[name].quota)
+        elif kind == "others":  # it does not say of which pools, but where it is of all of them
+            others = [pool for pool in mine.pool.group.pools if pool is not mine.pool]
+            assert len(others) == name
+            more = [(cause, pool.name) for pool in others for cause in ("queue", "load", "keep")]
+            return without(core, asked, [*more, *(unit for unit in gone if unit[0] != "others")])
         elif kind == "lending":
             events[kind] = LendingSwitched(now, on=True)
+        elif kind == "lend" and not name:
+            pools = mine.pool.group.pools
+            events |= {
+                (kind, pool.name): PoolChanged(now, pool.name, pool.quota, lend_limit=UNLIMITED)
+                for pool in pools
+            }
         else:
             limit = {f"{kind}_limit": UNLIMITED}
             events[kind, name] = PoolChanged(now, name, state.pools[name].quota, **limit)
@@ -227,6 +243,14 @@ def test_a_limit_on_loans_stands_against_it(limit, obstacle):
     assert why(core, "waits") == (obstacle,)
 
 
+def test_limits_of_many_pools_are_one():
+    owned = [Pool("a", 1), *(Pool(f"b{i:02}", 2, lend_limit=1) for i in range(12))]
+    core = told(Core(owned, Sia(), SMALL), job("waits").gpus(20).runs(20))
+    assert why(core, "waits") == tuple(Limit("lend", f"b{i:02}", 1) for i in range(8))
+    core = told(Core(owned, Sia(), SMALL), job("waits").gpus(21).runs(20))
+    assert why(core, "waits") == (Limit("lend"),)
+
+
 def test_lending_that_is_off_stands_against_it():
     core = Core(pools(a=1, b=8), Sia(), SMALL)
     core.step(0.0, [LendingSwitched(0.0, on=False)])
@@ -338,3 +362,21 @@ def ask(policy, seed, jobs=3):
 def test_random_jobs_start_without_what_is_named_and_with_no_part_of_it(policy, part):
     said = [why for seed in range(50) for why in ask(policy, 50 * part + seed)]
     assert len(said) > 66
+
+
+def test_what_is_said_of_many_pools_together_is_as_true(monkeypatch):
+    monkeypatch.setattr(sia_why, "MANY", 0)
+    proved = Counter()
+    for seed in range(150):
+        _, core = random_state(Sia, seed)
+        for waiting in [j for j in core.state.jobs.values() if j.stream is None] if core else []:
+            said = core.policy.why(waiting)
+            obstacles = [each for way in said.ways for each in way.obstacles]
+            others = [each for each in obstacles if isinstance(each, Others)]
+            limits = Limit("lend") in obstacles
+            all_others = len(waiting.pool.group.pools) - 1
+            if (others or limits) and all(each.pools == all_others for each in others):
+                prove(core, waiting.job.id)
+                proved.update(others=bool(others), limits=limits)
+    assert proved["others"] > 10
+    assert proved["limits"] > 10

@@ -25,7 +25,7 @@ from sia.model import Stream
 from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
-from sia.policies.sia_ground import ROUNDING, ground
+from sia.policies.sia_ground import ROUNDING, Ground
 from sia.policies.sia_why import Inquiry
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory
@@ -304,7 +304,7 @@ class Sia(Policy):
         """All that it waits for; in cells, of GPUs as they are counted. O(jobs)."""
         state, own = self.state, self._groups[job.pool.group]
         keeps, rank = self._keeps, self._rank
-        asked = ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
+        asked = Ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
         found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
         return found if self._turns is None else replace(found, exact=False)
 

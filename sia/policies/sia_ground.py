@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from math import ceil
 from typing import Any, NamedTuple
 
+from sia.limits import UNLIMITED
 from sia.line import Line
 from sia.model import Options
+from sia.policies.sia_copies import Lenders
 from sia.state import GroupState, JobState, PoolState
 
 ROUNDING = 1e-9
@@ -26,6 +29,7 @@ class Kind(Enum):
     LENDING = "that lending is off"
     LEND = "a pool's limit on lending"
     BORROW = "a pool's limit on borrowing"
+    LENDS = "all pools' limits on lending"
     OTHERS = "all that waits or is foreseen in several pools"
 
 
@@ -48,53 +52,86 @@ class Others:
         )
 
 
-class Ground(NamedTuple):
-    """What a pass over a group goes by, as it is now."""
-
-    group: GroupState
-    options: Options
-    queues: Mapping[PoolState, Sequence[Mapping[int, Line]]]
-    """Of pools with waiting jobs, by bin and width."""
-    waiting: Collection[PoolState]
-    """Pools with jobs in these queues."""
-    keeps: Mapping[PoolState, Collection[int]]
-    """Windows in which a pool lends nothing."""
-    rank: Mapping[PoolState, int]
-    held: Mapping[PoolState, Sequence[int]]
-    """GPUs held back for each pool, by window."""
-    reserved: Sequence[int]
-    """Their sums."""
-    heads: Sequence[tuple[PoolState, JobState]]
-    """Heads that fit in what is left of their pools' quotas."""
-
-
-def need(pool: PoolState, window: int, options: Options, *, keeps: bool) -> int:
-    """GPUs that are held back for a pool in a window: see `Sia`."""
+def needs(pool: PoolState, options: Options, keeps: Collection[int]) -> list[int]:
+    """GPUs that are held back for a pool in each window: see `Sia`. O(windows)."""
     unused = max(0, pool.quota - pool.dedicated)
-    if keeps:
-        return unused
-    wanted: float = pool.pending_width + pool.load[window]
-    if options.slack != 1.0:
-        wanted = ceil(wanted * options.slack - ROUNDING)
-    return min(int(wanted), unused)
+    waiting, slack = pool.pending_width, options.slack
+    if slack == 1.0:
+        found = [min(waiting + load, unused) for load in pool.load]
+    else:
+        found = [min(ceil((waiting + load) * slack - ROUNDING), unused) for load in pool.load]
+    for window in keeps:
+        found[window] = unused
+    return found
 
 
-def ground(
-    group: GroupState,
-    options: Options,
-    queues: Mapping[PoolState, Sequence[Mapping[int, Line]]],
-    waiting: Collection[PoolState],
-    keeps: Mapping[PoolState, Collection[int]],
-    rank: Mapping[PoolState, int],
-) -> Ground:
-    """Look at a group. O(pools · windows)."""
-    windows = range(len(options.windows))
-    held = {p: [need(p, i, options, keeps=i in keeps[p]) for i in windows] for p in group.pools}
-    reserved = [sum(column) for column in zip(*held.values(), strict=True)]
-    heads = []
-    for pool in group.pools:
-        if pool.pending_width:
-            head = pool.head
-            if head is not None and pool.dedicated + head.width <= pool.quota:
-                heads.append((pool, head))
-    return Ground(group, options, queues, waiting, keeps, rank, held, reserved, heads)
+class Ground:
+    """What a pass over a group goes by, as it is now.
+
+    Attributes:
+        queues: Of pools with waiting jobs, by bin and width.
+        waiting: Pools with jobs in these queues.
+        keeps: Windows in which a pool lends nothing.
+        rank: Of pools: the least is served first.
+        held: GPUs held back for each pool, by window.
+        reserved: Their sums.
+        heads: Those that fit in what is left of their pools' quotas.
+    """
+
+    def __init__(
+        self,
+        group: GroupState,
+        options: Options,
+        queues: Mapping[PoolState, Sequence[Mapping[int, Line]]],
+        waiting: Collection[PoolState],
+        keeps: Mapping[PoolState, Collection[int]],
+        rank: Mapping[PoolState, int],
+    ) -> None:
+        """Look at a group. O(pools · windows)."""
+        self.group, self.options, self.queues, self.waiting = group, options, queues, waiting
+        self.keeps, self.rank = keeps, rank
+        self.held = {pool: needs(pool, options, keeps[pool]) for pool in group.pools}
+        self.reserved = [sum(column) for column in zip(*self.held.values(), strict=True)]
+        self.heads: list[tuple[PoolState, JobState]] = []
+        for pool in group.pools:
+            if pool.pending_width:
+                head = pool.head
+                if head is not None and pool.dedicated + head.width <= pool.quota:
+                    self.heads.append((pool, head))
+        self._lenders: dict[tuple[bool, bool], Lenders] = {}
+
+    @cached_property
+    def in_order(self) -> list[tuple[int, float, str, PoolState]]:
+        """Pools with jobs that may be spare ones, by who is served first. O(pools · log n)."""
+        return sorted((self.rank[pool], pool.ratio, pool.name, pool) for pool in self.waiting)
+
+    @cached_property
+    def _limits(self) -> list[PoolState]:
+        pools = self.group.pools
+        return [p for p in pools if min(p.lend_limit, p.borrow_limit) < UNLIMITED]
+
+    def lenders(self, gone: Iterable[Unit]) -> Lenders | None:
+        """Who may lend what without some limits; None if there are none left. O(of these)."""
+        if not self.group.limited:
+            return None
+        units = frozenset(gone)
+        lending = self.group.lending or _LENDING in units
+        lends = _LENDS in units
+
+        def binds(pool: PoolState) -> bool:
+            lend = pool.lend_limit < UNLIMITED and not lends
+            borrow = pool.borrow_limit < UNLIMITED
+            return (lend and Unit(Kind.LEND, pool) not in units) or (
+                borrow and Unit(Kind.BORROW, pool) not in units
+            )
+
+        if lending and not any(binds(pool) for pool in self._limits):
+            return None
+        found = self._lenders.get((lending, lends))
+        if found is None:
+            made = Lenders(self.group, lending=lending, lends=lends)
+            found = self._lenders[lending, lends] = made
+        return found
+
+
+_LENDING, _LENDS = Unit(Kind.LENDING, None), Unit(Kind.LENDS, None)

@@ -109,6 +109,8 @@ def _limit(unit: Unit) -> Limit | None:
         return Limit("lending")
     if unit.kind is Kind.LEND:
         return Limit("lend", unit.of.name, unit.of.lend_limit)
+    if unit.kind is Kind.LENDS:
+        return Limit("lend")
     if unit.kind is Kind.BORROW:
         return Limit("borrow", unit.of.name, unit.of.borrow_limit)
     return None

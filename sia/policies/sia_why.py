@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from itertools import combinations, count
 from math import ceil
 
-from sia import why
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Stream
 from sia.policies.sia_ground import ROUNDING, Ground, Kind, Others, Unit
@@ -20,13 +19,13 @@ from sia.policies.sia_named import Asked, named, others_of
 from sia.policies.sia_sketch import Sketch
 from sia.state import JobState, PoolState
 from sia.why import (
+    ByEnd,
     Length,
     Obstacle,
     Way,
     Why,
     Width,
     before,
-    by_end,
     by_width,
     first_to_end,
     own_jobs,
@@ -69,7 +68,7 @@ class Inquiry:
         self._window = self._bin
         self._rivals: dict[PoolState, None] = {}
         self._mine: list[JobState] | None = None
-        self._order: why.Order | None = None
+        self._order: ByEnd | None = None
         self._trials = 0
         self._passes = max(FEWEST_PASSES, MOST_POOLS // len(ground.group.pools))
         self._known: dict[tuple[frozenset[Unit], Stream | None], bool] = {}
@@ -181,8 +180,8 @@ class Inquiry:
         missing = gpus - Sketch(self._ground, self._job, units, light=True).idle
         if missing > 0:
             if self._order is None:
-                self._order = by_end(self._running())
-            chosen = first_to_end(self._order[:], missing, ended)
+                self._order = ByEnd(self._running())
+            chosen = first_to_end(self._order, missing, ended)
             units += [Unit(Kind.END, each) for each in chosen]
 
     def _in_turn(self) -> list[Unit]:
@@ -192,7 +191,7 @@ class Inquiry:
             units.append(Unit(Kind.TURN, job.pool))
         short = job.pool.dedicated + job.width - job.pool.quota
         if short > 0:
-            ends = by_width(by_end(own_jobs(job, self._running())), short)
+            ends = by_width(ByEnd(own_jobs(job, self._running())), short)
             units += [Unit(Kind.END, each) for each in ends]
         self._end_for(units, job.width)
         self._outdo(units, Stream.DEDICATED)
@@ -309,19 +308,28 @@ class Inquiry:
         missing = job.width - sketch.room(self._window)
         limited = [pool for pool in group.pools if pool.lend_limit < UNLIMITED]
         limited.sort(key=lambda pool: -sketch.unlent(pool, self._window))
+        lift: list[Unit] = []
         for pool in limited:
             if missing <= 0:
-                return
-            units.append(Unit(Kind.LEND, pool))
+                break
+            lift.append(Unit(Kind.LEND, pool))
             missing -= sketch.unlent(pool, self._window)
+        self._lend(units, lift)
+
+    def _lend(self, units: list[Unit], lift: list[Unit]) -> None:
+        """Take limits on lending away; where they are many, all of them together."""
+        if len(lift) > MANY:
+            units[:] = [unit for unit in units if unit.kind is not Kind.LEND]
+            lift = [Unit(Kind.LENDS, None)]
+        units += (unit for unit in lift if unit not in units)
 
     def _make_sure(self, units: list[Unit]) -> None:
         """Take away all that is in the way of anybody: what is not in its way is left out later."""
         pools = self._ground.group.pools
         self._add(units, [unit for pool in pools for unit in self._causes(pool)], everybody=True)
         if self._ground.group.limited:
-            lends = (Unit(Kind.LEND, pool) for pool in pools if pool.lend_limit < UNLIMITED)
-            units += (unit for unit in lends if unit not in units)
+            limits = [Unit(Kind.LEND, pool) for pool in pools if pool.lend_limit < UNLIMITED]
+            self._lend(units, limits)
         self._own_share(units)
         if not self._starts_within(units):  # it will have to be its turn, in this way, too
             units += (unit for unit in self._in_turn() if unit not in units)

@@ -1,0 +1,134 @@
+"""How long `GET /v1/jobs/ID/why` takes, of a crowded daemon, and what others wait meanwhile.
+
+The daemon is a process of its own, as in `daemon_whatif.py`: 1,000 pools of 10 GPUs, 10,000 jobs
+that run and 10,000 that wait. Pools are one sharing group or groups of ten, with limits on loans or
+without.
+
+    python benchmarks/daemon_why_http.py [--questions 300]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+from common import keep
+from daemon_core import percentiles
+from daemon_whatif import (
+    GROUP,
+    PENDING,
+    POOLS,
+    RUNNING,
+    configuration,
+    fill,
+    served,
+    submissions,
+    worked,
+)
+
+LEND, BORROW = (4, 8, 10), (4, 8, 20)
+"""Limits in GPUs that pools have in turn, of 10 each."""
+
+HOUR = 3600.0
+
+
+def limited(config: str) -> str:
+    """The same, with limits on what pools lend and borrow."""
+    for i in range(POOLS):
+        name = f'name = "p{i:04}"\n'
+        limits = f"lend_limit = {LEND[i % 3]}\nborrow_limit = {BORROW[i // 3 % 3]}\n"
+        config = config.replace(name, name + limits)
+    return config
+
+
+def jobs() -> list[dict[str, Any]]:
+    """Every second pool submits at first, so that what runs is lent by halves; then all."""
+    rng, found = Random(0), []
+    for i in range(RUNNING + PENDING):
+        seconds = rng.choice((HOUR, 2 * HOUR, 2 * HOUR, 100 * HOUR))
+        pool, gpus = i % POOLS, rng.choice((1, 2, 2, 4, 8, 10))
+        if i < RUNNING:
+            pool, gpus = pool - pool % 2, 1
+        found.append(
+            {"id": f"job-{i}", "pool": f"p{pool:04}", "gpus": gpus, "run_time": seconds,
+             "duration": seconds}
+        )  # fmt: skip
+    return found
+
+
+async def waiting(session: aiohttp.ClientSession) -> list[str]:
+    """Jobs that wait, of those that were submitted last."""
+    found, cursor = list[str](), ""
+    while len(found) < PENDING // 2 and cursor is not None:
+        query = {"phase": "pending", "limit": "1000", **({"cursor": cursor} if cursor else {})}
+        async with session.get("/v1/jobs", params=query) as response:
+            page = await response.json()
+        found += [job["id"] for job in page["jobs"]]
+        cursor = page.get("next")
+    return found
+
+
+async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> dict[str, Any]:
+    """Milliseconds of answers one after the other, and of submissions beside them."""
+    jobs = await waiting(session)
+    asked = Random(0).sample(jobs, questions)
+    answers, submitted, inexact = list[float](), list[float](), 0
+    task = asyncio.create_task(submissions(session, submitted))
+    before = worked(pid)[0]
+    for job_id in asked:
+        began = time.perf_counter()
+        async with session.get(f"/v1/jobs/{job_id}/why") as response:
+            said = await response.json()
+            assert response.status == 200, said
+        answers.append(time.perf_counter() - began)
+        inexact += not said.get("exact", False)
+    after = worked(pid)[0]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return {
+        "asked": questions,
+        "milliseconds": percentiles(answers),
+        "not exact": inexact,
+        "core_milliseconds_of_the_daemon": round((after - before) / questions, 1),
+        "submissions beside them, milliseconds": percentiles(submitted),
+    }
+
+
+async def case(group: int, questions: int, *, limits: bool) -> dict[str, Any]:
+    config = configuration(group)
+    if limits:
+        config = limited(config)
+    with TemporaryDirectory() as folder, served(Path(folder), config) as (url, token, pid):
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(url, headers=headers) as session:
+            await fill(session, jobs())
+            async with session.get("/v1/pools") as response:
+                pools = (await response.json())["pools"]
+            found = await measured(session, questions, pid)
+    counts = {name: sum(pool[name] for pool in pools) for name in ("running", "waiting", "lent")}
+    return {**counts, **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--questions", type=int, default=300)
+    questions = parser.parse_args().questions
+    results: dict[str, Any] = {"load_before": os.getloadavg()[0]}
+    for group in (POOLS, GROUP):
+        for limits in (False, True):
+            kind = "one group" if group == POOLS else f"groups of {GROUP}"
+            name = f"{kind}, {'limits on loans' if limits else 'no limits'}"
+            results[name] = asyncio.run(case(group, questions, limits=limits))
+            print(name, results[name], flush=True)
+    keep("daemon_why_http", results)
+
+
+if __name__ == "__main__":
+    main()
