@@ -11,6 +11,7 @@ from daemon.config import Address, Config
 from daemon.config_database import DatabaseUrl, require_psycopg
 from daemon.config_read import ConfigError, find_config, read_config
 from daemon.logs import begin
+from daemon.notify import ready
 from replay.text import Seconds, counted
 from sia.terminal import printable
 
@@ -61,6 +62,7 @@ async def _serve(config: Config) -> None:
 
 def _say(config: Config, address: Address) -> None:
     click.echo(f"serving on {address.url}; the token is in {config.token_file}")
+    ready(f"serving on {address.url}")
 
 
 @click.command()

@@ -21,6 +21,7 @@ from daemon.http.problems import ProblemError
 from daemon.http.waiting import RETRY, waiting
 from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log
+from daemon.notify import ready
 from daemon.parts import Parts
 from daemon.store import JournalError
 from daemon.tls import Certificate
@@ -164,6 +165,7 @@ async def _wait(
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
     runner = await listen(said.app(), bound.dup(), certificate)
+    ready("stand-by")
     try:
         while turn is None and not stop.is_set():
             said.rests = uptime() - since < rest

@@ -1,0 +1,37 @@
+"""The examples of configurations, as the daemon reads them."""
+
+from pathlib import Path
+
+import pytest
+from certificates import Pair
+from deployed import DEPLOY, run, sia_here
+from files import written
+
+from daemon.config import LocalConfig
+from daemon.config_read import read_config
+from daemon.config_slurm import SlurmConfig
+
+EXAMPLES = sorted((DEPLOY / "config").glob("*.toml"))
+
+
+def moved(folder, path):
+    """An example whose folders are below this one, with the certificates that it names."""
+    pair = Pair(folder, "tls")
+    Path(pair.certificate).rename(folder / "tls.crt")
+    text = path.read_text().replace("/etc/sia/", f"{folder}/")
+    return written(folder, text.replace("/var/lib/sia", f"{folder}/state"), "sia.toml")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_in_order(path, tmp_path):
+    where = moved(tmp_path, path)
+    config = read_config(where)
+    assert config.pools
+    assert config.database == tmp_path / "state" / "sia.db"
+    code, said = run(sia_here(), "serve", "--check", "--config", where)
+    assert (code, f"{where}: in order") == (0, said[: len(f"{where}: in order")])
+
+
+def test_each_is_for_what_it_says(tmp_path):
+    backends = {path.stem: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
+    assert backends == {"workstation": LocalConfig, "slurm": SlurmConfig}

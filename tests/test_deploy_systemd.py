@@ -1,0 +1,85 @@
+"""The service: its unit is well formed, shut as far as can be, and its command line serves."""
+
+import os
+import re
+import shutil
+import urllib.request
+
+import pytest
+from deployed import DEPLOY, INSTALLED, command_of, manager, run, service, unit
+from files import written
+from servers import free_port, needs
+
+from daemon.notify import ready
+
+UNIT = DEPLOY / "systemd" / "sia.service"
+DROP_IN = DEPLOY / "systemd" / "local.conf"
+
+MOST_EXPOSED = 2.0
+
+
+def exposure(path):
+    """What `systemd-analyze security` says of a unit: 0 is a fortress, 10 an open field."""
+    _, said = run("systemd-analyze", "security", "--offline=true", "--no-pager", path)
+    return float(re.search(r"exposure level for \S+: ([0-9.]+)", said)[1])
+
+
+@pytest.mark.server
+def test_the_units_are_well_formed(tmp_path):
+    needs("systemd-analyze")
+    for path in DEPLOY.rglob("*.service"):
+        text = path.read_text().replace(INSTALLED, "/bin/true").replace("User=sia", "User=root")
+        copy = written(tmp_path, text, path.name)
+        assert run("systemd-analyze", "verify", copy) == (0, ""), path
+    for path in DEPLOY.rglob("*.service"):
+        assert INSTALLED in path.read_text() or "slurmrestd" in path.name
+
+
+@pytest.mark.server
+def test_the_service_is_shut_as_far_as_can_be(tmp_path):
+    needs("systemd-analyze")
+    for path in DEPLOY.rglob("*.service"):
+        assert exposure(path) <= MOST_EXPOSED, path
+    shutil.copy(UNIT, tmp_path)
+    shut = exposure(tmp_path / UNIT.name)
+    (tmp_path / "sia.service.d").mkdir()
+    shutil.copy(DROP_IN, tmp_path / "sia.service.d")
+    assert exposure(tmp_path / UNIT.name) > shut  # it was read, and opens what jobs need
+
+
+def test_jobs_outlive_the_service():
+    assert unit(UNIT)["Service"]["KillMode"] == ["process"]
+    opened = unit(DROP_IN)["Service"]
+    assert opened["PrivateTmp"] == opened["RemoveIPC"] == ["no"]
+
+
+def test_the_units_command_line_serves_and_says_so(tmp_path):
+    port = free_port()
+    text = f'[daemon]\nstate = "state"\nlisten = "127.0.0.1:{port}"\nestimates = false\n'
+    config = written(tmp_path, text, "sia.toml")
+    with service(tmp_path, command_of(UNIT, config)) as (process, said):
+        assert said == f"READY=1\nSTATUS=serving on http://127.0.0.1:{port}\n"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert answer.status == 200
+    assert process.returncode == 0
+
+
+def test_a_manager_without_a_path_hears_too(tmp_path, monkeypatch):
+    name = f"@sia-test-{os.getpid()}-{tmp_path.name}"
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    with manager(name) as heard:
+        ready("stand-by")
+        assert heard() == "READY=1\nSTATUS=stand-by\n"
+
+
+@pytest.mark.parametrize("path", ["", "relative", "/nobody/listens"])
+def test_who_has_no_manager_is_not_held_up(path, monkeypatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", path)
+    ready("serving")
+
+
+@pytest.mark.server
+def test_the_install_script_has_no_faults_that_can_be_seen():
+    needs("shellcheck")
+    for path in DEPLOY.rglob("*.sh"):
+        assert run("shellcheck", path) == (0, "")
