@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: docs run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -57,6 +57,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site in build/docs; its reference is made from the code, and a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py
