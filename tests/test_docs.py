@@ -1,5 +1,6 @@
 """What the docs show is what the code does."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def test_in_the_papers_example_only_who_does_not_look_ahead_slows_anybody(drawn)
         for name, found in ends.items()
     }
     assert slowed == {"fcfs": [], "mmfs": ["J6", "J7"], "sia": []}
-    sooner = [name for name, end, usual in zip(drawn.NAMES, ends["sia"], alone) if end < usual]
+    pairs = zip(drawn.NAMES, ends["sia"], alone, strict=True)
+    sooner = [name for name, end, usual in pairs if end < usual]
     assert sooner == ["J3", "J4", "J5"]
 
 
@@ -42,4 +44,4 @@ def test_the_picture_shows_each_job_on_as_many_gpus_as_it_has(drawn):
             assert mine == pytest.approx(gpus * hours)
         for row in range(4):
             spans = sorted((bar.start, bar.end) for bar in bars if bar.row == row)
-            assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
