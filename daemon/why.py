@@ -34,7 +34,7 @@ def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
         found.exact, found.position = said.exact, position_of(core, record)
         found.obstacles = _seen(said.obstacles, who)
         found.ways = [WayView(w.name, w.open, _seen(w.obstacles, who)) for w in said.ways]
-        found.words += needed(found, book.setup.policy)
+        found.words += needed(found, said.unknown)
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)

@@ -25,7 +25,7 @@ NAMED = 3
 WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
 
 
-def needed(said: JobWhy, policy: str) -> list[str]:
+def needed(said: JobWhy, unknown: str) -> list[str]:
     """What would have to go away for it to start, a line a way; the best first."""
     if said.exact and not said.obstacles:
         return ["nothing is in its way: it starts when it is looked at next"]
@@ -34,8 +34,15 @@ def needed(said: JobWhy, policy: str) -> list[str]:
     if not any(way.open for way in said.ways):
         lines.append("it can never start as things are: it would take another quota, or fewer GPUs")
     if not said.exact:
-        lines.append(f"there may be more to it, which policy {policy} does not say")
+        lines.append(_doubt(unknown))
     return lines
+
+
+def _doubt(unknown: str) -> str:
+    """Why it may not be all, or too much."""
+    if not unknown:
+        return "there was too much to try: some of it might stay, or there may be more to it"
+    return f"there may be more to it: {unknown} is not worked out"
 
 
 def _line(way: WayView, now: float) -> str:

@@ -1,5 +1,6 @@
 """`GET /v1/jobs/ID/why`: a job's obstacles, over the wire and in words."""
 
+import msgspec
 from daemons import setup, submit
 from doors import asked, door, job_in, story
 
@@ -118,3 +119,13 @@ def test_asking_changes_nothing():
         explain(engine.book, engine.core, record, ALL)
     assert engine.dump() == before
     engine.check()
+
+
+def test_what_a_policy_does_not_work_out_is_said():
+    for policy, left_out in (("las", "who would be stopped for it"), ("mmfs", None)):
+        engine = Engine.new(msgspec.structs.replace(setup(a=4, b=4), policy=policy))
+        engine.step(1.0, [submit(name, name[0], 4, 5.0) for name in ("a1", "b1", "a2")])
+        said = explain(engine.book, engine.core, engine.book.jobs["a2"], ALL)
+        assert said.exact is (left_out is None)
+        doubt = f"there may be more to it: {left_out} is not worked out"
+        assert (doubt in said.words) is (left_out is not None)

@@ -29,7 +29,7 @@ from sia.policies.sia_ground import ROUNDING, Ground
 from sia.policies.sia_why import Inquiry
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory
-from sia.why import Why
+from sia.why import PLACES, Why
 
 
 class _Group:
@@ -306,7 +306,7 @@ class Sia(Policy):
         keeps, rank = self._keeps, self._rank
         asked = Ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
         found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
-        return found if self._turns is None else replace(found, exact=False)
+        return found if self._turns is None else replace(found, exact=False, unknown=PLACES)
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""

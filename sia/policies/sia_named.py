@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from sia import why
 from sia.model import Stream
-from sia.policies.sia_ground import Ground, Kind, Others, Unit
+from sia.policies.sia_ground import Ground, Others
+from sia.policies.why_least import Kind, Unit
 from sia.state import JobState, PoolState
 from sia.why import (
     Limit,
