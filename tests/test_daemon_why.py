@@ -35,10 +35,9 @@ async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
         assert quota == {"type": "quota", "pool": "vision", "short": 8, "left": 0, "quota": 8}
         assert [way["name"] for way in said["ways"]] == ["turn", "spare"]
         detail = await asked(client, "GET", "/v1/jobs/third")
-        assert said["words"][: len(detail["waits"])] == detail["waits"]
-        assert said["words"][2].startswith(
-            "in its turn it would start now, but for: 1 job before it (8 GPUs); job first, "
-        )
+        but_for = "in its turn it would start now, but for: 1 job before it (8 GPUs); "
+        assert said["words"][0].startswith(but_for + "job first, ")
+        assert detail["waits"][0] == but_for + "8 more GPUs of vision's quota (it has 0 of 8 left)"
 
 
 @story
@@ -107,7 +106,7 @@ def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
     assert [(end.job, end.gpus) for end in ends["all"]] == [("guest0", 2), ("guest1", 2)]
     assert all(end.end > 2.0 for end in ends["all"])
     assert ends["own"] == (Leaves("", "b", 4, None),)
-    assert "4 GPUs of jobs of b" in said.words[-1]
+    assert "4 GPUs of jobs of b" in said.words[0]
     assert "guest" not in repr(said)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from cells.holds import Holds
+from sia.glance import glance
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
 from sia.state import JobState, PoolState, State
@@ -154,6 +155,10 @@ class Policy:
         said = on_idle if self.shares else in_turn
         unknown = self.unsaid if self.state.places is None else PLACES
         return replace(said(job, self.state.jobs.values(), self.state.now), unknown=unknown)
+
+    def glance(self, job: JobState) -> Why:
+        """What a waiting job lacks at first sight, never all of it. O(1)."""
+        return glance(job, self.state.now, (), shares=self.shares)
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from sia import why
+from sia.glance import glance
 from sia.model import Stream
 from sia.policies import Policy
 from sia.policies.sia_copies import Copies
@@ -40,6 +41,12 @@ GLANCES = 8
 """Jobs of a list that are passed over in the time of one that is looked at."""
 
 
+def ahead_of(job: JobState, rank: Callable[[JobState], Any]) -> list[JobState]:
+    """Jobs of its pool whose turn comes before its own, in order. O(n · log n) of these."""
+    mine = rank(job)
+    return sorted((each for each in job.pool.waiting() if rank(each) < mine), key=rank)
+
+
 class Asked:
     """What a job waits among: looked at once for all trials.
 
@@ -51,9 +58,7 @@ class Asked:
 
     def __init__(self, job: JobState, rank: Callable[[JobState], Any]) -> None:
         """O(jobs of its pool that wait)."""
-        mine = rank(job)
-        self.job = job
-        self.before = sorted((j for j in job.pool.waiting() if rank(j) < mine), key=rank)
+        self.job, self.before = job, ahead_of(job, rank)
         self.looks = MOST_LOOKS
 
     @cached_property
@@ -179,6 +184,10 @@ class Plain(Policy):
         blocks the rest, these are `queues.blocked`.
         """
         raise NotImplementedError
+
+    def glance(self, job: JobState) -> Why:
+        """Its turn, too. O(jobs of its pool that wait)."""
+        return glance(job, self.state.now, ahead_of(job, self.rank), shares=self.shares)
 
     def why(self, job: JobState) -> Why:
         """All that it waits for, but in cells and for who shares where loans are limited.

@@ -29,6 +29,12 @@ class Others:
         )
 
 
+def keeps_of(pool: PoolState, options: Options) -> list[int]:
+    """Windows in which a pool was told to lend nothing. O(windows)."""
+    no = options.no_lending
+    return [i for i, window in enumerate(options.windows) if (pool.name, window) in no]
+
+
 def needs(pool: PoolState, options: Options, keeps: Collection[int]) -> list[int]:
     """GPUs that are held back for a pool in each window: see `Sia`. O(windows)."""
     unused = max(0, pool.quota - pool.dedicated)

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable
 from itertools import count
 from math import ceil
 
-from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
+from sia.glance import never_in_turn, never_spare
+from sia.limits import UNLIMITED
 from sia.model import Stream
 from sia.policies.sia_ground import ROUNDING, Ground, Others
 from sia.policies.sia_named import Asked, named, others_of
@@ -21,11 +22,9 @@ from sia.policies.why_least import MANY, ROUNDS, EnoughError, Kind, Least, Unit
 from sia.state import JobState, PoolState
 from sia.why import (
     ByEnd,
-    Length,
     Obstacle,
     Way,
     Why,
-    Width,
     before,
     by_width,
     first_to_end,
@@ -65,7 +64,7 @@ class Inquiry:
             ways = (Way("turn", open=True, obstacles=()), Way("spare", open=True, obstacles=()))
             return Why((), ways, exact=True)
         exact = True
-        turn, spare = self._never_in_turn(), self._never_spare()
+        turn, spare = never_in_turn(self._job), never_spare(self._job, self._options)
         found: list[tuple[Unit, ...]] = []
         if turn is None:
             units, sure = self._least.of(self._in_turn(), Stream.DEDICATED)
@@ -81,24 +80,6 @@ class Inquiry:
         fewest = found[0] if len(found[0]) <= len(found[-1]) else found[-1]
         best, sure = self._least.of(fewest, None)
         return Why(self._named(best), ways, exact and sure)
-
-    def _never_in_turn(self) -> Way | None:
-        quota, width = self._job.pool.quota, self._job.width
-        if width <= quota:
-            return None
-        return Way("turn", open=False, obstacles=(Width(width, quota),))
-
-    def _never_spare(self) -> Way | None:
-        windows, job = self._options.windows, self._job
-        if self._bin == len(windows):
-            thought = None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
-            longest = Length(thought, windows[-1])
-            return Way("spare", open=False, obstacles=(longest,))
-        quota = job.pool.quota
-        others = self._ground.group.quota - quota  # its own are held back, for itself
-        if job.width <= max(quota, others):
-            return None
-        return Way("spare", open=False, obstacles=(Width(job.width, max(quota, others)),))
 
     def _sketch(self, units: Collection[Unit]) -> Sketch:
         return Sketch(self._ground, self._job, units)
