@@ -35,7 +35,7 @@ from sia.why import (
 )
 
 MOST_TRIALS, MOST_LOOKS = 150, 150_000
-"""Trials for one answer; jobs that are looked at in all of them. Together some tens of milliseconds."""
+"""Trials for one answer; jobs that are looked at in all of them: some tens of milliseconds."""
 
 GLANCES = 8
 """Jobs of a list that are passed over in the time of one that is looked at."""
