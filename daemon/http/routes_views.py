@@ -20,7 +20,6 @@ from daemon.http.problems import decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
-from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
@@ -36,6 +35,7 @@ from daemon.schemas_plan import (
     PoolForecast,
 )
 from daemon.schemas_status import Ready
+from sia.policies.sia_ground import keeps_of, needs
 from sia.state import GroupState, PoolState
 
 UNREADY = "commands are not taken; sia status and the log say why"
@@ -93,7 +93,7 @@ class ViewRoutes:
             PoolForecast(
                 name,
                 list(pool.load),
-                [held_back(pool, i, state.options) for i in range(len(pool.load))],
+                needs(pool, state.options, keeps_of(pool, state.options)),
             )
             for name, pool in state.pools.items()
         ]
@@ -118,8 +118,9 @@ class ViewRoutes:
     def _group(self, group: GroupState, who: Who) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
-        for i, window in enumerate(options.windows):
-            held = sum(held_back(pool, i, options) for pool in group.pools)
+        needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
+        for window, *each in zip(options.windows, *needed, strict=True):
+            held = sum(each)
             windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))
