@@ -106,13 +106,14 @@ class Accounts:
                 if handler is not None:
                     handler(fact)
             for pool, clock in self._touched.items():
+                clock.bound(now, KEEP_OVER, KEEP_COMING)
+                if clock.ready:
+                    self._take(pool, clock)
                 self._look_again(pool, clock)
             self._touched.clear()
 
     def _advance(self, now: float) -> None:
         """Look at the clocks of which more is known by now. O(pools of which it is)."""
-        if now <= self._now:
-            return
         self._now = now
         looks, pools = self._looks, []
         while looks and looks[0][0] < now:
@@ -123,7 +124,6 @@ class Accounts:
         for pool in pools:  # once each: rounded, a clock's next look may be a little before now
             clock = self._book.accounts[pool].clock
             clock.advance(now)
-            clock.bound(now, KEEP_OVER, KEEP_COMING)
             if clock.ready:
                 self._take(pool, clock)
             self._look_again(pool, clock)
@@ -135,7 +135,9 @@ class Accounts:
         book = self._book
         if book.rows or book.verdicts:
             return book.found + BOOK_WITHIN
-        return self._looks[0][0] + BOOK_WITHIN if self._looks else inf
+        if not self._looks:
+            return inf
+        return max(self._looks[0][0], self._core.state.now) + BOOK_WITHIN
 
     def _look_again(self, pool: str, clock: VirtualClock) -> None:
         """Look at a clock when more is known of it by itself."""
@@ -210,10 +212,7 @@ class Accounts:
     def _finished(self, event: JobFinished) -> None:
         job_id = job_of(event.job_id)
         pool = self._pool(job_id)
-        clock = self._of(pool)
-        clock.finished(event.time, event.job_id)
-        if clock.ready:
-            self._take(pool, clock)
+        self._of(pool).finished(event.time, event.job_id)
         for lender in [*self._book.lent.get(job_id, ())]:
             self._take_back(job_id, lender)
 
