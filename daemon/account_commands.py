@@ -114,3 +114,4 @@ def statement(
         _line("not known yet", counted(len(said["unknown"]), "job"))
     if said["open"]:
         _line("under way", counted(len(said["open"]), "loan"))
+    click.echo("row by row, to be checked: --html FILE, or --json")
