@@ -220,6 +220,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     verdicts: list[Verdict] = []
     """To be booked with the next step, as are these parts of loans."""
     rows: list[Lent] = []
+    found: float = 0.0
+    """When the first of them was found."""
 
     @property
     def mode(self) -> LendingMode:

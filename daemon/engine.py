@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
-from daemon.account import Booked
+from daemon.account import Account, Booked
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.areas import Areas
@@ -66,6 +66,7 @@ from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
+from sia.alone import VirtualClock
 from sia.core import Core
 from sia.decisions import Decision
 from sia.events import Event, ForecastUpdated, PoolChanged
@@ -240,7 +241,7 @@ class Engine:
         kept = EngineSnapshot(
             VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
         )
-        return b"".join(pieces_of(kept, Book, Snapshot))
+        return b"".join(pieces_of(kept, Book, Snapshot, Account, VirtualClock))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:

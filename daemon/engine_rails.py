@@ -155,14 +155,14 @@ def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
     O(jobs that are late, and some that were).
     """
     waits, runs, first = set(), set(), inf
-    for began, job_id in clock.due:
+    for began, job_id in (*clock.due, *clock.freed):
         twin = clock.twins.get(job_id)
         if twin is not None and twin.judged and twin.started is None and not twin.withdrawn:
             if began + SLOWED < now:
                 waits.add(job_id)
             else:
                 first = min(first, began + 2 * SLOWED)
-    for _, job_id in clock.behind:
+    for _, job_id in (*clock.behind, *clock.freed):
         twin = clock.twins.get(job_id)
         if twin is None or twin.ended is not None or not twin.judged:
             continue
