@@ -16,6 +16,7 @@ from daemon.audit import records_of
 from daemon.backends import Backend, House
 from daemon.bygone import answer, asked_of
 from daemon.clock import Anchor, Clock
+from daemon.drift import unwatched
 from daemon.effects import Hands
 from daemon.engine import Step
 from daemon.fence import Alone, Fence
@@ -179,9 +180,7 @@ class Service(Reading):
             return
         news, timer = self._inbox.news, None
         news.clear()
-        due = self.engine.due
-        if self._foresight is not None:
-            due = min(due, self._foresight.due)
+        due = min(self.engine.due, inf if self._foresight is None else self._foresight.due)
         if due < inf:
             wait = self.clock.seconds_until(due)
             timer = asyncio.get_running_loop().call_later(wait, news.set)
@@ -300,7 +299,9 @@ class Service(Reading):
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""
-        if self._foresight is not None:
+        if self._foresight is None:
+            self._inbox.put_back(unwatched(self.engine.book))
+        else:
             self._foresight.forget()
             self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
 

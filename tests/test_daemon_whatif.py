@@ -1,5 +1,6 @@
 """What-if questions: they say what then happens, change nothing, and refuse what cannot be."""
 
+import asyncio
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -28,7 +29,7 @@ from daemon.insight.compare import compare, notes_of
 from daemon.insight.whatif import Question, play, play_changed, touched
 from daemon.jobs import PoolMode
 from daemon.schemas import JobRequest
-from daemon.schemas_whatif import JobWhatIf, PoolWhatIf, WhatIf
+from daemon.schemas_whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
 from daemon.setup import Setup
 from sia.model import Pool
 
@@ -448,11 +449,52 @@ async def test_jobs_of_other_pools_are_as_if_not_there(folder):
         assert said["detail"] == "there is no job 's1'"
         await ask({"submit": [{"pool": "speech", "gpus": 1}]}, 403)
         said = await ask({"pools": [{"pool": "speech", "quota": 8}]})
-        assert (said["earlier"], said["pools"]) == ([], [])
+        assert (said["earlier"], said["pools"], said["starts"]) == ([], [], [0, 0])
+        # Everybody sees a pool's numbers; in words that refuse there is nothing else.
+        said = await ask({"pools": [{"pool": "speech", "quota": 1}]}, 409)
+        assert said["detail"] == (
+            "4 GPUs of pool speech are in use by its own jobs, which a quota of 1 would be below"
+        )
+        assert (await asked(client, "GET", "/v1/pools/speech", headers=mine))["dedicated"] == 4
         said = await asked(
             client, "POST", "/v1/whatif", {"pools": [{"pool": "speech", "quota": 8}]}
         )
         assert [move["job"] for move in said["earlier"]] == ["s1"]
+
+
+@story
+async def test_one_question_of_a_token_at_a_time(folder):
+    """A second one is told to come again; another token's is answered beside it."""
+    async with door(folder, **DOOR) as client:
+        body = {"name": "v", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        others = {"Authorization": f"Bearer {token}"}
+        what = {"lending": False}
+
+        async def ask(headers=None):
+            async with client.post("/v1/whatif", json=what, headers=headers) as response:
+                return response.status, response.headers.get("Retry-After"), await response.json()
+
+        mine, second, another = await asyncio.gather(ask(), ask(), ask(others))
+        assert sorted((mine[0], second[0])) == [200, 429]
+        again = max(mine, second, key=lambda said: said[0])
+        assert (again[1], again[2]["detail"]) == (
+            "2", "a question of token operator is being answered",
+        )  # fmt: skip
+        assert another[0] == 200
+        assert (await ask())[0] == 200
+
+
+@story
+async def test_more_starts_than_usual_are_for_operators(folder):
+    async with door(folder, **DOOR) as client:
+        body = {"name": "v", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        others = {"Authorization": f"Bearer {token}"}
+        for starts, status in ((WHATIF_STARTS, 200), (WHATIF_STARTS + 1, 403)):
+            what = {"lending": False, "starts": starts}
+            await asked(client, "POST", "/v1/whatif", what, headers=others, status=status)
+            await asked(client, "POST", "/v1/whatif", what)
 
 
 @story
