@@ -1,5 +1,4 @@
-"""Budgets on the bursty two-pool Helios log and on Philly: jobs that sharing slowed, and what was
-done about it.
+"""Budgets on the bursty two-pool Helios log and on Philly: who was slowed, what was done about it.
 
 The daemon's engine and forecasters live through the log in virtual time: jobs run as long as they
 did. Slowed is what the engine's own accounts say: begun later than in the pool alone, first come,

@@ -120,6 +120,8 @@ class Rehearsal:
     def due(self) -> float:
         """When it wants to be asked at the latest; infinite if never."""
         ends, wake = self._ends, self.core.wake
+        while ends and not self._ends_then(ends[0][1]):
+            heappop(ends)
         return min(ends[0][0] if ends else inf, wake if wake > -inf else inf)
 
     def hear(self, now: float, events: Sequence[Event], decisions: Iterable[Decision]) -> None:
@@ -215,14 +217,22 @@ class Rehearsal:
 
     def _expect(self, core_id: str, twin: Twin, began: float | None) -> None:
         """Have a job end in time, where that is known or has to be guessed."""
-        if began is None or twin.over is not None:
+        if began is None or not self._ends_then(core_id):
             return
         if twin.ran is not None:
             self._ends.append((began + twin.ran, core_id))
-        elif twin.real is None or twin.real > began:
-            run_time = self.core.state.jobs[core_id].run_time
-            if run_time < UNKNOWN_RUN_TIME:
-                self._ends.append((began + run_time, core_id))
+        elif (run_time := self.core.state.jobs[core_id].run_time) < UNKNOWN_RUN_TIME:
+            self._ends.append((began + run_time, core_id))
+
+    def _ends_then(self, core_id: str) -> bool:
+        """Whether a job ends there at a time that is known, or guessed: else when it does in truth.
+
+        It may have begun in truth since that was last asked, in a later step of the same time.
+        """
+        twin = self.kept.twins.get(core_id)
+        if twin is None or twin.began is None or twin.over is not None:
+            return False
+        return twin.ran is not None or twin.real is None or twin.real > twin.began
 
     def _over(self, now: float, core_id: str, twin: Twin) -> JobFinished:
         """A job ends in the second core."""
@@ -254,10 +264,9 @@ class Rehearsal:
         gone = {event.job_id for event in facts if type(event) is JobFinished}
         while self._ends and self._ends[0][0] <= now:
             core_id = heappop(self._ends)[1]
-            twin = self.kept.twins.get(core_id)
-            if twin is not None and twin.over is None and core_id not in gone:
+            if core_id not in gone and self._ends_then(core_id):
                 gone.add(core_id)
-                facts.append(self._over(now, core_id, twin))
+                facts.append(self._over(now, core_id, self.kept.twins[core_id]))
         core = self.core
         if now >= core.wake > -inf:
             facts.append(TimePassed(now))
