@@ -220,6 +220,16 @@ class Engine:
         """Do now, while nobody waits, what the next step would: no other than without it."""
         self._desk.accounts.settle()
 
+    def only_play(self) -> None:
+        """Be a future that is played from now on: only what decides is worked out.
+
+        Accounts are kept where budgets hang on them; what lending would do no more.
+        """
+        desk = self._desk
+        self.book.shadow = desk.rehearsal = None
+        if not self._rails.may_look:
+            desk.accounts.close()
+
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""
         told: list[StopEffect] = []

@@ -48,6 +48,12 @@ class Rails:
         if now > -inf and any(map(_has_budget, desk.book.pools.values())):
             self.due = now
 
+    @property
+    def may_look(self) -> bool:
+        """Whether any pool has a budget, or may have one again once an override ends. O(pools)."""
+        pools = self._book.pools.values()
+        return any(_has_budget(pool) or pool.override is not None for pool in pools)
+
     def drifted(self, news: Drifted) -> Answer:
         """From now on forecasts are not well in these pools, and in no others."""
         self._desk.watched = True
