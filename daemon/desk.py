@@ -110,9 +110,9 @@ class Desk:
             shadow.kept.renewed += 1
             self.rehearsal = None
 
-    def would_lend(self, core_id: str, lender: str, gpus: int, borrower: str) -> None:
+    def would_lend(self, core_id: str, lender: str, gpus: int, to: str, at: float) -> None:
         """Have people hear of a loan that lending would have made."""
-        self.tell("would_lend", job=job_of(core_id), pool=lender, gpus=gpus, to=borrower)
+        self.tell("would_lend", job=job_of(core_id), pool=lender, gpus=gpus, to=to, at=at)
 
     def vacate(self, record: JobRecord) -> None:
         """A job is on its GPUs no more: the core hears that it ended, whoever lent gets back."""

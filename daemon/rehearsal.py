@@ -39,6 +39,11 @@ ALIKE = (PoolChanged, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
 """Facts that are the same in both."""
 
 
+TOLD_WITHIN = 60.0
+"""Seconds after which an end there is looked at, where no step of the real core comes before: each
+step is a commit, and what an end there brings about is worked out for its own time in any case."""
+
+
 class Twin(Struct, omit_defaults=True):
     """A job that has begun in one of the two. Times are seconds since the epoch."""
 
@@ -82,8 +87,8 @@ class Rehearsed(Struct, omit_defaults=True):
     """By their ids in the core."""
 
 
-Tell = Callable[[str, str, int, str], object]
-"""Told the core's id of a job, who would lend to it, how many GPUs, and its pool."""
+Tell = Callable[[str, str, int, str, float], object]
+"""Told the core's id of a job, who would lend to it, how many GPUs, its pool, and when."""
 
 
 class Rehearsal:
@@ -119,28 +124,37 @@ class Rehearsal:
     @property
     def due(self) -> float:
         """When it wants to be asked at the latest; infinite if never."""
-        ends, wake = self._ends, self.core.wake
+        wake = self.core.wake
+        return min(self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
+
+    def _next_end(self) -> float:
+        """When a job ends there next; infinite if that is not known of any."""
+        ends = self._ends
         while ends and not self._ends_then(ends[0][1]):
             heappop(ends)
-        return min(ends[0][0] if ends else inf, wake if wake > -inf else inf)
+        return ends[0][0] if ends else inf
 
     def hear(self, now: float, events: Sequence[Event], decisions: Iterable[Decision]) -> None:
         """Hear what the real core was told and decided. As a step of the real core.
 
         Raises ValueError where a fact does not fit the second core, which is of no use then.
         """
+        self._catch_up(now)
         new = {event.job.id: event.job.pool for event in events if type(event) is JobSubmitted}
         for decision in decisions:
             if type(decision) is StartJob:
                 self._began_really(now, decision.job_id, new)
-        facts = self._facts(now, events, new)
-        if facts or now >= self.due:
-            self._step(now, facts)
+        self._step(now, self._facts(now, events, new))
 
     def play(self, now: float) -> None:
         """Let time pass."""
-        if now >= self.due:
-            self._step(now, [])
+        self._catch_up(now)
+        self._step(now, [])
+
+    def _catch_up(self, now: float) -> None:
+        """Have what ended there before now have ended then: of that the real core knows nothing."""
+        while (end := self._next_end()) < now:
+            self._step(end, [])
 
     def _facts(self, now: float, events: Iterable[Event], new: Mapping[str, str]) -> list[Event]:
         """What the second core is to hear of it."""
@@ -290,7 +304,7 @@ class Rehearsal:
         if twin.loans:
             self.kept.jobs += 1
             for lender, gpus in twin.loans.items():
-                self._tell(core_id, lender, gpus, twin.pool)
+                self._tell(core_id, lender, gpus, twin.pool, now)
         before = len(self._ends)
         self._expect(core_id, twin, now)
         if len(self._ends) > before:

@@ -73,7 +73,7 @@ def test_what_is_told_is_what_lending_does_where_run_times_are_as_thought(seed, 
     """Loan by loan, to the second, and GPU-second by GPU-second."""
     tale, lasts = some_story(seed, wild=False)
     on, shadow = (live(switch, tale, lasts, policy) for switch in (ON, SHADOW))
-    told = [(n.time, n.job, n.pool, n.data["gpus"]) for n in shadow.notices
+    told = [(n.data["at"], n.job, n.pool, n.data["gpus"]) for n in shadow.notices
             if n.kind == "would_lend"]  # fmt: skip
     done = [(n.time, n.job, n.pool, n.data["gpus"]) for n in on.notices
             if n.kind == "loan_opened" and n.data["to"] != n.pool]  # fmt: skip
@@ -171,7 +171,7 @@ def test_what_a_job_borrows_is_put_right_once_it_is_over():
     kept = life.engine.book.shadow
     (told,) = [n for n in life.notices if n.kind == "would_lend"]
     assert (told.time, told.job, told.pool, told.data) == (
-        1000.0, "short", "b", {"gpus": 2, "to": "a"},
+        1000.0, "short", "b", {"gpus": 2, "to": "a", "at": 1000.0},
     )  # fmt: skip
     assert kept.lent == {"b": {"a": pytest.approx(30.0)}}  # not the 20 that were thought
     assert (kept.jobs, kept.sooner, kept.gained) == (1, 1, pytest.approx(1000.0 + 0.0))
