@@ -182,8 +182,7 @@ class Service(Reading):
         news.clear()
         due = min(self.engine.due, inf if self._foresight is None else self._foresight.due)
         if due < inf:
-            wait = self.clock.seconds_until(due)
-            timer = asyncio.get_running_loop().call_later(wait, news.set)
+            timer = asyncio.get_running_loop().call_later(self.clock.seconds_until(due), news.set)
         await news.wait()
         if timer is not None:
             timer.cancel()
