@@ -107,11 +107,16 @@ def measured(lived: Lived) -> dict[str, Any]:
     return {"pools": pools, "actions": dict(kinds), "first": shown}
 
 
-def lives(trace: Trace, table: PoolTable, labels: Sequence[str]) -> dict[str, Any]:
+def lives(
+    trace: Trace,
+    table: PoolTable,
+    labels: Sequence[str] = LABELS,
+    budgets: Sequence[float | None] = BUDGETS,
+) -> dict[str, Any]:
     """With each forecast and budget."""
     runs: dict[str, Any] = {}
     for label in labels:
-        for budget in BUDGETS:
+        for budget in budgets:
             began = perf_counter()
             name = f"sia@{label}, {'no budget' if budget is None else f'{budget:g} %'}"
             runs[name] = found = measured(Lived(trace, table, label, budget))
@@ -132,8 +137,8 @@ def main() -> None:
     options = parser.parse_args()
     table = read_pools(options.pools)
     trace = playable(read_trace(options.trace), table)
-    found = {"log": options.trace.name, **lives(trace, table, LABELS)}
-    keep("budgets_helios", {**found, "philly": lives(*philly(), LABELS[:1])})
+    found = {"log": options.trace.name, **lives(trace, table)}
+    keep("budgets_helios", {**found, "philly": lives(*philly(), LABELS[:1], (None, 0.1))})
 
 
 if __name__ == "__main__":
