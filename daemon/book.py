@@ -129,6 +129,8 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Why it lends nothing, by kind of reason, in words: see `engine_rails`."""
     told: dict[str, str] = {}
     """What the core and people know of that."""
+    rests_until: float = 0.0
+    """When it lends again after a job of its group was late; 0 where none was."""
 
 
 def pool_record(

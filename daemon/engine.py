@@ -121,7 +121,7 @@ class Engine:
         self._begin(book, core)
         if shadow is not None and book.shadow is not None:
             desk = self._desk
-            desk.rehearsal = Rehearsal(book.shadow, shadow, desk.would_lend)
+            desk.rehearsal = Rehearsal(book.shadow, shadow)
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
@@ -179,6 +179,7 @@ class Engine:
     def due(self) -> float:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
         wake, desk = self.core.wake, self._desk
+        desk.settle_rehearsal()
         due = inf if desk.rehearsal is None else desk.rehearsal.due
         wake = wake if wake > -inf else inf
         return min(desk.timers.next, desk.accounts.due, wake, due, self._rails.due)
@@ -193,6 +194,7 @@ class Engine:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
         desk = self._desk
         desk.clear(now)
+        desk.tell_rehearsed()
         desk.accounts.pass_time(now)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
@@ -220,6 +222,17 @@ class Engine:
     def prepare(self) -> None:
         """Do now, while nobody waits, what the next step would: no other than without it."""
         self._desk.accounts.settle()
+        self._desk.settle_rehearsal()
+
+    def only_play(self) -> None:
+        """Be a future that is played from now on: only what decides is worked out.
+
+        Accounts are kept where budgets hang on them; what lending would do no more.
+        """
+        desk = self._desk
+        self.book.shadow = desk.rehearsal = None
+        if not self._rails.may_look:
+            desk.accounts.close()
 
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""

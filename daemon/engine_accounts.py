@@ -51,7 +51,7 @@ class Accounts:
         self._looks: list[tuple[float, str]] = []  # when to look at a pool's clock, and others
         self._look: dict[str, float] = {}  # which of them counts
         self._touched: dict[str, VirtualClock] = {}  # that were told something, by pool
-        self._opened = False
+        self._opened = self._closed = False
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self.booked = Booked()
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -77,10 +77,17 @@ class Accounts:
 
         It is looked at after the step: nobody is to wait for that.
         """
-        self._heard.append((self._step, events, decisions))
+        if not self._closed:
+            self._heard.append((self._step, events, decisions))
+
+    def close(self) -> None:
+        """Keep them no longer: of a future that is only played nobody asks for them."""
+        self._closed, self._heard, self.booked = True, [], NOTHING
 
     def pass_time(self, now: float) -> None:
         """It is now so late, before anything happens; what is known is booked. O(1) if prepared."""
+        if self._closed:
+            return
         self.settle()
         self._step = now
         if not self._opened:
@@ -131,6 +138,8 @@ class Accounts:
     @property
     def due(self) -> float:
         """When it wants to be called at the latest, so that what is known is booked."""
+        if self._closed:
+            return inf
         self.settle()
         book = self._book
         if book.rows or book.verdicts:

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.book import Book, JobRecord
-from daemon.drift import Drift
+from daemon.drift import Drift, unwatched
 from daemon.engine import Engine, Step
 from daemon.engine_rails import DRIFT
 from daemon.forecasting import Forecaster
@@ -252,9 +252,9 @@ class Foresight:
 
     def _drifted(self, book: Book) -> list[Input]:
         """What is to be said of forecasts that drift, if it is another than the book says."""
-        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         if self._drift is None:
-            return [Drifted({})] if kept and self.drift == "off" else []
+            return [*unwatched(book)]
+        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         keeps = why if self.drift == "keep" else {}
         self._say_drift(why)

@@ -267,7 +267,9 @@ class Sia(Policy):
         own = self._groups[group]
         best: JobState | None = None
         order: tuple[int, float, str] | None = None
-        loans = sum(self._spared(pool, window) for pool in group.pools) if group.limited else 0
+        loans = 0  # nor is anything, where lending is off: not looked at each time
+        if group.limited and group.lending:
+            loans = sum(self._spared(pool, window) for pool in group.pools)
         for pool in own.waiting:
             usable = min(gpus, self._room(pool, window, loans)) if group.limited else gpus
             first = None
