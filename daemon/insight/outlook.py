@@ -7,7 +7,7 @@ jobs come as they came on days drawn from the last two weeks. Loads stay as they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import ceil, inf
 
 from msgspec import Raw, Struct, msgpack
@@ -62,6 +62,8 @@ class Times(Struct, frozen=True, array_like=True):
 
     end: Spread
     start: Spread | None = None
+    position: int = 0
+    """In its pool's queue, from 1 on; 0 where it is in none."""
 
 
 class Tail(Struct, frozen=True, array_like=True):
@@ -150,14 +152,24 @@ class Worlds:
     """
 
     def __init__(
-        self, engine: Engine, lasting: Lasting, lately: Lately, now: float, worlds: int = WORLDS
+        self,
+        engine: Engine,
+        lasting: Lasting,
+        lately: Lately,
+        now: float,
+        worlds: int = WORLDS,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Play them."""
+        """Play them until all that wait have started, or `only` these (ids of the core)."""
         self.engine, self.lasting, self.now, self.worlds = engine, lasting, now, worlds
         book, state = engine.book, engine.core.state
         self.stays = not engine.core.policy.needs.preemption
         self.records = {record.core: record for record in book.jobs.values() if record.core}
-        self.waiting = [core_id for core_id, job in state.jobs.items() if job.stream is None]
+        self.waiting = [
+            core_id
+            for core_id, job in state.jobs.items()
+            if job.stream is None and (only is None or core_id in only)
+        ]
         self.starts: dict[str, list[float]] = {core_id: [] for core_id in self.waiting}
         asked = self.waiting if self.stays else self.records
         self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
@@ -180,11 +192,13 @@ class Worlds:
     def said(self) -> Outlook:
         """What they say together."""
         jobs = {}
+        pools = self.engine.core.state.pools.values()
+        places = {job.job.id: i for p in pools for i, job in enumerate(p.waiting(), 1)}
         for core_id, record in self.records.items():
             if core_id in self.ends:
                 waits = core_id in self.starts
                 start = spread(self.starts[core_id]) if waits else None
-                times = Times(spread(self.ends[core_id]), start)
+                times = Times(spread(self.ends[core_id]), start, places.get(core_id, 0))
                 jobs[record.spec.id] = Raw(msgpack.encode(times))
         return Outlook(self.now, jobs, self._pools())
 
@@ -192,7 +206,11 @@ class Worlds:
         found = {}
         for name, pool in self.engine.core.state.pools.items():
             last = {job.job.width: job.job.id for job in pool.waiting()}
-            tails = [Tail(width, self.starts[core_id]) for width, core_id in last.items()]
+            tails = [
+                Tail(width, self.starts[core_id])
+                for width, core_id in last.items()
+                if core_id in self.starts
+            ]
             waits = self.waits.get(name, [])
             if tails or waits:
                 found[name] = Pending(tails, waits)
