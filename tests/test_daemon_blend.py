@@ -16,11 +16,19 @@ from daemon.insight.plain import LEAST, RECENT, Plain
 WAITS = st.floats(1.0, 1e6)
 
 
+def learn(blend, answers, came):
+    """All that is learned once it came."""
+    moved = blend.moved(answers)
+    for who, answer in moved:
+        blend.judge(who, covered=came <= answer)
+    blend.weigh(moved, came)
+
+
 def test_who_is_nearer_counts_for_more():
     blend, rng = Blend(0.5, RATES[0]), Random(1)
     for _ in range(200):
         came = rng.uniform(3, 12)
-        blend.learn([came + rng.uniform(-0.1, 0.1), rng.uniform(3, 12)], came)
+        learn(blend, [came + rng.uniform(-0.1, 0.1), rng.uniform(3, 12)], came)
     assert blend.of([5.0, 11.0]) == pytest.approx(5.0, abs=0.5)
     assert blend.of([None, 11.0]) == pytest.approx(11.0, abs=1.0), "it is all there is"
 
@@ -29,7 +37,7 @@ def test_who_is_always_off_by_the_same_factor_is_set_right():
     blend, rng = Blend(0.5, RATES[0]), Random(2)
     for _ in range(300):
         came = rng.uniform(3, 12)
-        blend.learn([came + 1.5], came)
+        learn(blend, [came + 1.5], came)
     assert blend.of([8.0]) == pytest.approx(6.5, abs=0.1)
 
 
@@ -39,7 +47,7 @@ def test_what_is_blended_is_the_quantile_that_it_should_be(share, rate):
     for _ in range(2000):
         came = rng.gauss(7, 1)
         held += came <= blend.of([6.0, 9.0])
-        blend.learn([6.0, 9.0], came)
+        learn(blend, [6.0, 9.0], came)
     assert held / 2000 == pytest.approx(share, abs=0.05)
 
 
@@ -48,8 +56,8 @@ def test_what_is_blended_is_the_quantile_that_it_should_be(share, rate):
 def test_it_lies_between_those_that_it_has_moved(lives, one, other):
     blend = Blend(0.9, RATES[1])
     for first, second, came in lives:
-        blend.learn([log(first), log(second)], log(came))
-    moved = [answer for _, answer in blend._moved([log(one), log(other)])]
+        learn(blend, [log(first), log(second)], log(came))
+    moved = [answer for _, answer in blend.moved([log(one), log(other)])]
     assert min(moved) - 1e-9 <= blend.of([log(one), log(other)]) <= max(moved) + 1e-9
 
 

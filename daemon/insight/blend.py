@@ -1,9 +1,9 @@
 """Several answers to one question as one: who was nearer lately counts for more. Pure.
 
-Each answer is a quantile, in the logarithm of seconds. It is first moved by its own misses and hits
-(`predictors.conformal`); then they are averaged with weights that fall with their pinball losses,
-the score by which a quantile is best if it is true (exponential weights: Cesa-Bianchi and Lugosi
-2006, chapter 2).
+Each answer is a quantile, in the logarithm of seconds. It counts twice: as it is, and moved by its
+own misses and hits (`predictors.conformal`). They are averaged with weights that fall with their
+pinball losses, the score by which a quantile is best if it is true (exponential weights:
+Cesa-Bianchi and Lugosi 2006, chapter 2), so that none need be right in all weeks.
 """
 
 from __future__ import annotations
@@ -41,23 +41,29 @@ class Blend:
 
     def of(self, answers: Answers) -> float:
         """Them together. One of them at least knows. O(answers)."""
-        moved = self._moved(answers)
+        moved = self.moved(answers)
         least = min(self._losses.get(who, 0.0) for who, _ in moved)
         weights = [exp(SHARP * (least - self._losses.get(who, 0.0))) for who, _ in moved]
         together = sum(w * answer for w, (_, answer) in zip(weights, moved, strict=True))
         return together / sum(weights)
 
-    def learn(self, answers: Answers, came: float) -> None:
+    def judge(self, who: int, *, covered: bool) -> None:
+        """Learn whether it came by when this one, moved, had said."""
+        self._moves.update(self._share, covered=covered, key=who)
+
+    def weigh(self, moved: Sequence[tuple[int, float]], came: float) -> None:
         """What they were asked for came after so long, in the logarithm as well. O(answers)."""
-        for who, answer in self._moved(answers):
+        for who, answer in moved:
             miss = came - answer
             loss = miss * self._share if miss > 0 else -miss * (1.0 - self._share)
             self._losses[who] = KEPT * self._losses.get(who, 0.0) + loss
-            self._moves.update(self._share, covered=miss <= 0, key=who)
 
-    def _moved(self, answers: Answers) -> list[tuple[int, float]]:
-        return [
-            (who, answer + self._moves.shift(self._share, who))
-            for who, answer in enumerate(answers)
-            if answer is not None
-        ]
+    def moved(self, answers: Answers) -> list[tuple[int, float]]:
+        """Who knows, and what each says: as it is (0, 2, …), and moved (1, 3, …). O(answers)."""
+        found = []
+        for i, answer in enumerate(answers):
+            if answer is not None:
+                who = 2 * i + 1
+                moved = answer + self._moves.shift(self._share, who)
+                found += [(who - 1, answer), (who, moved)]
+        return found

@@ -95,6 +95,9 @@ class Tally:
         self.widths: deque[float] = deque(maxlen=ERRORS_KEPT)
 
 
+TOGETHER = -1
+"""Who says what is stated, beside those whose answers are blended."""
+
 Key = tuple[Quantity, str, int]
 """Quantity, pool, number of the horizon."""
 
@@ -102,10 +105,13 @@ Key = tuple[Quantity, str, int]
 class _Open:
     """A moment that is stated and has not come, as far as anybody knows."""
 
-    __slots__ = ("given", "judged", "key", "said")
+    __slots__ = ("answers", "given", "judged", "key", "said", "waits_for")
 
     def __init__(self, given: Given, said: Said, key: Key) -> None:
         self.given, self.said, self.key = given, said, key
+        # Of a start and each share: what those say whose answers are blended; who is not judged.
+        self.answers: list[list[tuple[int, float]]] = [[], []]
+        self.waits_for: list[set[int]] = [set(), set()]
         self.judged = [moment is None for moment in (said.p50, said.p90)]
 
 
@@ -125,7 +131,7 @@ class Calibration:
         }  # by pool and for all
         self._blends = [Blend(share, rate) for share, rate in zip(SHARES, blend.RATES, strict=True)]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
-        self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
+        self._due: list[tuple[float, int, int, int, _Open]] = []  # stated, number, share, who
         self._numbers = 0
 
     def shift(self, key: Key, share: float) -> float:
@@ -182,16 +188,35 @@ class Calibration:
             raw = inf if said.raw[0] is None else said.raw[0]
             opened = _Open(given, said, (what, given.pool, horizon(raw - given.made)))
             self._open.setdefault((given.job, what), []).append(opened)
-            self._numbers += 1
             for i, moment in enumerate((said.p50, said.p90)):
                 if moment is not None:
-                    heappush(self._due, (moment, self._numbers, i, opened))
+                    self._expect(moment, i, TOGETHER, opened)
+                if what == "start":
+                    self._expect_each(i, opened)
+
+    def _expect(self, moment: float, share: int, who: int, opened: _Open) -> None:
+        self._numbers += 1
+        heappush(self._due, (moment, self._numbers, share, who, opened))
+
+    def _expect_each(self, share: int, opened: _Open) -> None:
+        """Each of those whose answers are blended is held to what happens, too."""
+        made, said = opened.given.made, opened.said
+        raw = said.raw[share]
+        answers = _answers(share, None if raw is None else raw - made, said.others)
+        opened.answers[share] = self._blends[share].moved(answers)
+        for who, answer in opened.answers[share]:
+            if who % 2:  # moved, and to be moved on
+                opened.waits_for[share].add(who)
+                self._expect(made + exp(answer) - GRAIN, share, who, opened)
 
     def advance(self, now: float) -> None:
         """What was stated to have come before now and has not is missed. O(log n) for each."""
         while self._due and self._due[0][0] < now:
-            _, _, share, opened = heappop(self._due)
-            self._judge(opened, share, covered=False)
+            _, _, share, who, opened = heappop(self._due)
+            if who == TOGETHER:
+                self._judge(opened, share, covered=False)
+            else:
+                self._judge_one(opened, share, who, covered=False)
 
     def started(self, job_id: str, now: float) -> None:
         """A job runs."""
@@ -208,14 +233,22 @@ class Calibration:
         whats: tuple[Quantity, ...] = ("start", "end")
         for what in whats:
             for opened in self._open.pop((job_id, what), ()):
-                opened.judged = [True, True]
+                opened.judged, opened.waits_for = [True, True], [set(), set()]
 
     def _came(self, job_id: str, what: Quantity, now: float) -> None:
         self.advance(now)
         for opened in self._open.pop((job_id, what), ()):
             for share in range(len(SHARES)):
                 self._judge(opened, share, covered=True)
+                for who, _ in opened.answers[share]:
+                    self._judge_one(opened, share, who, covered=True)
             self._count(opened, now)
+
+    def _judge_one(self, opened: _Open, share: int, who: int, *, covered: bool) -> None:
+        """Whether it came by when one of those had said whose answers are blended."""
+        if who in opened.waits_for[share]:
+            opened.waits_for[share].remove(who)
+            self._blends[share].judge(who, covered=covered)
 
     def _judge(self, opened: _Open, share: int, *, covered: bool) -> None:
         if opened.judged[share]:
@@ -234,10 +267,8 @@ class Calibration:
         tally = self.tallies.setdefault(opened.key, Tally())
         tally.count += 1
         given, said = opened.given, opened.said
-        if opened.key[0] == "start":
-            for i, (raw, blended) in enumerate(zip(said.raw, self._blends, strict=True)):
-                wait = None if raw is None else max(0.0, raw - given.made)
-                blended.learn(_answers(i, wait, said.others), _log(now - given.made))
+        for said_each, blended in zip(opened.answers, self._blends, strict=True):
+            blended.weigh(said_each, _log(now - given.made))
         if said.p50 is None:
             return
         tally.errors.append(abs(now - said.p50))
