@@ -32,6 +32,7 @@ from daemon.insight.calibration import Calibration, Given, Said
 from daemon.insight.heard import Heard
 from daemon.insight.newcomer import newcomer
 from daemon.insight.outlook import WORLDS, Outlook, Spread, Times, Worlds, plain_job, spread
+from daemon.insight.waits import UNKNOWN
 from daemon.jobs import JobPhase, JobSpec
 from daemon.past import Story
 from daemon.setup import Setup
@@ -248,10 +249,9 @@ def state_all(asked: Sequence[Asked]) -> None:
         elif kind == 1:
             calibration.ended(spec.id, now)
         else:
-            plain = each.naive["position · service / jobs at once"][0] - now
-            others = (plain, plain), each.waited or (None, None)
+            waits = each.waited or UNKNOWN
             for by, times in each.times.items():
-                each.said[by] = calibration.corrected(spec.pool, now, times, others)
+                each.said[by] = calibration.corrected(spec.pool, now, times, waits)
             times = each.times["playout"]
             each.said["uncorrected"] = raw_of(times.end), times.start and raw_of(times.start)
             end, start = each.said["playout"]

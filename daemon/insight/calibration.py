@@ -16,10 +16,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from daemon.insight import blend
 from daemon.insight.blend import Answers, Blend
 from daemon.insight.outlook import Spread, Times
-from daemon.insight.plain import Quantiles
+from daemon.insight.waits import UNKNOWN, Quantiles
 from predictors.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
@@ -55,8 +54,8 @@ class Said(Struct, frozen=True, array_like=True):
     p90: float | None
     mean: float | None
     raw: tuple[float | None, float | None]
-    others: tuple[Quantiles, ...] = ()
-    """What others said: seconds from when it was made."""
+    waits: Quantiles = UNKNOWN
+    """Of a start: how long those still waited that had waited as long, in seconds."""
 
 
 class Given(Struct, frozen=True, omit_defaults=True):
@@ -95,9 +94,6 @@ class Tally:
         self.widths: deque[float] = deque(maxlen=ERRORS_KEPT)
 
 
-TOGETHER = -1
-"""Who says what is stated, beside those whose answers are blended."""
-
 Key = tuple[Quantity, str, int]
 """Quantity, pool, number of the horizon."""
 
@@ -105,13 +101,10 @@ Key = tuple[Quantity, str, int]
 class _Open:
     """A moment that is stated and has not come, as far as anybody knows."""
 
-    __slots__ = ("answers", "given", "judged", "key", "said", "waits_for")
+    __slots__ = ("given", "judged", "key", "said")
 
     def __init__(self, given: Given, said: Said, key: Key) -> None:
         self.given, self.said, self.key = given, said, key
-        # Of a start and each share: what those say whose answers are blended; who is not judged.
-        self.answers: list[list[tuple[int, float]]] = [[], []]
-        self.waits_for: list[set[int]] = [set(), set()]
         self.judged = [moment is None for moment in (said.p50, said.p90)]
 
 
@@ -129,9 +122,9 @@ class Calibration:
         self._moves = {
             share: Conformal(rate, most=BOUND) for share, rate in zip(SHARES, RATES, strict=True)
         }  # by pool and for all
-        self._blends = [Blend(share, rate) for share, rate in zip(SHARES, blend.RATES, strict=True)]
+        self._blends = [Blend(share) for share in SHARES]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
-        self._due: list[tuple[float, int, int, int, _Open]] = []  # stated, number, share, who
+        self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
         self._numbers = 0
 
     def shift(self, key: Key, share: float) -> float:
@@ -140,15 +133,15 @@ class Calibration:
         return moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
 
     def corrected(
-        self, pool: str, made: float, times: Times, others: tuple[Quantiles, ...] = ()
+        self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
     ) -> tuple[Said, Said | None]:
         """End and start as they are to be stated; no job ends before it starts.
 
-        `others` say when it starts, too: in seconds from `made`.
+        `waits` are how long others still waited that had waited as long.
         """
         start = None
         if times.start is not None:
-            start = self._said("start", pool, made, times.start, (made, made), others)
+            start = self._said("start", pool, made, times.start, (made, made), waits)
         least = (made, made) if start is None else (start.p50 or made, start.p90 or made)
         return self._said("end", pool, made, times.end, least), start
 
@@ -159,7 +152,7 @@ class Calibration:
         made: float,
         raw: Spread,
         least: tuple[float, float],
-        others: tuple[Quantiles, ...] = (),
+        waits: Quantiles = UNKNOWN,
     ) -> Said:
         key = what, pool, horizon(raw.p50 - made)
         stated = []
@@ -167,13 +160,13 @@ class Calibration:
             wait = max(0.0, moment - made)
             answer = _log(wait)
             if what == "start" and isfinite(wait):
-                answer = self._blends[i].of(_answers(i, wait, others))
+                answer = self._blends[i].of(_answers(i, wait, waits))
             seconds = exp(answer + self.shift(key, SHARES[i])) - GRAIN
             stated.append(max(low, made + seconds))
         p50, p90 = stated
         return Said(
             finite(p50), finite(max(p50, p90)), finite(raw.mean),
-            (finite(raw.p50), finite(raw.p90)), others,
+            (finite(raw.p50), finite(raw.p90)), waits,
         )  # fmt: skip
 
     def give(self, given: Given) -> None:
@@ -188,35 +181,16 @@ class Calibration:
             raw = inf if said.raw[0] is None else said.raw[0]
             opened = _Open(given, said, (what, given.pool, horizon(raw - given.made)))
             self._open.setdefault((given.job, what), []).append(opened)
+            self._numbers += 1
             for i, moment in enumerate((said.p50, said.p90)):
                 if moment is not None:
-                    self._expect(moment, i, TOGETHER, opened)
-                if what == "start":
-                    self._expect_each(i, opened)
-
-    def _expect(self, moment: float, share: int, who: int, opened: _Open) -> None:
-        self._numbers += 1
-        heappush(self._due, (moment, self._numbers, share, who, opened))
-
-    def _expect_each(self, share: int, opened: _Open) -> None:
-        """Each of those whose answers are blended is held to what happens, too."""
-        made, said = opened.given.made, opened.said
-        raw = said.raw[share]
-        answers = _answers(share, None if raw is None else raw - made, said.others)
-        opened.answers[share] = self._blends[share].moved(answers)
-        for who, answer in opened.answers[share]:
-            if who % 2:  # moved, and to be moved on
-                opened.waits_for[share].add(who)
-                self._expect(made + exp(answer) - GRAIN, share, who, opened)
+                    heappush(self._due, (moment, self._numbers, i, opened))
 
     def advance(self, now: float) -> None:
         """What was stated to have come before now and has not is missed. O(log n) for each."""
         while self._due and self._due[0][0] < now:
-            _, _, share, who, opened = heappop(self._due)
-            if who == TOGETHER:
-                self._judge(opened, share, covered=False)
-            else:
-                self._judge_one(opened, share, who, covered=False)
+            _, _, share, opened = heappop(self._due)
+            self._judge(opened, share, covered=False)
 
     def started(self, job_id: str, now: float) -> None:
         """A job runs."""
@@ -233,22 +207,14 @@ class Calibration:
         whats: tuple[Quantity, ...] = ("start", "end")
         for what in whats:
             for opened in self._open.pop((job_id, what), ()):
-                opened.judged, opened.waits_for = [True, True], [set(), set()]
+                opened.judged = [True, True]
 
     def _came(self, job_id: str, what: Quantity, now: float) -> None:
         self.advance(now)
         for opened in self._open.pop((job_id, what), ()):
             for share in range(len(SHARES)):
                 self._judge(opened, share, covered=True)
-                for who, _ in opened.answers[share]:
-                    self._judge_one(opened, share, who, covered=True)
             self._count(opened, now)
-
-    def _judge_one(self, opened: _Open, share: int, who: int, *, covered: bool) -> None:
-        """Whether it came by when one of those had said whose answers are blended."""
-        if who in opened.waits_for[share]:
-            opened.waits_for[share].remove(who)
-            self._blends[share].judge(who, covered=covered)
 
     def _judge(self, opened: _Open, share: int, *, covered: bool) -> None:
         if opened.judged[share]:
@@ -267,8 +233,10 @@ class Calibration:
         tally = self.tallies.setdefault(opened.key, Tally())
         tally.count += 1
         given, said = opened.given, opened.said
-        for said_each, blended in zip(opened.answers, self._blends, strict=True):
-            blended.weigh(said_each, _log(now - given.made))
+        if opened.key[0] == "start":
+            for i, (raw, blended) in enumerate(zip(said.raw, self._blends, strict=True)):
+                wait = None if raw is None else max(0.0, raw - given.made)
+                blended.learn(_answers(i, wait, said.waits), _log(now - given.made))
         if said.p50 is None:
             return
         tally.errors.append(abs(now - said.p50))
@@ -279,10 +247,9 @@ class Calibration:
             tally.pred_errors.append(abs(now - said.p50) / predicted)
 
 
-def _answers(share: int, wait: float | None, others: tuple[Quantiles, ...]) -> Answers:
+def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
     """What is said of a start, first by the worlds, as `Blend` takes it."""
-    every = wait, *(other[share] for other in others)
-    return [None if each is None else _log(each) for each in every]
+    return [None if each is None else _log(each) for each in (wait, waits[share])]
 
 
 def _log(seconds: float) -> float:

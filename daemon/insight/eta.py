@@ -18,9 +18,8 @@ from daemon.insight.calibration import Given, Said
 from daemon.insight.heard import Heard
 from daemon.insight.kept import Kept, Memory, kept_by
 from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import Outlook, Times, outlook
+from daemon.insight.outlook import Outlook, outlook
 from daemon.insight.pace import WITHIN, Pace
-from daemon.insight.plain import Quantiles
 from daemon.jobs import ON_GPUS, JobPhase
 from daemon.journal import JournalError
 from daemon.past import SPAN
@@ -220,18 +219,11 @@ class Eta:
             times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
         if times is None:
             return None
-        others = self._others(record, made, times) if times.start is not None else ()
-        end, start = self.heard.calibration.corrected(spec.pool, made, times, others)
+        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.submitted))
+        end, start = self.heard.calibration.corrected(spec.pool, made, times, waits)
         start = None if start is None else _not_before(start, now)
         end = _not_before(end, now)
         return Given(spec.id, spec.pool, record.submitted, now, end, start, by)
-
-    def _others(self, record: JobRecord, made: float, times: Times) -> tuple[Quantiles, ...]:
-        """What others say of when it starts: its place in the queue, and who waited there."""
-        pool, plain = self._service.engine.core.state.pools[record.spec.pool], self.heard.plain
-        position = times.position or len(pool.pending) + len(pool.aside)
-        wait = plain.wait(pool.name, position, pool.quota)
-        return (wait, wait), plain.waits(pool.name, max(0.0, made - record.submitted))
 
     def why_unknown(self, record: JobRecord) -> str:
         """Why nothing is said of a job, in words."""

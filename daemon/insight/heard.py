@@ -14,7 +14,7 @@ from daemon.book import JobRecord
 from daemon.insight.calibration import Calibration, Given
 from daemon.insight.lately import Lately
 from daemon.insight.outlook import plain_job
-from daemon.insight.plain import Plain
+from daemon.insight.waits import Waits
 from predictors.lasting import Lasting
 from sia.model import Job
 
@@ -32,13 +32,13 @@ class Heard:
         lasting: How long jobs last.
         lately: Which came.
         calibration: What came of estimates.
-        plain: What is said without worlds.
+        waits: How long those waited that did.
     """
 
     def __init__(self) -> None:
         """Nothing happened yet."""
         self.lasting, self.lately, self.calibration = Lasting(), Lately(), Calibration()
-        self.plain = Plain()
+        self.waits = Waits()
 
     def events(self, records: Iterable[JobRecord], given: Iterable[Given] = ()) -> list[Event]:
         """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
@@ -99,7 +99,7 @@ class Heard:
     def _started(self, now: float, job: Job) -> None:
         self.lasting.started(now, job)
         self.calibration.started(job.id, now)
-        self.plain.started(job.pool, now - job.submit)
+        self.waits.started(job.pool, now - job.submit)
 
     def _over(self, now: float, job: Job, began: float | None) -> None:
         if began is None:
@@ -111,4 +111,3 @@ class Heard:
             self.calibration.ended(job.id, now)
             self.lasting.finished(now, job, seconds)
             self.lately.ended(job.id, seconds)
-            self.plain.ended(job.pool, seconds, job.width)

@@ -62,8 +62,6 @@ class Times(Struct, frozen=True, array_like=True):
 
     end: Spread
     start: Spread | None = None
-    position: int = 0
-    """In its pool's queue, from 1 on; 0 where it is in none."""
 
 
 class Tail(Struct, frozen=True, array_like=True):
@@ -192,13 +190,11 @@ class Worlds:
     def said(self) -> Outlook:
         """What they say together."""
         jobs = {}
-        pools = self.engine.core.state.pools.values()
-        places = {job.job.id: i for p in pools for i, job in enumerate(p.waiting(), 1)}
         for core_id, record in self.records.items():
             if core_id in self.ends:
                 waits = core_id in self.starts
                 start = spread(self.starts[core_id]) if waits else None
-                times = Times(spread(self.ends[core_id]), start, places.get(core_id, 0))
+                times = Times(spread(self.ends[core_id]), start)
                 jobs[record.spec.id] = Raw(msgpack.encode(times))
         return Outlook(self.now, jobs, self._pools())
 
