@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay test servers tools takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -33,6 +33,10 @@ test: setup
 # What needs a real mosquitto, PostgreSQL or Slurm; it is skipped where that is missing, which CI does not allow.
 servers: setup
 	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
+
+# Linters of what is in deploy/, for `make servers`.
+tools: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.tools.lock
 
 check: lint test
 
@@ -78,6 +82,11 @@ setup: .venv/ready
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--extra postgres --extra learn --no-header --constraint requirements.lock \
+		pyproject.toml requirements.build.in -o deploy/requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --constraint requirements.lock requirements.tools.in -o requirements.tools.lock
 
 clean:
 	rm -rf .venv out
