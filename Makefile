@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers tools takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay test servers tools newcomer takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -51,6 +51,10 @@ slurm: setup
 # The daemon killed at 200 moments, and at each of its first 50 syncs (needs strace): minutes.
 crash: setup
 	SIA_CRASHES=200 $(BIN)/python -m pytest tests/test_daemon_crash.py $(ARGS)
+
+# The guides of docs/install.md and docs/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
+newcomer: setup
+	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/test_deploy_newcomer.py $(ARGS)
 
 # Some thousand requests made from the daemon's OpenAPI document: minutes.
 fuzz: setup

@@ -83,3 +83,18 @@ def test_the_install_script_has_no_faults_that_can_be_seen():
     needs("shellcheck")
     for path in DEPLOY.rglob("*.sh"):
         assert run("shellcheck", path) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Usage: deploy/install.sh install"),
+        (["upgrade"], "Usage: deploy/install.sh install"),
+        (["install", "mainframe"], "no example mainframe; name workstation or slurm"),
+        (["install", "../../docs"], "no example"),
+    ],
+)
+def test_the_install_script_says_what_it_wants(words, said):
+    code, heard = run(DEPLOY / "install.sh", *words)
+    assert code == 2
+    assert said in heard
