@@ -6,10 +6,14 @@ from functools import cache
 
 import pytest
 import yaml
-from deployed import DEPLOY, run
+from deployed import DEPLOY, DOCS, run
 from servers import needs
 
+from daemon.config_read import BACKENDS
+
 FOLDER = DEPLOY / "kubernetes"
+
+NEEDS_BACKEND = pytest.mark.skipif("kubernetes" not in BACKENDS, reason="comes with the backend")
 
 VERSIONS = ("1.29", "1.37")
 """Of Kubernetes, between which all are taken to be understood."""
@@ -86,3 +90,37 @@ def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
         for port in rule["ports"]
     }
     assert 5432 in ports
+
+
+def rights():
+    """What all roles give: API group, resource, verbs, and whether in the whole cluster."""
+    objects = [*plain(), *yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())]
+    return {
+        (each["kind"] == "ClusterRole", group, resource): set(rule["verbs"])
+        for each in objects
+        if each["kind"] in {"Role", "ClusterRole"}
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def table():
+    """The same, as docs/kubernetes.md has it."""
+    rows = re.findall(
+        r"(?m)^\| ([^|]+) \| ([a-z0-9.-]+) \| ([a-z/]+) \| ([a-z, ]+) \|",
+        (DOCS / "kubernetes.md").read_text(),
+    )
+    return {
+        (where.startswith("cluster"), "" if group == "core" else group, resource): set(
+            verbs.split(", ")
+        )
+        for where, group, resource, verbs in rows
+        if group != "---"
+    }
+
+
+@NEEDS_BACKEND
+def test_rights_are_those_that_the_backend_needs():
+    assert table()
+    assert rights() == table()
