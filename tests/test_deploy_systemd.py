@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 from deployed import DEPLOY, INSTALLED, command_of, manager, run, service, unit
@@ -62,6 +63,20 @@ def test_the_units_command_line_serves_and_says_so(tmp_path):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
             assert answer.status == 200
     assert process.returncode == 0
+
+
+def test_a_stand_by_is_ready_too(tmp_path, postgres):
+    url = postgres.database("ready")
+    heard = []
+    with ExitStack() as both:
+        for name in ("first", "second"):
+            folder = tmp_path / name
+            folder.mkdir()
+            text = f'[daemon]\nstate = "."\nlisten = "127.0.0.1:0"\ndatabase = "{url}"\n'
+            config = written(folder, text, "sia.toml")
+            heard.append(both.enter_context(service(folder, command_of(UNIT, config)))[1])
+    assert heard[0].startswith("READY=1\nSTATUS=serving on http://127.0.0.1:")
+    assert heard[1] == "READY=1\nSTATUS=stand-by\n"
 
 
 def test_a_manager_without_a_path_hears_too(tmp_path, monkeypatch):
