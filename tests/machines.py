@@ -12,21 +12,32 @@ from servers import PATH, needs
 
 NEEDED = ("debootstrap", "systemd-nspawn", "nsenter")
 MIRROR = "http://deb.debian.org/debian"
-AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+TRUSTED = "/etc/registries.crt"
+"""There, a copy of what `PIP_CERT` names here."""
+OF_PIP = ("PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT")
+"""Variables that go along: how registries are reached."""
 BOOT = 60.0
 """Seconds until it has booted at the latest."""
 
 
 class Machine:
-    """Debian's smallest, with systemd: what somebody has who has just bought one."""
+    """Debian's smallest, with systemd: what somebody has who has just bought one.
+
+    `SIA_DEBIAN` names a folder that debootstrap has filled so already: it is copied.
+    """
 
     def __init__(self, folder):
         needs(*NEEDED)
         self.root = folder / "machine"
         self.log = folder / "machine.log"
-        self._command("debootstrap", "--variant=minbase", "--include=systemd-sysv,dbus",
-                      "bookworm", self.root, MIRROR)  # fmt: skip
+        if "SIA_DEBIAN" in os.environ:
+            self._command("cp", "-a", os.environ["SIA_DEBIAN"], self.root)
+        else:
+            self._command("debootstrap", "--variant=minbase", "--include=systemd-sysv,dbus",
+                          "bookworm", self.root, MIRROR)  # fmt: skip
         shutil.copy("/etc/resolv.conf", self.root / "etc" / "resolv.conf")
+        if "PIP_CERT" in os.environ:
+            shutil.copy(os.environ["PIP_CERT"], self.root / TRUSTED.lstrip("/"))
         self._nspawn = None
         self._first = None
 
@@ -38,8 +49,6 @@ class Machine:
     def boot(self):
         """Until systemd says that all is begun."""
         words = ["systemd-nspawn", "-D", self.root, "--register=no", "--keep-unit", "-b"]
-        if AUTHORITIES.exists():  # of registries that this machine trusts
-            words.append(f"--bind-ro={AUTHORITIES}")
         with self.log.open("ab") as log:
             self._nspawn = subprocess.Popen(
                 [*map(str, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -67,8 +76,10 @@ class Machine:
 
     def sh(self, text, *, cwd="/", check=True):
         """What a shell of its root says to these lines, which all must be well."""
-        own = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        own = {name: os.environ[name] for name in OF_PIP if name in os.environ}
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        if "PIP_CERT" in own:
+            own["PIP_CERT"] = TRUSTED
         env = {**own, "PATH": path, "HOME": "/root", "LANG": "C.UTF-8",
                "DEBIAN_FRONTEND": "noninteractive"}  # fmt: skip
         done = subprocess.run(

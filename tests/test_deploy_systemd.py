@@ -7,7 +7,7 @@ import urllib.request
 from contextlib import ExitStack
 
 import pytest
-from deployed import DEPLOY, INSTALLED, command_of, manager, run, service, unit
+from deployed import DEPLOY, DOCS, INSTALLED, command_of, manager, run, service, unit
 from files import written
 from servers import free_port, needs
 
@@ -45,7 +45,10 @@ def test_the_service_is_shut_as_far_as_can_be(tmp_path):
     shut = exposure(tmp_path / UNIT.name)
     (tmp_path / "sia.service.d").mkdir()
     shutil.copy(DROP_IN, tmp_path / "sia.service.d")
-    assert exposure(tmp_path / UNIT.name) > shut  # it was read, and opens what jobs need
+    opened = exposure(tmp_path / UNIT.name)
+    said = (DOCS / "install.md").read_text()
+    assert f"gives the unit {shut:g} " in said
+    assert f"and it is {opened:g}." in said
 
 
 def test_jobs_outlive_the_service():
