@@ -92,6 +92,7 @@ async function follow(address) {
       // cut off: it is followed again
     }
     document.removeEventListener("visibilitychange", leave);
+    soon(); // what cut it off may be to be seen
     await new Promise((go) => setTimeout(go, AGAIN));
   }
 }
