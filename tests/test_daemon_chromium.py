@@ -19,10 +19,8 @@ from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.text import HOUR
 
-pytestmark = pytest.mark.server
-
-UNTIL = 14 * HOUR
-"""Of the cloud's Monday: people are back from lunch, all pools are at work."""
+UNTIL = 18 * HOUR
+"""Of the cloud's Monday: its pools are busy, and lend to each other."""
 
 SHOTS = os.environ.get("SIA_SHOTS")
 """A folder for pictures of all pages; without it they are beside the test's own files."""
@@ -39,29 +37,34 @@ def devtools():
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory):
-    """The folder of a daemon that has lived from Monday morning to two o'clock, and its pools."""
+    """A daemon that has lived through a working day: its folder, settings, and its last hours."""
     folder = tmp_path_factory.mktemp("lived")
     whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), 1)
     config = _config(folder, table)
     _remember(config, whole, table)
+
+    looks = []
 
     async def live():
         async with serving(config) as (daemon, _):
             begin = daemon.clock.now() - 8 * HOUR
             feeding = asyncio.create_task(_feed(daemon, Lived(_week(whole), table, begin)))
             while daemon.clock.now() < begin + UNTIL:
-                await daemon.clock.sleep_until(begin + UNTIL)
+                await daemon.clock.sleep_until(daemon.clock.now() + HOUR / 12)
+                await daemon.usage.look()
+            looks.extend(daemon.usage._looks)
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(live(), 120))
-    return folder, {name: getattr(config, name) for name in ("pools", "windows", "forecast")}
+    settings = {name: getattr(config, name) for name in ("pools", "windows", "forecast")}
+    return folder, settings, looks
 
 
 @pytest.fixture
 def shown(lived, devtools, tmp_path):
     """Run a story with a client of that daemon, at real speed, and a browser."""
-    folder, settings = lived
+    folder, settings, looks = lived
     shutil.copytree(folder, tmp_path / "state")
     shots = Path(SHOTS) if SHOTS else tmp_path / "shots"
 
@@ -72,6 +75,7 @@ def shown(lived, devtools, tmp_path):
                 door(tmp_path / "state", speed=1.0, drift="off", **settings) as client,
                 chromium(devtools) as browser,
             ):
+                client.usage._looks.extend(looks)
                 await tell(client, browser, shots)
 
         test(tmp_path)
@@ -96,7 +100,9 @@ async def a_page_of_each(client):
     for entry in MENU:
         yield entry.title.lower(), entry.path
     pools = (await asked(client, "GET", "/v1/pools"))["pools"]
-    yield "pool", f"/ui/pools/{pools[0]['name']}"
+    lender = max(pools, key=lambda pool: pool["lent"])
+    assert lender["lent"], "there is something to be seen"
+    yield "pool", f"/ui/pools/{lender['name']}"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,9 @@ def test_every_page_is_shown_without_a_fault(shown, name, kind):
         assert page.hosts == {client.make_url("/").authority}
         out = await browser.page(**kind)
         await out.goto(client.make_url("/ui/sign-in"))
-        await page.shot(shots / f"sign-in-{name}.png")
+        await out.shot(shots / f"sign-in-{name}.png")
+        assert out.wrong == []
+        assert await out.faults() == []
 
     shown(tell)
 
