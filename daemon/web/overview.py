@@ -52,8 +52,8 @@ class OverviewPages:
         found.sort(key=_order(asked["sort"]))
         shown = cut(found, asked["page"])
         return await self._pages.page(
-            request, "overview.html", asked=asked, total=totals(pools), pools=shown.rows,
-            count_pages=shown.pages, address=addresses(request), chart=chart_of(usage.samples),
+            request, "overview.html", asked=asked, total=totals(pools), shown=shown,
+            address=addresses(request), chart=chart_of(usage.samples),
         )  # fmt: skip
 
 
