@@ -18,13 +18,15 @@ class Cut(NamedTuple):
     """A piece of a list."""
 
     rows: Sequence[Any]
+    page: int
     pages: int
 
 
 def cut(rows: Sequence[Any], page: int) -> Cut:
-    """Page `page` of a list, from 1 on; beyond the last there is nothing."""
+    """Page `page` of a list, from 1 on; the last one instead of those beyond it."""
     pages = max(1, -(-len(rows) // ROWS))
-    return Cut(rows[(page - 1) * ROWS : page * ROWS], pages)
+    page = min(page, pages)
+    return Cut(rows[(page - 1) * ROWS : page * ROWS], page, pages)
 
 
 def addresses(request: web.Request) -> Callable[..., str]:

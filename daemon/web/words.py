@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from replay.text import NONE, decimal, duration, percent
+from replay.text import NONE, as_typed, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
+
+
+def isolated(text: str) -> str:
+    """The same where there is no markup: what stands beside it keeps its direction."""
+    return f"\u2068{text[:SHOWN]}\u2069"
+
+
+def quoted(text: str) -> str:
+    """As one step of an address, whatever is in it."""
+    return quote(text, safe="")
 
 
 BDI = Markup("<bdi>{}</bdi>")
@@ -50,8 +61,8 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "name": name, "moment": moment, "number": number, "span": duration, "decimal": decimal,
-        "percent": percent, "share": share,
+        "name": name, "isolated": isolated, "urlencode": quoted, "moment": moment, "span": duration,
+        "typed": as_typed, "number": number, "decimal": decimal, "percent": percent, "share": share,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made

@@ -3,6 +3,7 @@
 
 const EVERY = 15000; // ms between two looks where nobody says that anything happened
 const AT_MOST = 1000; // ms between two looks, however much happens
+const REST = 20; // times as long as the last look took: a daemon that is slow is asked less
 const AGAIN = 5000; // ms until events are followed again after a cut
 
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -47,7 +48,7 @@ function show(text) {
   }
 }
 
-let looking = false, due = 0, looked = 0;
+let looking = false, due = 0, next = 0;
 
 function told(works) {
   document.getElementById("cut").hidden = works;
@@ -58,7 +59,7 @@ async function look() {
   if (document.hidden) return;
   if (looking) return soon();
   looking = true;
-  looked = Date.now();
+  const began = Date.now();
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.status === 401) return location.reload();
@@ -68,11 +69,12 @@ async function look() {
     told(false);
   } finally {
     looking = false;
+    next = began + Math.max(AT_MOST, REST * (Date.now() - began));
   }
 }
 
 function soon() {
-  due ||= setTimeout(look, Math.max(0, looked + AT_MOST - Date.now()));
+  due ||= setTimeout(look, Math.max(0, next - Date.now()));
 }
 
 // A stream only says that something happened; what is so now, the page itself is asked.
@@ -92,6 +94,7 @@ async function follow(address) {
       // cut off: it is followed again
     }
     document.removeEventListener("visibilitychange", leave);
+    soon(); // what cut it off may be to be seen
     await new Promise((go) => setTimeout(go, AGAIN));
   }
 }
