@@ -54,6 +54,7 @@ WHO = {
     "GET /v1/events": READERS,
     "GET /v1/log-level": READERS,
     "GET /v1/jobs": READERS,
+    "GET /v1/queue": READERS,
     "GET /v1/history": READERS,
     "GET /v1/jobs/{id}": {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
@@ -110,6 +111,19 @@ WHO = {
     "GET /ui/": READERS,
     "GET /ui/pools/{name}": READERS,
     "GET /ui/settings": READERS,
+    "GET /ui/queue": READERS,
+    "GET /ui/jobs": READERS,
+    "GET /ui/jobs/{id}": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
+    **{
+        f"POST /ui/jobs/{{id}}/{what}": {
+            "own": {"submitter of own", "admin of own", "operator"},
+            "other": {"operator"},
+        }
+        for what in ("cancel", "hold", "release")
+    },
     "POST /ui/settings/lending": {"operator"},
     "GET /v1/audit": {"operator"},
     "GET /v1/tokens": {"operator"},

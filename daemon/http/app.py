@@ -30,6 +30,7 @@ from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
+from daemon.http.routes_queue import QueueRoutes
 from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
@@ -64,6 +65,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
         WhyRoutes(service),
+        QueueRoutes(service, daemon.eta),
         PoolRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),

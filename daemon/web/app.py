@@ -7,9 +7,11 @@ from daemon.http.auth import Gate
 from daemon.http.events import SSE, EventRoutes
 from daemon.http.operations import Operation
 from daemon.http.sessions import UI
+from daemon.web.job import JobPages
 from daemon.web.overview import OverviewPages
 from daemon.web.pages import Pages
 from daemon.web.pool import PoolPages
+from daemon.web.queue import QueuePages
 from daemon.web.settings import SettingsPages
 from daemon.web.sign import SignPages
 
@@ -20,6 +22,8 @@ def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operati
         SignPages(pages, gate),
         OverviewPages(pages),
         PoolPages(pages),
+        QueuePages(pages),
+        JobPages(pages),
         SettingsPages(pages),
         pages.assets,
     )

@@ -46,6 +46,8 @@ class Entry(NamedTuple):
 
 MENU = (
     Entry(f"{UI}/", "Overview"),
+    Entry(f"{UI}/queue", "Queue"),
+    Entry(f"{UI}/jobs", "Jobs"),
     Entry(f"{UI}/settings", "Settings"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 
@@ -13,6 +14,8 @@ from replay.text import NONE, decimal, duration, percent
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
 
+UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What steers a terminal, and other characters that nobody sees."""
 
 BDI = Markup("<bdi>{}</bdi>")
 TIME = Markup('<time datetime="{}">{} UTC</time>')
@@ -24,12 +27,17 @@ def name(text: str) -> Markup:
     return BDI.format(short)
 
 
-def moment(time: float | None) -> str:
+def moment(time: float | None) -> Markup | str:
     """A time in seconds: in UTC to begin with; a script has it in the reader's zone."""
     if time is None:
         return NONE
     when = datetime.fromtimestamp(time, UTC)
     return TIME.format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def plain(text: str) -> str:
+    """What a job wrote, without what steers a terminal."""
+    return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def share(value: float | None) -> str:
@@ -51,7 +59,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "name": name, "moment": moment, "number": number, "span": duration, "decimal": decimal,
-        "percent": percent, "share": share,
+        "percent": percent, "share": share, "plain": plain,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
