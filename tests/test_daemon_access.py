@@ -44,6 +44,7 @@ WHO = {
         for what in ("account", "ledger", "verdicts", "statement")
     },
     "GET /v1/nodes": READERS,
+    "GET /v1/cells": READERS,
     "GET /v1/maintenance": READERS,
     "GET /v1/lending": READERS,
     "GET /v1/loans": READERS,
@@ -112,6 +113,16 @@ WHO = {
     "GET /ui/pools/{name}": READERS,
     "GET /ui/settings": READERS,
     "GET /ui/queue": READERS,
+    "GET /ui/plan": READERS,
+    "GET /ui/nodes": READERS,
+    "GET /ui/loans": READERS,
+    **{
+        f"GET /ui/pools/{{name}}/{what}": {
+            "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+            "other": {"viewer", "operator"},
+        }
+        for what in ("ledger", "statement")
+    },
     "GET /ui/jobs": READERS,
     "GET /ui/jobs/{id}": {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},

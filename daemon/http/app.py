@@ -25,6 +25,7 @@ from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_accounts import AccountRoutes
 from daemon.http.routes_audit import AuditRoutes
+from daemon.http.routes_cells import CellRoutes
 from daemon.http.routes_eta import EtaRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
@@ -67,6 +68,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         WhyRoutes(service),
         QueueRoutes(service, daemon.eta),
         PoolRoutes(service),
+        CellRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),
         AuditRoutes(service),

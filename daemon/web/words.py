@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from replay.text import NONE, decimal, duration, percent
+from replay.text import NONE, as_typed, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
@@ -59,7 +59,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "name": name, "moment": moment, "number": number, "span": duration, "decimal": decimal,
-        "percent": percent, "share": share, "plain": plain,
+        "percent": percent, "share": share, "plain": plain, "short": as_typed,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
