@@ -4,29 +4,37 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import daemons
+from aiohttp.test_utils import TestClient, TestServer
 from daemons import job, until
-from doors import config_in
+from doors import TOKEN, config_in
 from kube_cluster import kubeconfig
 
 from daemon.build import build
 from daemon.config import PoolConfig
 from daemon.config_kube import KubeConfig
+from daemon.http.app import make_app
+from daemon.http.prometheus import Metrics
 from daemon.inputs import Submit
 from daemon.watch import Watch
 
 POOLS = (PoolConfig("vision", 8), PoolConfig("speech", 8))
 
 
-@asynccontextmanager
-async def serving(folder, cluster, *, pools=POOLS, settings=None, **more):
-    """The service of a daemon that has this cluster."""
+async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
+    """A daemon that has this cluster, made in a thread, as that is here; and its configuration."""
     path = kubeconfig(folder, cluster.address)
     options = {"poll": 0.1, "image": "registry/job:1", **more}
     config = config_in(
         folder, pools=pools, backend=KubeConfig(kubeconfig=str(path), **options),
         **(settings or {}),
     )  # fmt: skip
-    daemon = await asyncio.to_thread(build, config, Watch())
+    return await asyncio.to_thread(build, config, watch), config
+
+
+@asynccontextmanager
+async def serving(folder, cluster, **more):
+    """The service of such a daemon."""
+    daemon, _ = await built(folder, cluster, Watch(), **more)
     await daemon.service.start()
     try:
         yield daemon.service
@@ -34,8 +42,26 @@ async def serving(folder, cluster, *, pools=POOLS, settings=None, **more):
         await daemon.service.stop()
 
 
+@asynccontextmanager
+async def client_of(folder, cluster, **more):
+    """A client of it, with the token."""
+    metrics = Metrics()
+    daemon, config = await built(folder, cluster, metrics, **more)
+    await daemon.service.start()
+    server = TestServer(make_app(daemon, config, TOKEN, metrics))
+    client = TestClient(server, headers={"Authorization": f"Bearer {TOKEN}"})
+    client.service = daemon.service
+    try:
+        await client.start_server()
+        yield client
+    finally:
+        await client.close()
+        await daemon.service.stop()
+
+
 async def submit(service, job_id, pool="vision", gpus=1, **more):
-    (answer,) = await service.submit([Submit(job(job_id, pool, gpus, command=("run",), **more))])
+    more = {"command": ("run",), **more}
+    (answer,) = await service.submit([Submit(job(job_id, pool, gpus, **more))])
     assert getattr(answer, "new", False), answer
 
 

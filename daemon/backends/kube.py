@@ -16,29 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, StopKind
 from daemon.backends.kube_acts import Acts
 from daemon.backends.kube_adopt import Adopter
-from daemon.backends.kube_api import Kube, KubeError, KubeExpiredError, KubeGoneError
+from daemon.backends.kube_api import Kube
+from daemon.backends.kube_ends import Ends
 from daemon.backends.kube_found import NODES, Found
+from daemon.backends.kube_kueue import Steering
 from daemon.backends.kube_lease import Leased
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
-    DELETED,
-    FORGOTTEN,
     RUNS,
     Key,
     Ref,
     Run,
-    end_of,
     jobs_path,
     key_of_mark,
     name_of,
+    plain,
 )
-from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, Pod
+from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
 from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.fence import Alone
@@ -56,6 +54,9 @@ UNREAD = "backend jobs"
 
 RIGHTS = "backend rights"
 """The part that is not well where the daemon may not do what it should."""
+
+KUEUE = "backend kueue"
+"""The part that is not well where Kueue's queues cannot be told what they lend."""
 
 KEEP = 10.0
 """Seconds for which what a job was called is kept after its end was taken note of: until then that
@@ -120,8 +121,10 @@ class KubeBackend:
         self._house = house
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
+        self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
         self._marks = {key: ref for key, ref in marks.items() if key.startswith(RUNS)}
         self._nodes = Nodes(self._config, house, self._found)
+        self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
             self._config, self._kube, house, name, self._marks,
             hosts=self._nodes.host, known=self._job, seen=self._seen, done=self._done,
@@ -151,6 +154,8 @@ class KubeBackend:
         self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         if self._lease is not None:
             self._tasks.append(asyncio.create_task(self._lease.run(self._poke.set)))
+        if self._steering is not None:
+            self._tasks.append(asyncio.create_task(self._steering.run(self._poke)))
         self._tasks.append(asyncio.create_task(self._follow()))
 
     def _add(self, run: Run) -> None:
@@ -170,7 +175,8 @@ class KubeBackend:
         if kind == "end" and run is not None:
             run.end(Ended(*run.key, signal=15))
         elif kind == "end" and (job, attempt) in self._strays:
-            self._acts.unwanted.add(self._strays[job, attempt])
+            ref = self._strays[job, attempt]
+            self._acts.unwanted[ref] = self._is_made(ref)
         self._poke.set()
 
     async def close(self) -> None:
@@ -209,8 +215,8 @@ class KubeBackend:
         self._runs.pop(run.key, None)
         if run.ref is not None:
             self._by_ref.pop(run.ref[:2], None)
-            if not run.adopted and not isinstance(last, Ended):
-                self._acts.unwanted.add(run.ref)
+            if not run.adopted and isinstance(last, Requeued):
+                self._acts.unwanted[run.ref] = True
         self._house.sink(last)
 
     async def _follow(self) -> None:
@@ -219,9 +225,6 @@ class KubeBackend:
             wait = self._config.poll
             try:
                 wait = await self._turn(loop.time())
-            except KubeError as error:
-                self._house.parts.say("backend", error.why, error.mend)
-                await asyncio.sleep(wait)
             except (JournalError, UnavailableError):
                 await asyncio.sleep(wait)  # the journal says by itself how it is
             except Exception as error:  # noqa: BLE001  starts and ends go on, whatever that was
@@ -246,16 +249,20 @@ class KubeBackend:
         try:
             for at in [each for each in news if each[0] in synced]:
                 self._look_at(*at)
-            await self._settle(now, synced)
-            await self._adopter.look(self._jobs, news, self._runs)
+            due = [run for run in self._runs.values() if run.due is not None and run.due <= now]
+            for run in due:
+                if self._space_of(run) in synced:
+                    await self._acts.tried(self._ends.look(run, now))
+            await self._acts.tried(self._adopter.look(self._jobs, news, self._runs))
         except BaseException:
             self._news |= news  # it is all looked at again
             raise
         self._nodes.look(self._runs.values())
         self._say()
         await self._forget()
-        waits = any(run.unsure for run in self._runs.values())
-        return min(SOON, self._config.poll) if waits else self._config.poll
+        if any(run.unsure for run in self._runs.values()) and not self._acts.error[0]:
+            return min(SOON, self._config.poll)
+        return self._config.poll
 
     def _space_of(self, run: Run) -> str:
         if run.ref is not None:
@@ -291,6 +298,7 @@ class KubeBackend:
 
     def _shown(self, run: Run, job: Job) -> None:
         """See what a Job says of itself."""
+        run.seen = True
         if job.verdict is not None or run.ending:
             run.due = 0.0 if run.due is None else run.due
             return
@@ -307,79 +315,7 @@ class KubeBackend:
         elif run.released and job.begun and not run.told:
             run.told = True
             self._house.sink(Started(*run.key))
-
-    async def _settle(self, now: float, synced: set[str]) -> None:
-        """Of those that may be gone: see whether they are, and say so where their GPUs are free."""
-        for run in list(self._runs.values()):
-            if run.due is not None and run.due <= now and self._space_of(run) in synced:
-                run.due = None
-                await self._settle_one(run, now)
-
-    async def _settle_one(self, run: Run, now: float) -> None:
-        assert run.ref is not None, "what has no name is not looked at"
-        job = await self._asked(run.ref)
-        over = job is None or job.verdict is not None
-        if job is not None and not over:
-            self._seen(job)
-            if not (run.ended and job.suspended):
-                if run.ending:
-                    run.due = now + self._config.poll
-                else:
-                    await self._strand(run, now)
-                return
-        pods = await self._pods(run.ref)
-        if any(pod.holds for pod in pods):
-            run.due = now + self._config.poll
-            return
-        self._done(run, self._last(run, job, pods))
-
-    def _last(self, run: Run, job: Job | None, pods: list[Pod]) -> Observation:
-        """What to say of one of which nothing is left."""
-        if job is not None and job.verdict is not None:
-            return end_of(run.key, job.verdict, pods)
-        if run.leaving is not None:
-            return run.leaving
-        known = run.fresh or run.told
-        return Ended(*run.key, why=DELETED if known else FORGOTTEN, cancelled=known)
-
-    async def _strand(self, run: Run, now: float) -> None:
-        """Have one wait again whose node is lost with all that ran there."""
-        lost = self._nodes.lost(run.order.nodes)
-        if not lost or not run.released:
-            return
-        pods = await self._pods(self._ref(run))
-        if any(pod.holds for pod in pods):
-            run.due = now + self._config.poll
-            return
-        run.end(Requeued(*run.key, lost))
-        self._poke.set()
-
-    def _ref(self, run: Run) -> Ref:
-        assert run.ref is not None, "it has a name"
-        return run.ref
-
-    async def _asked(self, ref: Ref) -> Job | None:
-        """A Job as it is now; None where it is not there any more."""
-        try:
-            job = await self._kube.get(ref.path, Job)
-        except KubeGoneError:
-            return None
-        return job if job.metadata.uid == ref.uid else None
-
-    async def _pods(self, ref: Ref) -> list[Pod]:
-        """The pods of a Job, also of one that is gone."""
-        path = f"/api/v1/namespaces/{ref.namespace}/pods"
-        found: list[Pod] = []
-        try:
-            query = {"labelSelector": f"controller-uid={ref.uid}"}
-            async for page in self._kube.pages(path, query):
-                found += [msgspec.json.decode(raw, type=Pod) for raw in page.items]
-        except KubeExpiredError as error:
-            raise KubeError(str(error)) from None
-        except msgspec.MsgspecError as error:
-            why = f"of pods the API server says what is not understood: {error}"
-            raise KubeError(why[:300], "report it with the version of Kubernetes") from None
-        return found
+        run.grown = run.adopted and gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
     def _sweep(self, job: Job) -> None:
         """Find what this daemon has made or released, and should not be there."""
@@ -391,25 +327,34 @@ class KubeBackend:
         if not (number.isascii() and number.isdecimal() and len(number) < 9):
             return
         key, ref = (meta.note(JOB), int(number)), Ref(meta.namespace, meta.name, meta.uid)
-        if key in self._runs or not made or meta.name != name_of(self._name, *key):
+        if key in self._runs or (made and meta.name != name_of(self._name, *key)):
             return
-        if job.suspended:
-            self._acts.unwanted.add(ref)
+        if job.suspended and made:
+            self._acts.unwanted[ref] = True
             self._poke.set()
-        elif self._strays.get(key) != ref:
+        elif not job.suspended and self._strays.get(key) != ref:
             self._strays[key] = ref
             self._house.sink(Stray(*key))
 
+    def _is_made(self, ref: Ref) -> bool:
+        """Whether the daemon has made that Job, and may delete it."""
+        job = self._job(ref)
+        return job is not None and bool(job.metadata.note(ORDER))
+
     def _say(self) -> None:
         """How the backend is, all looked at."""
-        said = [mirror.trouble for mirror in self._jobs.values()]
+        said = [self._acts.error, *(mirror.trouble for mirror in self._jobs.values())]
         if self._nodes.mirror is not None:
             said.append(self._nodes.mirror.trouble)
         if self._lease is not None:
             said.append(self._lease.trouble)
         self._house.parts.say("backend", *next((each for each in said if each[0]), ("", "")))
+        if self._steering is not None:
+            self._house.parts.say(KUEUE, *self._steering.trouble)
         self._house.parts.say(RIGHTS, *self._acts.forbidden)
-        unread = [f"{at}/{name}" for at, mirror in self._jobs.items() for name in mirror.unread]
+        unread = [
+            f"{at}/{plain(name, 63)}" for at, mirror in self._jobs.items() for name in mirror.unread
+        ]
         if unread:
             some = ", ".join(sorted(unread)[:8])
             why = f"of {len(unread)} Jobs Kubernetes says what is not understood: {some}"

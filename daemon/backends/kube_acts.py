@@ -15,12 +15,21 @@ from daemon.backends.kube_api import (
     KubeGoneError,
     KubeRefusedError,
 )
-from daemon.backends.kube_bodies import new_job, release, split, suspend, to_kueue, unstarted
+from daemon.backends.kube_bodies import (
+    narrowed,
+    new_job,
+    release,
+    split,
+    suspend,
+    to_kueue,
+    unstarted,
+)
 from daemon.backends.kube_kueue import deactivate
 from daemon.backends.kube_runs import DELETED, Ref, Run, jobs_path, mark_of, name_of
-from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, gpus_of
+from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
 from daemon.config_kube import KubeConfig
 from daemon.inputs import Ended, Observation, Requeued, StartFailed
+from daemon.logs import log
 
 T = TypeVar("T")
 
@@ -41,8 +50,9 @@ class Acts:
     """Does what the attempts need next; whatever fails for Kubernetes' sake is done later.
 
     Attributes:
-        unwanted: What is to be deleted.
+        unwanted: What is to be no more; whether the daemon has made it, and deletes it.
         forbidden: Why something could not be done for want of rights, and the mend.
+        error: Why Kubernetes could not be asked, and the mend.
     """
 
     def __init__(
@@ -62,44 +72,47 @@ class Acts:
         self._config, self._kube, self._house, self._name = config, kube, house, name
         self._marks, self._hosts, self._known = marks, hosts, known
         self._seen, self._done = seen, done
-        self.unwanted: set[Ref] = set()
-        self.forbidden = "", ""
+        self.unwanted: dict[Ref, bool] = {}
+        self.forbidden = self.error = "", ""
 
     async def do(self, runs: Iterable[Run]) -> None:
-        """All that these need now. Raises KubeError, JournalError; the rest is then undone."""
+        """All that these need now; what Kubernetes does not do is undone. Raises JournalError."""
         there = list(runs)
-        self.forbidden = "", ""
+        self.forbidden = self.error = "", ""
         for run in there:
             if run.ref is None and run.ending:
                 self._done(run, Ended(*run.key, why=NEVER))
         fresh = [run for run in there if run.ref is None and not run.ending]
         for some in _parts(fresh):
-            if not self._house.fence.holds():
+            if not self._house.fence.holds() or self.error[0]:
                 return
             await self._make_all(some)
         ready = [run for run in there if run.ref and not run.released and not run.ending]
         await self._each(ready, self._release)
         await self._each([run for run in there if run.ref and _to_end(run)], self._end)
+        await self._each([run for run in there if run.grown and not run.ending], self._cut)
         await self._each(list(self.unwanted), self._remove)
 
     async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
         """Do it to all of these, as long as this daemon may."""
         for some in _parts(all_of):
-            if not self._house.fence.holds():
+            if not self._house.fence.holds() or self.error[0]:
                 return
-            await _all(self._allowed(act(each)) for each in some)
+            await _all(self.tried(act(each)) for each in some)
 
-    async def _allowed(self, act: Awaitable[T]) -> T | None:
-        """What that comes to; None where the rights for it are wanting: others go on."""
+    async def tried(self, act: Awaitable[T]) -> T | None:
+        """What that comes to; None where Kubernetes did not do it: others go on."""
         try:
             return await act
         except KubeForbiddenError as error:
             self.forbidden = error.why, error.mend
-            return None
+        except KubeError as error:
+            self.error = error.why, error.mend
+        return None
 
     async def _make_all(self, some: Sequence[Run]) -> None:
         """Have these be there, suspended, and durable what they are."""
-        made = await _all(self._allowed(self._make(run)) for run in some)
+        made = await _all(self.tried(self._make(run)) for run in some)
         known = {run: ref for run, ref in zip(some, made, strict=True) if ref is not None}
         if not known:
             return
@@ -197,7 +210,9 @@ class Acts:
             if not run.adopted:
                 await self._kube.delete(run.path, run.ref.uid)
             elif self._config.kueue and run.released:
-                await deactivate(self._kube, run.ref)
+                if not await deactivate(self._kube, run.ref):
+                    run.unsure = True
+                    return
             else:
                 over = "" if isinstance(run.leaving, Requeued) else "ended by sia"
                 job = await self._job_of(run)
@@ -212,14 +227,34 @@ class Acts:
             raise KubeError(str(error), "see why: kubectl describe job") from None
         run.ended, run.due = True, 0.0
 
+    async def _cut(self, run: Run) -> None:
+        """Have a Job that asks for more pods than it was given have those again."""
+        try:
+            job = await self._job_of(run)
+            pods = run.order.spec.gpus // gpus_of_pod(job.spec.template.spec, self._config.gpu)
+            if gpus_of(job, self._config.gpu) > run.order.spec.gpus:
+                log().warning("a Job has grown, and is set back", job=run.order.job, pods=pods)
+                self._seen(await self._kube.patch(run.path, narrowed(job, pods), Job))
+            run.grown = False
+        except KubeRefusedError:
+            run.unsure = True
+
     async def _remove(self, ref: Ref) -> None:
         try:
-            await self._kube.delete(ref.path, ref.uid)
-        except (KubeGoneError, KubeConflictError):
+            if self.unwanted[ref]:
+                await self._kube.delete(ref.path, ref.uid)
+            else:
+                job = await self._kube.get(ref.path, Job)
+                if job.metadata.uid == ref.uid:
+                    await self._kube.patch(ref.path, suspend(job, "ended by sia"), Job)
+        except KubeConflictError:
+            if not self.unwanted[ref]:
+                return  # it has changed: the next turn looks again
+        except KubeGoneError:
             pass
         except KubeRefusedError as error:
             raise KubeError(str(error), "see why: kubectl describe job") from None
-        self.unwanted.discard(ref)
+        del self.unwanted[ref]
 
 
 def _to_end(run: Run) -> bool:

@@ -67,6 +67,7 @@ class Adopter:
         self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
         self._refused: dict[Place, float] = {}  # when it is asked for again
         self._strange: dict[Place, str] = {}  # those that are left alone, and why
+        self._unseen: set[Place] = set()  # those that nobody has looked at yet
         self._due = 0.0
 
     async def look(
@@ -78,19 +79,17 @@ class Adopter:
             records = self._house.book().jobs.values()
             there = [(Ref.of(r.spec.origin), r.spec.id) for r in records if r.spec.origin]
             self._jobs = {ref[:2]: (ref, job_id) for ref, job_id in there}
-        changed = set(_places(mirrors, news))
-        changed |= {place for place, due in self._refused.items() if due <= now}
-        await self._take_over(mirrors, changed, now)
+        self._unseen |= set(_places(mirrors, news))
+        if self._config.adopt and self._house.fence.holds():
+            await self._take_over(mirrors, now)
         if now >= self._due:
             self._due = now + self._config.poll
             await self._follow(mirrors, runs)
 
-    async def _take_over(
-        self, mirrors: Mapping[str, Mirror[Job]], changed: Iterable[Place], now: float
-    ) -> None:
+    async def _take_over(self, mirrors: Mapping[str, Mirror[Job]], now: float) -> None:
         assert self._jobs is not None, "they are known"
         new: dict[Place, JobSpec] = {}
-        for place in changed:
+        for place in self._unseen | {each for each, due in self._refused.items() if due <= now}:
             job = mirrors[place[0]].objects.get(place[1])
             if job is None:
                 self._refused.pop(place, None)
@@ -102,11 +101,10 @@ class Adopter:
             spec = self._spec(place, job)
             if spec is not None:
                 new[place] = spec
-        if not self._config.adopt or not self._house.fence.holds():
-            return
         wanted = list(new.items())
         for i in range(0, len(wanted), AT_ONCE):
             await self._submit(wanted[i : i + AT_ONCE], now)
+        self._unseen.clear()
 
     async def _submit(self, wanted: list[tuple[Place, JobSpec]], now: float) -> None:
         assert self._jobs is not None, "they are known"

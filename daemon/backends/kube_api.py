@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from ssl import SSLError
 from typing import Any, TypeVar
 
 import aiohttp
@@ -236,7 +235,7 @@ class Kube:
             else:
                 load_incluster_config(client_configuration=known)  # type: ignore[no-untyped-call]
             self._client = ApiClient(known)
-        except (ConfigException, OSError, SSLError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001  of a file that is none, anything is raised
             where = config.kubeconfig or "the pod's service account"
             raise KubeError(f"{where}: {_said(error)}", NOBODY) from None
         return self._client

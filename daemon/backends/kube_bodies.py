@@ -151,6 +151,14 @@ def unstarted(job: Job) -> Json:
     }
 
 
+def narrowed(job: Job, pods: int) -> Json:
+    """Have a Job run so many pods at a time."""
+    return {
+        "metadata": {"resourceVersion": job.metadata.resource_version},
+        "spec": {"parallelism": pods},
+    }
+
+
 def suspend(job: Job, over: str = "") -> Json:
     """Have a Job leave its nodes; with `over` for good, and why."""
     notes = {"annotations": {OVER: over}} if over else {}

@@ -86,7 +86,7 @@ class Leased:
     async def run(self, changed: Callable[[], None]) -> None:
         """Have it, and keep it, for good; `changed` hears when this daemon may act, or no more."""
         while True:
-            before = self.trouble
+            before = self.trouble, self.holds()
             try:
                 await self._take()
             except KubeError as error:
@@ -94,7 +94,7 @@ class Leased:
             except KubeRefusedError as error:
                 mend = f"make the namespace {self._home}, or name another one in backend.home"
                 self.trouble = f"its Lease is refused: {error}", mend
-            if self.trouble != before:
+            if (self.trouble, self.holds()) != before:
                 changed()
             await asyncio.sleep(RENEW)
 

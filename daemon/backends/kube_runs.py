@@ -57,12 +57,14 @@ class Run:
 
     Attributes:
         ref: What it is called in Kubernetes; None until that is durable.
-        fresh: Whether no daemon before this one can have released it.
+        fresh: Whether no daemon before this one can have made it.
         released: Whether it was told to run.
         told: Whether it was said to run.
+        seen: Whether it was there in this daemon's life.
         ending: Whether Kubernetes is to end it, and `ended` whether it was told so.
         leaving: What to say of it once nothing of it is left, unless it ends by itself before.
         due: When its pods are to be looked at again, by the loop's clock; None where not.
+        grown: Whether it asks for more than it was given.
         unsure: Whether it is surely another by now than it is known to be.
     """
 
@@ -71,7 +73,7 @@ class Run:
         self.order, self.fresh, self.told = order, fresh, started
         self.ref = Ref.of(order.spec.origin) if order.spec.origin else None
         self.released = started
-        self.ending = self.ended = self.unsure = False
+        self.seen = self.ending = self.ended = self.grown = self.unsure = False
         self.leaving: Observation | None = None
         self.due: float | None = None
 

@@ -6,8 +6,9 @@ What is not read is left alone. Names of fields are the API's, in Python's spell
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Struct
 
 PREFIX = "sia.internal"
@@ -44,12 +45,21 @@ MAX_PODS = 100_000
 """Of one Job: more make no sense on 2^31 GPUs, and products stay small."""
 
 
+Name = Annotated[
+    str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?(?!\n)$")
+]
+"""As RFC 1123 has it, or nothing: no other name is to come into a path."""
+
+Uid = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[A-Za-z0-9-]*(?!\n)$")]
+"""Nothing that a label's selector could take for more."""
+
+
 class Meta(Struct, frozen=True, rename="camel"):
     """What each object has. Times are text, as the API writes them."""
 
-    name: str
-    namespace: str = ""
-    uid: str = ""
+    name: Name
+    namespace: Name = ""
+    uid: Uid = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None

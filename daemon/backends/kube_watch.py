@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from daemon.backends.kube_api import GONE, Kube, KubeError, KubeExpiredError, KubeRefusedError
+from daemon.backends.kube_runs import plain
 from daemon.backends.kube_shapes import Meta
 from daemon.logs import log
 
@@ -30,7 +31,8 @@ AGAIN = (0.2, 30.0)
 
 
 LASTED = 5.0
-"""Seconds that a watch has to last for the next try to come as soon as the first."""
+"""Seconds that a watch of which nothing is heard has to last for the next to come as soon as the
+first."""
 
 
 class _Object(Protocol):
@@ -49,8 +51,12 @@ class _Event(Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Named(Struct, frozen=True):
+    name: str
+
+
 class _Bare(Struct, frozen=True):
-    metadata: Meta
+    metadata: _Named
 
 
 class _Failure(Struct, frozen=True):
@@ -75,7 +81,7 @@ class Mirror(Generic[K]):
         self.unread: set[str] = set()
         self.synced = False
         self.trouble = "", ""
-        self._version = ""
+        self._version, self._heard = "", False
         self._decoder = msgspec.json.Decoder(kind)
 
     async def run(self) -> None:
@@ -86,9 +92,8 @@ class Mirror(Generic[K]):
             try:
                 if not self._version:
                     await self._list()
-                began = loop.time()
+                began, self._heard = loop.time(), False
                 await self._watch()
-                continue
             except KubeExpiredError:
                 self._version = ""  # list again; where that helps nothing, later and later
             except KubeError as error:
@@ -96,7 +101,8 @@ class Mirror(Generic[K]):
             except KubeRefusedError as error:
                 self._say(str(error), GONE)
                 self._version = ""
-            wait = AGAIN[0] if loop.time() - began > LASTED else min(2 * wait, AGAIN[1])
+            well = self._heard or loop.time() - began > LASTED
+            wait = AGAIN[0] if well else min(2 * wait, AGAIN[1])
             await asyncio.sleep(uniform(wait / 2, wait))  # noqa: S311  not all at one moment
 
     def put(self, seen: K) -> None:
@@ -150,6 +156,7 @@ class Mirror(Generic[K]):
     def _hear(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line, type=_Event)
+            self._heard = event.type != "ERROR"
             if event.type == "ERROR":
                 failure = msgspec.json.decode(event.object, type=_Failure)
                 self._fail(failure)
@@ -190,7 +197,7 @@ class Mirror(Generic[K]):
             name = msgspec.json.decode(raw, type=_Bare).metadata.name
             log().warning(
                 "Kubernetes says what is not understood; it is left alone",
-                path=self._path, name=name[:253], why=str(error)[:200],
+                path=self._path, name=plain(name, 253), why=str(error)[:200],
             )  # fmt: skip
             return name, None
         return seen.metadata.name, seen
