@@ -140,9 +140,8 @@ class Service(Reading):
 
     def _house(self) -> House:
         """What the backend may use."""
-        return House(
-            self.observe, self.fence, self.notes, self.submit, self.parts, lambda: self.book
-        )
+        read = lambda: self.book, lambda: self.engine.core.state.pools
+        return House(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""

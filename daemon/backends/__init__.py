@@ -14,7 +14,7 @@ the name of what is made says job and attempt, so that a second `start` makes no
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from daemon.inputs import Command, Observation
 from daemon.notes import Notes
 from daemon.parts import Parts
 from sia.model import Nodes
+from sia.state import PoolState
 
 Ask = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
 """Has commands done, in order, as clients have; they are durable when it returns. Raises
@@ -61,6 +62,8 @@ class House(NamedTuple):
     """Where it says how it is, under the name `backend`."""
     book: Callable[[], Book]
     """Jobs, pools and nodes, for reading."""
+    counts: Callable[[], Mapping[str, PoolState]] = dict
+    """Pools as the core counts them: what they use and lend, what is foreseen; for reading."""
 
 
 class Expected(Struct, frozen=True):

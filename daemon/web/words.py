@@ -18,6 +18,7 @@ SHOWN = 200
 UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What steers a terminal, and other characters that nobody sees."""
 
+
 def isolated(text: str) -> str:
     """The same where there is no markup: what stands beside it keeps its direction."""
     return f"\u2068{text[:SHOWN]}\u2069"
