@@ -92,9 +92,7 @@ class Accounts:
 
         O(1) if prepared.
         """
-        book = self._book
-        book.unbooked += 1
-        books = book.unbooked >= book.setup.book_every or now >= book.booked + BOOK_WITHIN
+        book, books = self._book, self._books(now)
         if books or not self._opened:
             self.settle()
         self._step = now
@@ -102,11 +100,20 @@ class Accounts:
             self._open()
         self._heard.append((now, (), ()))
         self.booked = NOTHING
-        if books:
-            book.unbooked, book.booked = 0, now
-            if book.verdicts or book.rows:
-                self.booked = Booked(book.verdicts, book.rows)
-                book.verdicts, book.rows = [], []
+        if books and (book.verdicts or book.rows):
+            self.booked = Booked(book.verdicts, book.rows)
+            book.verdicts, book.rows = [], []
+
+    def _books(self, now: float) -> bool:
+        """Whether a step books what is known."""
+        book = self._book
+        if book.setup.book_every == 1:
+            return True
+        book.unbooked += 1
+        if book.unbooked < book.setup.book_every and now < book.booked + BOOK_WITHIN:
+            return False
+        book.unbooked, book.booked = 0, now
+        return True
 
     def end_step(self, over: int) -> None:
         """So many jobs have ended in a step; the book forgets those that ended long ago."""
