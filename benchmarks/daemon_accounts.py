@@ -19,11 +19,12 @@ from typing import Any
 
 from common import keep
 from daemon_core import crowded, spec
+from msgspec.structs import replace
 
 from daemon.answers import StartEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
-from daemon.engine_accounts import NOTHING, Accounts
+from daemon.engine_accounts import BOOK_EVERY, NOTHING, Accounts
 from daemon.inputs import Ended, Submit
 from daemon.journal import Entry, Journal
 from sia.decisions import Decision
@@ -48,13 +49,20 @@ class Silent(Accounts):
     def settle(self) -> None:
         """Nothing."""
 
+    def catch_up(self) -> None:
+        """Nothing."""
+
+    def end_step(self, over: int) -> None:
+        """Nothing."""
+
 
 class Side:
     """A daemon's engine and journal, and what its steps took (µs of CPU)."""
 
     def __init__(self, folder: Path, *, silent: bool) -> None:
         """Fill it."""
-        self.engine, inputs = crowded(POOLS, QUOTA, POOLS * QUOTA, PENDING)
+        engine, inputs = crowded(POOLS, QUOTA, POOLS * QUOTA, PENDING)
+        self.engine = Engine.new(replace(engine.book.setup, book_every=BOOK_EVERY))
         if silent:
             desk = self.engine._desk  # noqa: SLF001  there is no switch
             desk.accounts = Silent(self.engine.book, self.engine.core)
@@ -81,7 +89,7 @@ class Side:
             anchor = Anchor("", self.now, self.now)
             self.journal.commit(Entry.of(self.number, anchor, inputs, step, ()))
             committed = process_time()
-            self.engine.prepare()
+            self.engine.rest()
             due(self.engine)
             over = process_time()
             for name, took in (

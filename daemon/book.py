@@ -224,6 +224,9 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     rows: list[Lent] = []
     found: float = 0.0
     """When the first of them was found."""
+    booked: float = 0.0
+    """When something could be booked last, and how many steps there have been since."""
+    unbooked: int = 0
 
     @property
     def mode(self) -> LendingMode:

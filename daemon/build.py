@@ -19,6 +19,7 @@ from daemon.config_database import DatabaseUrl
 from daemon.config_kube import KubeConfig
 from daemon.config_mqtt import MqttBackendConfig
 from daemon.config_slurm import SlurmConfig
+from daemon.engine_accounts import BOOK_EVERY
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
 from daemon.insight.eta import Eta
@@ -191,5 +192,5 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets, lending=config.lending,
+        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY,
     )  # fmt: skip

@@ -61,7 +61,6 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
-from daemon.limits import KEEP_ENDED
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
@@ -204,8 +203,7 @@ class Engine:
         desk.flush()
         desk.rehearse()
         self._runs.seat()
-        if len(desk.over) > KEEP_ENDED // 2:
-            desk.accounts.settle()  # it asks the book for jobs that are forgotten now
+        desk.accounts.end_step(len(desk.over))
         self.book.forget()
         return Step(
             [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
@@ -220,7 +218,7 @@ class Engine:
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
     def prepare(self) -> None:
-        """Do now, while nobody waits, what the next step would: no other than without it."""
+        """Have accounts be up to date, for whoever looks: no step is another than without it."""
         self._desk.accounts.settle()
         self._desk.settle_rehearsal()
 
@@ -233,6 +231,10 @@ class Engine:
         self.book.shadow = desk.rehearsal = None
         if not self._rails.may_look:
             desk.accounts.close()
+
+    def rest(self) -> None:
+        """Do now, while nobody waits, what the next step would: no other than without it."""
+        self._desk.accounts.catch_up()
 
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from daemon.account import Account, Booked, Lent, Loan, Verdict
 from daemon.book import Book, job_of
+from daemon.limits import KEEP_ENDED
 from sia.alone import VirtualClock
 from sia.core import Core
 from sia.decisions import Decision, MoveLoan, StartJob
@@ -29,6 +30,10 @@ from sia.twin import Verdict as Found
 
 BOOK_WITHIN = 60.0
 """Seconds after which what is known is booked by a step of its own, where there is no other."""
+
+BOOK_EVERY = 32
+"""Steps after which the daemon books what is known. Clocks are far from what else a step needs:
+looked at for many steps at once they take a third of the time, and so do the rows."""
 
 KEEP_OVER = 10_000
 """Jobs of a pool that are over and have not had their turn alone: some 80 B each of a snapshot. A
@@ -53,6 +58,8 @@ class Accounts:
         self._touched: dict[str, VirtualClock] = {}  # that were told something, by pool
         self._opened = self._closed = False
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
+        self._told = False  # something of it is more than that time has passed
+        self._over = 0  # jobs of it that have ended
         self.booked = Booked()
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
@@ -77,28 +84,55 @@ class Accounts:
 
         It is looked at after the step: nobody is to wait for that.
         """
-        if not self._closed:
-            self._heard.append((self._step, events, decisions))
+        if self._closed:
+            return
+        self._told = True
+        self._heard.append((self._step, events, decisions))
 
     def close(self) -> None:
         """Keep them no longer: of a future that is only played nobody asks for them."""
         self._closed, self._heard, self.booked = True, [], NOTHING
 
     def pass_time(self, now: float) -> None:
-        """It is now so late, before anything happens; what is known is booked. O(1) if prepared."""
+        """It is now so late, before anything happens; what is known is booked, now and then.
+
+        O(1) if prepared.
+        """
         if self._closed:
             return
-        self.settle()
+        book, books = self._book, self._books(now)
+        if books or not self._opened:
+            self.settle()
         self._step = now
         if not self._opened:
             self._open()
         self._heard.append((now, (), ()))
-        book = self._book
-        if book.verdicts or book.rows:
+        self.booked = NOTHING
+        if books and (book.verdicts or book.rows):
             self.booked = Booked(book.verdicts, book.rows)
             book.verdicts, book.rows = [], []
-        else:
-            self.booked = NOTHING
+
+    def _books(self, now: float) -> bool:
+        """Whether a step books what is known."""
+        book = self._book
+        if book.setup.book_every == 1:
+            return True
+        book.unbooked += 1
+        if book.unbooked < book.setup.book_every and now < book.booked + BOOK_WITHIN:
+            return False
+        book.unbooked, book.booked = 0, now
+        return True
+
+    def end_step(self, over: int) -> None:
+        """So many jobs have ended in a step; the book forgets those that ended long ago."""
+        self._over += over
+        if self._over > KEEP_ENDED // 2:
+            self.settle()  # it asks the book for them
+
+    def catch_up(self) -> None:
+        """Look at what has been heard if the next step books, so that it need not."""
+        if self._book.unbooked >= self._book.setup.book_every - 1:
+            self.settle()
 
     def settle(self) -> None:
         """Look at what has been heard; at once or later comes to the same. O(what it is)."""
@@ -106,6 +140,7 @@ class Accounts:
             return
         handlers = self._handlers
         heard, self._heard = self._heard, []
+        self._told, self._over = False, 0
         for now, events, decisions in heard:
             self._advance(now)
             for fact in (*events, *decisions):
@@ -140,6 +175,8 @@ class Accounts:
         """When it wants to be called at the latest, so that what is known is booked."""
         if self._closed:
             return inf
+        if self._told and self._book.setup.book_every > 1:
+            return self._step + BOOK_WITHIN
         self.settle()
         book = self._book
         if book.rows or book.verdicts:

@@ -293,7 +293,7 @@ class Service(Reading):
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
-        self.engine.prepare()
+        self.engine.rest()
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""

@@ -12,6 +12,7 @@ from doors import TOKEN, asked, door, job_in, story
 
 from daemon.account_commands import account, ledger, statement
 from daemon.config import PoolConfig
+from daemon.engine_accounts import BOOK_EVERY
 from daemon.inputs import SetPriority
 
 HOSTILE = "<b>speech</b>\x1b[2J"
@@ -30,7 +31,8 @@ async def lent(folder):
         for job_id in "ab":
             await job_in(client, job_id, "finished")
         await until(lambda: client.service.engine.prepare() or known(client) == 2)
-        await client.service.submit([SetPriority("b", 1)])  # refused, and a step: rows are booked
+        for _ in range(BOOK_EVERY):  # refused, but each a step: rows are booked
+            await client.service.submit([SetPriority("b", 1)])
 
         async def said(command, *arguments, code=0, token=TOKEN):
             env = {"SIA_URL": str(client.make_url("/")), "SIA_TOKEN": token}

@@ -10,11 +10,13 @@ from builders import SMALL, random_workload, with_priorities
 from daemons import job, setup, submit
 from doors import asked, door, job_in, story
 from msgspec import json
+from msgspec.structs import replace
 
 from daemon.account import Lent, Verdict
 from daemon.answers import Accepted, StartEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
+from daemon.engine_accounts import BOOK_EVERY
 from daemon.engine_rails import _late as of_late
 from daemon.inputs import Cancel, Ended, SetPool, SetPriority, Submit, Tick
 from daemon.journal import Entry, Journal
@@ -47,8 +49,9 @@ def tally_of(pool, verdicts=(), lent=(), page=7):
 class Life:
     """An engine in which jobs of a workload run as long as they are said to, by any policy."""
 
-    def __init__(self, owned, policy, *, restores=False):
-        self.engine = Engine.new(Setup(tuple(owned), policy, options=SMALL))
+    def __init__(self, owned, policy, *, restores=False, book_every=1):
+        cluster = Setup(tuple(owned), policy, options=SMALL, book_every=book_every)
+        self.engine, self.bookings = Engine.new(cluster), 0
         self.restores, self.ends, self.durations = restores, [], {}
         self.verdicts, self.lent, self.began, self.last = [], [], {}, 0.0
 
@@ -60,6 +63,7 @@ class Life:
         step = self.engine.step(now, inputs)
         self.verdicts += step.booked.verdicts
         self.lent += step.booked.lent
+        self.bookings += bool(step.booked.verdicts or step.booked.lent)
         for effect in step.effects:
             if isinstance(effect, StartEffect):
                 self.began[effect.job] = now
@@ -89,7 +93,7 @@ class Life:
             pairs = zip(inputs, step.answers, strict=False)
             accepted += [(now, asked) for asked, said in pairs if isinstance(said, Accepted)]
         self.step(OVER, [Tick()])
-        for later in (1, 2, 3):
+        for later in (100, 200, 300):
             self.step(OVER + later, [Tick()])
         self.engine.check()
         return accepted
@@ -198,6 +202,35 @@ def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before
     assert (account.jobs, account.clock.twins["last"].began) == (0, 20.0)
     assert step.booked.verdicts == []
     assert again.dump() == Engine.restore(again.dump()).dump()
+
+
+def test_the_daemon_books_every_so_many_steps_and_what_it_books_is_the_same():
+    often = seldom = 0
+    for seed in range(20):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        lives = [Life(owned, "mmfs", book_every=every) for every in (1, 32, 32)]
+        lives[2].restores = True
+        for life in lives:
+            life.live(arrivals)
+        for what in ("verdicts", "lent"):
+            rows = [getattr(life, what) for life in lives]
+            assert sorted(rows[0], key=str) == sorted(rows[1], key=str) == sorted(rows[2], key=str)
+        often, seldom = (a + life.bookings for a, life in zip((often, seldom), lives, strict=False))
+        assert not any(life.engine.book.verdicts for life in lives)
+    assert seldom < often
+
+
+def test_a_daemon_that_rests_has_no_ticks_of_accounts():
+    engine = Engine.new(replace(setup(a=1, b=1), book_every=32))
+    engine.step(1.0, [submit("one"), submit("two", run_time=1.0)])
+    engine.step(2.0, [Ended("one", 1, 0), Ended("two", 1, 0)])
+    assert engine.due == 62.0
+    (one,) = engine.step(62.0, [Tick()]).booked.verdicts
+    assert engine.due == 122.0  # by now it is known of the other, whose turn was later
+    (two,) = engine.step(122.0, [Tick()]).booked.verdicts
+    assert (one.alone, two.alone) == (1.0, 2.0)
+    assert engine.due == float("inf")
 
 
 def test_a_job_withdrawn_while_alone_it_would_have_run_counts_as_slowed():
@@ -312,7 +345,7 @@ async def test_what_sharing_was_is_there_over_http(folder):
         assert account["speed_up"] > 1.0
         ended = await asked(client, "GET", "/v1/jobs/b")
         assert ended["alone"] > ended["started"]
-        for _ in range(3):  # refused, but each a step
+        for _ in range(BOOK_EVERY):  # refused, but each a step
             await client.service.submit([SetPriority("b", 1)])
         ledger = await asked(client, "GET", f"{path}/ledger")
         (loan,) = ledger["loans"]
@@ -338,7 +371,7 @@ async def test_what_sharing_was_is_there_over_http(folder):
 
 
 def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
-    for room in ("daemon.book", "daemon.engine"):
+    for room in ("daemon.book", "daemon.engine_accounts"):
         monkeypatch.setattr(f"{room}.KEEP_ENDED", 10)
     engine = Engine.new(setup(a=4))
     jobs = [Submit(job(f"x.{i}", gpus=1, array=(i, 30)), 50.0) for i in range(30)]

@@ -41,6 +41,7 @@ class AccountMetrics(Collector):
             "GPU-seconds lent and borrowed, up to the last change of each loan.",
             labels=["pool", "side"],
         )
+        self._service.engine.prepare()
         for pool, account in self._service.book.accounts.items():
             jobs.add_metric([pool, "slowed"], account.slowed)
             jobs.add_metric([pool, "in time"], account.jobs - account.slowed)
