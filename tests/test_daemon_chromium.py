@@ -10,11 +10,11 @@ import pytest
 from browsers import browser as visiting
 from browsers import seen
 from chromium import chromium, chromium_server
+from daemons import until
 from doors import TOKEN, asked, door, story
 
 from daemon.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _week
 from daemon.serving import serving
-from daemon.web.pages import MENU
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.text import HOUR
@@ -95,36 +95,58 @@ async def signed_in(client, browser, path="/ui/", **kind):
     return page
 
 
+OTHERWISE = ("/ui/events", "/ui/sign-in", "/ui/assets/{name}")
+"""What is below /ui/ and no page, or no page for who is signed in."""
+
+
 async def a_page_of_each(client):
-    """Addresses of all kinds of pages, and what each is called."""
-    for entry in MENU:
-        yield entry.title.lower(), entry.path
+    """(Name, address) of each kind of page; jobs that run, wait and are over."""
     pools = (await asked(client, "GET", "/v1/pools"))["pools"]
     lender = max(pools, key=lambda pool: pool["lent"])
     assert lender["lent"], "there is something to be seen"
-    yield "pool", f"/ui/pools/{lender['name']}"
+    jobs = {}
+    for phase in ("running", "pending"):
+        jobs[phase] = (await asked(client, "GET", f"/v1/jobs?phase={phase}&limit=1"))["jobs"][0]
+    jobs["ended"] = (await asked(client, "GET", "/v1/history?limit=1"))["jobs"][0]
+    for route in client.app.router.routes():
+        path = route.resource.canonical
+        if route.method != "GET" or not path.startswith("/ui/") or path in OTHERWISE:
+            continue
+        title = path.removeprefix("/ui/").replace("/", "-") or "overview"
+        if "{id}" not in path:
+            yield title, path.replace("{name}", lender["name"])
+            continue
+        for phase, job in jobs.items():
+            yield f"{title}-{phase}", path.replace("{id}", job["id"])
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("wide", {}), ("dark", {"dark": True}), ("phone", {"width": 375})]
-)
-def test_every_page_is_shown_without_a_fault(shown, name, kind):
+WAYS = {"wide": {}, "dark": {"dark": True}, "phone": {"width": 375}}
+
+
+def test_every_page_is_shown_without_a_fault(shown):
     async def tell(client, browser, shots):
-        page = await signed_in(client, browser, **kind)
-        async for title, path in a_page_of_each(client):
-            await page.goto(client.make_url(path))
-            await page.shot(shots / f"{title}-{name}.png")
-            assert page.wrong == [], path
-            assert await page.faults() == [], path
-            assert await page.js("document.documentElement.scrollWidth <= innerWidth"), path
-        assert page.hosts == {client.make_url("/").authority}
-        out = await browser.page(**kind)
-        await out.goto(client.make_url("/ui/sign-in"))
-        await out.shot(shots / f"sign-in-{name}.png")
-        assert out.wrong == []
-        assert await out.faults() == []
+        estimating = asyncio.create_task(client.eta.run())
+        await until(lambda: client.eta.outlook is not None)
+        for way, kind in WAYS.items():
+            out = await browser.page(**kind)
+            await out.goto(client.make_url("/ui/sign-in"))
+            await judge(out, shots / f"sign-in-{way}.png")
+            page = await signed_in(client, browser, **kind)
+            async for title, path in a_page_of_each(client):
+                await page.goto(client.make_url(path))
+                await judge(page, shots / f"{title}-{way}.png")
+            assert page.hosts == {client.make_url("/").authority}
+        estimating.cancel()
 
     shown(tell)
+
+
+async def judge(page, shot):
+    """Its picture is kept; it has no faults, and nobody has to scroll sideways."""
+    await page.shot(shot)
+    assert page.wrong == [], shot
+    assert await page.faults() == [], shot
+    assert await page.js("document.documentElement.scrollWidth <= innerWidth"), shot
 
 
 def test_numbers_are_the_api_s_and_follow_what_happens(shown):
