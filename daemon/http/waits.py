@@ -62,7 +62,7 @@ def why(book: Book, core: Core, record: JobRecord) -> list[str]:
     job = waiting_in(core, record)
     if job is None:
         return [f"pool {pool} is on hold: sia pool set {pool} --state open"]
-    lines = [_in_order(core, record, job)]
+    lines = [in_order(core, record, job)]
     if isinstance(core.policy, Sia):
         lines += _on_spare(book, core, job)
     if core.state.places is not None and (out := _out(book)):
@@ -112,7 +112,7 @@ def _back(node: str, who: str) -> str:
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 
-def _in_order(core: Core, record: JobRecord, job: JobState) -> str:
+def in_order(core: Core, record: JobRecord, job: JobState) -> str:
     """Why it does not start inside its pool's quota."""
     pool = job.pool
     left = max(0, pool.quota - pool.dedicated)

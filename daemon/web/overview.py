@@ -13,7 +13,7 @@ from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.sessions import UI
 from daemon.schemas import PoolView
 from daemon.web.chart import chart_of
-from daemon.web.numbered import MAX_NUMBER, addresses, cut
+from daemon.web.numbered import PAGE, addresses, cut
 from daemon.web.pages import HTML, Pages
 
 SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
@@ -23,7 +23,7 @@ Order = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiti
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "What a pool's name has.", default=""),
     Parameter("sort", Order, "What they are ordered by.", default="name"),
-    Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Which page.", default=1),
+    PAGE,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 from urllib.parse import quote
@@ -13,6 +14,9 @@ from replay.text import NONE, as_typed, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
+
+UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What steers a terminal, and other characters that nobody sees."""
 
 
 def isolated(text: str) -> str:
@@ -35,12 +39,17 @@ def name(text: str) -> Markup:
     return BDI.format(short)
 
 
-def moment(time: float | None) -> str:
+def moment(time: float | None) -> Markup | str:
     """A time in seconds: in UTC to begin with; a script has it in the reader's zone."""
     if time is None:
         return NONE
     when = datetime.fromtimestamp(time, UTC)
     return TIME.format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def plain(text: str) -> str:
+    """What a job wrote, without what steers a terminal."""
+    return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def share(value: float | None) -> str:
@@ -61,8 +70,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "name": name, "isolated": isolated, "urlencode": quoted, "moment": moment, "span": duration,
-        "typed": as_typed, "number": number, "decimal": decimal, "percent": percent, "share": share,
+        "name": name, "isolated": isolated, "urlencode": quoted, "plain": plain, "moment": moment,
+        "span": duration, "short": as_typed, "number": number, "decimal": decimal, "share": share,
+        "percent": percent,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
