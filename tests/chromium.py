@@ -116,12 +116,12 @@ class Page:
 
     Attributes:
         wrong: What its console said that a page without faults does not.
-        hosts: Where it asked.
+        asked: Hosts that it asked, by request; not those that its policy kept it from asking.
     """
 
     def __init__(self, browser, session):
         self.browser, self.session = browser, session
-        self.wrong, self.hosts, self.loaded = [], set(), set()
+        self.wrong, self.asked, self.loaded = [], {}, set()
         self.heard = asyncio.Event()
 
     async def do(self, method, **params):
@@ -135,7 +135,9 @@ class Page:
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.wrong.append(params["entry"])
         elif method == "Network.requestWillBeSent":
-            self.hosts.add(params["request"]["url"].split("/")[2])
+            self.asked[params["requestId"]] = params["request"]["url"].split("/")[2]
+        elif method == "Network.loadingFailed" and params.get("blockedReason") == "csp":
+            del self.asked[params["requestId"]]
         elif method == "Page.lifecycleEvent" and params["name"] == "load":
             self.loaded.add(params["loaderId"])
             self.heard.set()

@@ -5,16 +5,19 @@ import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 import pytest
 from browsers import browser as visiting
 from browsers import seen
 from chromium import chromium, chromium_server
+from daemons import until
 from doors import TOKEN, asked, door, story
+from yarl import URL
 
+from daemon.config import PoolConfig
 from daemon.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _week
 from daemon.serving import serving
-from daemon.web.pages import MENU
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.text import HOUR
@@ -95,36 +98,64 @@ async def signed_in(client, browser, path="/ui/", **kind):
     return page
 
 
+OTHERWISE = ("/ui/events", "/ui/sign-in", "/ui/assets/{name}")
+"""What is below /ui/ and no page, or no page for who is signed in."""
+
+
 async def a_page_of_each(client):
-    """Addresses of all kinds of pages, and what each is called."""
-    for entry in MENU:
-        yield entry.title.lower(), entry.path
+    """(Name, address) of each kind of page; jobs that run, wait and are over."""
     pools = (await asked(client, "GET", "/v1/pools"))["pools"]
     lender = max(pools, key=lambda pool: pool["lent"])
     assert lender["lent"], "there is something to be seen"
-    yield "pool", f"/ui/pools/{lender['name']}"
+    jobs = {}
+    for phase in ("running", "pending"):
+        jobs[phase] = (await asked(client, "GET", f"/v1/jobs?phase={phase}&limit=1"))["jobs"][0]
+    jobs["ended"] = (await asked(client, "GET", "/v1/history?limit=1"))["jobs"][0]
+    for page in pages_of(client, lender["name"], {phase: job["id"] for phase, job in jobs.items()}):
+        yield page
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("wide", {}), ("dark", {"dark": True}), ("phone", {"width": 375})]
-)
-def test_every_page_is_shown_without_a_fault(shown, name, kind):
+def pages_of(client, pool, jobs):
+    """(Name, address) of each kind of page, of this pool and these jobs."""
+    for route in client.app.router.routes():
+        path = route.resource.canonical
+        if route.method != "GET" or not path.startswith("/ui/") or path in OTHERWISE:
+            continue
+        title = path.removeprefix("/ui/").replace("/", "-") or "overview"
+        if "{id}" not in path:
+            yield title, path.replace("{name}", quote(pool, safe=""))
+            continue
+        for phase, job in jobs.items():
+            yield f"{title}-{phase}", path.replace("{id}", job)
+
+
+WAYS = {"wide": {}, "dark": {"dark": True}, "phone": {"width": 375}}
+
+
+def test_every_page_is_shown_without_a_fault(shown):
     async def tell(client, browser, shots):
-        page = await signed_in(client, browser, **kind)
-        async for title, path in a_page_of_each(client):
-            await page.goto(client.make_url(path))
-            await page.shot(shots / f"{title}-{name}.png")
-            assert page.wrong == [], path
-            assert await page.faults() == [], path
-            assert await page.js("document.documentElement.scrollWidth <= innerWidth"), path
-        assert page.hosts == {client.make_url("/").authority}
-        out = await browser.page(**kind)
-        await out.goto(client.make_url("/ui/sign-in"))
-        await out.shot(shots / f"sign-in-{name}.png")
-        assert out.wrong == []
-        assert await out.faults() == []
+        estimating = asyncio.create_task(client.eta.run())
+        await until(lambda: client.eta.outlook is not None)
+        for way, kind in WAYS.items():
+            out = await browser.page(**kind)
+            await out.goto(client.make_url("/ui/sign-in"))
+            await judge(out, shots / f"sign-in-{way}.png")
+            page = await signed_in(client, browser, **kind)
+            async for title, path in a_page_of_each(client):
+                await page.goto(client.make_url(path))
+                await judge(page, shots / f"{title}-{way}.png")
+            assert set(page.asked.values()) == {client.make_url("/").authority}
+        estimating.cancel()
 
     shown(tell)
+
+
+async def judge(page, shot):
+    """Its picture is kept; it has no faults, and nobody has to scroll sideways."""
+    await page.shot(shot)
+    assert page.wrong == [], shot
+    assert await page.faults() == [], shot
+    assert await page.js("document.documentElement.scrollWidth <= innerWidth"), shot
 
 
 def test_numbers_are_the_api_s_and_follow_what_happens(shown):
@@ -249,5 +280,56 @@ def test_the_reader_s_place_is_kept_when_numbers_change(shown):
         await asked(client, "POST", "/v1/jobs", job, status=201)
         await page.until(f"document.querySelector('#as-of').innerText !== {text!r}")
         assert await page.js("document.activeElement.mark")
+
+    shown(tell)
+
+
+EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\u202e\u2066{{7*7}}"
+
+
+def test_hostile_names_are_shown_and_do_nothing(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        pools = (PoolConfig(EVIL.replace("{", "(").replace("}", ")"), 4), PoolConfig("b" * 200, 4))
+        async with door(folder, pools=pools, speed=1.0) as client, chromium(devtools) as browser:
+            job = {"gpus": 3, "duration": 1e6, "name": EVIL, "user": EVIL, "tags": {EVIL: EVIL},
+                   "command": [EVIL, "x" * 4000]}  # fmt: skip
+            for i, pool in enumerate(pools * 2):
+                await asked(client, "POST", "/v1/jobs", {**job, "id": f"j{i}", "pool": pool.name},
+                            status=201)  # fmt: skip
+            for pool in pools:
+                page = await signed_in(client, browser, width=375)
+                for title, path in pages_of(client, pool.name, {"of-a": "j0", "of-b": "j3"}):
+                    await page.goto(client.make_url("/").join(URL(path, encoded=True)))
+                    await judge(page, tmp_path / "shots" / f"hostile-{title}.png")
+                    assert await page.js("window.hacked === undefined"), title
+                    assert "49" not in (await page.text("h1")), title
+            assert pools[0].name in await overview(client, page)
+
+    tell(tmp_path)
+
+
+async def overview(client, page):
+    await page.goto(client.make_url("/ui/"))
+    return await page.js("document.querySelector('#pool-table').textContent")
+
+
+def test_what_gets_into_a_page_all_the_same_is_not_run(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        for evil in (
+            "<img src=x onerror='window.hacked=1'>", "<img src='https://example.com/x.png'>",
+            "<iframe srcdoc='<script>parent.hacked=1</script>'></iframe>",
+            "<form action='https://example.com/'><button id=away></button></form>",
+        ):  # fmt: skip
+            await page.js(f"document.body.insertAdjacentHTML('beforeend', {evil!r})")
+        await page.click("#away")
+        said = [each.get("text", "") for each in page.wrong if isinstance(each, dict)]
+        while len([each for each in said if "Content Security Policy" in each]) < 4:
+            await asyncio.sleep(0.02)
+            said = [each.get("text", "") for each in page.wrong if isinstance(each, dict)]
+        assert await page.js("window.hacked === undefined")
+        assert await page.js("location.pathname") == "/ui/"
+        assert set(page.asked.values()) == {client.make_url("/").authority}
 
     shown(tell)

@@ -70,9 +70,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "name": name, "isolated": isolated, "urlencode": quoted, "moment": moment, "span": duration,
-        "typed": as_typed, "number": number, "decimal": decimal, "percent": percent, "share": share,
-        "plain": plain,
+        "name": name, "isolated": isolated, "urlencode": quoted, "plain": plain, "moment": moment,
+        "span": duration, "short": as_typed, "number": number, "decimal": decimal, "share": share,
+        "percent": percent,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
