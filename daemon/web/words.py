@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from replay.text import NONE, as_typed, decimal, duration, percent
+from replay.text import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
@@ -40,6 +42,11 @@ def plain(text: str) -> str:
     return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def value(of: Any) -> Markup:
+    """A value that a record has, whatever it is: text as it is, and all else as JSON."""
+    return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
+
+
 def share(value: float | None) -> str:
     """A share of 1, as percent."""
     return NONE if value is None else percent(100 * value)
@@ -58,8 +65,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "name": name, "moment": moment, "number": number, "span": duration, "decimal": decimal,
-        "percent": percent, "share": share, "plain": plain, "short": as_typed,
+        "counted": counted, "decimal": decimal, "moment": moment, "name": name, "number": number,
+        "percent": percent, "plain": plain, "share": share, "short": as_typed, "span": duration,
+        "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
