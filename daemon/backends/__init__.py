@@ -5,10 +5,10 @@ when told, and finds it again after the daemon was away. Everything goes by (job
 
 How others fit. Slurm: jobs that wait here are nothing there yet, or held there since their
 submission; `start` releases one with a partition and nodes (or submits it so), `stop` is `scancel`,
-what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, `start`
-takes that away and adds node selectors, `stop` deletes it, a watch gives the observations. In both
-the name of what is made says job and attempt, so that a second `start` makes nothing, and
-`reconcile` is one listing of what bears such names.
+what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, or was
+so by others; `start` takes that away and adds node selectors, `stop` deletes it (others' are
+suspended), watches give the observations. In both the name of what is made says job and attempt,
+so that a second `start` makes nothing, and `reconcile` is one listing of what bears such names.
 """
 
 from __future__ import annotations

@@ -100,6 +100,8 @@ def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> Json:
         "automountServiceAccountToken": False,
         "containers": [container],
     }
+    if config.kueue:  # which changes no more of it than its flavors say
+        body["tolerations"] = _tolerations([], config.tolerations)
     if pods > 1 and spec.nodes == pods:
         body["topologySpreadConstraints"] = [
             {
