@@ -28,8 +28,9 @@ from sia.limits import SLOWED
 from sia.model import Stream
 from sia.twin import Verdict as Found
 
-BOOK_WITHIN = 60.0
-"""Seconds after which what is known is booked by a step of its own, where there is no other."""
+BOOK_WITHIN = 10.0
+"""Seconds after which what is known is booked by a step of its own, where there is no other: who
+looks at a ledger after a loan has ended waits no longer for it."""
 
 BOOK_EVERY = 32
 """Steps after which the daemon books what is known. Clocks are far from what else a step needs:

@@ -16,7 +16,7 @@ from daemon.account import Lent, Verdict
 from daemon.answers import Accepted, StartEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
-from daemon.engine_accounts import BOOK_EVERY
+from daemon.engine_accounts import BOOK_EVERY, BOOK_WITHIN
 from daemon.engine_rails import _late as of_late
 from daemon.inputs import Cancel, Ended, SetPool, SetPriority, Submit, Tick
 from daemon.journal import Entry, Journal
@@ -225,10 +225,10 @@ def test_a_daemon_that_rests_has_no_ticks_of_accounts():
     engine = Engine.new(replace(setup(a=1, b=1), book_every=32))
     engine.step(1.0, [submit("one"), submit("two", run_time=1.0)])
     engine.step(2.0, [Ended("one", 1, 0), Ended("two", 1, 0)])
-    assert engine.due == 62.0
-    (one,) = engine.step(62.0, [Tick()]).booked.verdicts
-    assert engine.due == 122.0  # by now it is known of the other, whose turn was later
-    (two,) = engine.step(122.0, [Tick()]).booked.verdicts
+    assert engine.due == 2.0 + BOOK_WITHIN
+    (one,) = engine.step(engine.due, [Tick()]).booked.verdicts
+    assert engine.due == 2.0 + 2 * BOOK_WITHIN  # now the other, whose turn was later, is known
+    (two,) = engine.step(engine.due, [Tick()]).booked.verdicts
     assert (one.alone, two.alone) == (1.0, 2.0)
     assert engine.due == float("inf")
 
@@ -476,7 +476,7 @@ def test_a_budget_counts_who_waits_even_if_its_pool_alone_waits_for_it_no_more()
     clock.check()
 
 
-def test_what_is_found_late_is_booked_a_minute_later_and_not_at_once():
+def test_what_is_found_late_is_booked_later_and_not_at_once():
     engine = Engine.new(setup(a=1, b=1))
     engine.step(1.0, [submit("first", "a", run_time=1.0), submit("guest", "a", run_time=1.0)])
     engine.step(2.0, [Ended("guest", 1, 0)])
@@ -484,7 +484,7 @@ def test_what_is_found_late_is_booked_a_minute_later_and_not_at_once():
     engine.step(501.0, [Tick()])
     engine.prepare()
     assert [verdict.job for verdict in engine.book.verdicts] == ["guest"]
-    assert engine.due == 501.0 + 60.0
+    assert engine.due == 501.0 + BOOK_WITHIN
     assert Engine.restore(engine.dump()).due == engine.due
 
 
