@@ -117,6 +117,9 @@ WHO = {
     "GET /ui/plan": READERS,
     "GET /ui/nodes": READERS,
     "GET /ui/loans": READERS,
+    "GET /ui/whatif": READERS,
+    "POST /ui/whatif": READERS,
+    "GET /ui/audit": {"operator"},
     **{
         f"GET /ui/pools/{{name}}/{what}": {
             "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},

@@ -7,6 +7,7 @@ from daemon.http.auth import Gate
 from daemon.http.events import SSE, EventRoutes
 from daemon.http.operations import Operation
 from daemon.http.sessions import UI
+from daemon.web.audit import AuditPages
 from daemon.web.job import JobPages
 from daemon.web.loans import LoanPages
 from daemon.web.nodes import NodePages
@@ -17,6 +18,7 @@ from daemon.web.pool import PoolPages
 from daemon.web.queue import QueuePages
 from daemon.web.settings import SettingsPages
 from daemon.web.sign import SignPages
+from daemon.web.whatif import WhatIfPages
 
 
 def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operation]:
@@ -30,6 +32,8 @@ def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operati
         PlanPages(pages),
         NodePages(pages),
         LoanPages(pages),
+        WhatIfPages(pages),
+        AuditPages(pages),
         SettingsPages(pages),
         pages.assets,
     )

@@ -51,7 +51,9 @@ MENU = (
     Entry(f"{UI}/plan", "Plan"),
     Entry(f"{UI}/nodes", "Nodes"),
     Entry(f"{UI}/loans", "Loans"),
+    Entry(f"{UI}/whatif", "What if"),
     Entry(f"{UI}/settings", "Settings"),
+    Entry(f"{UI}/audit", "Audit", Rule.OPERATE),
 )
 
 

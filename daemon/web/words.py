@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from replay.text import NONE, as_typed, decimal, duration, percent
+from replay.text import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""
@@ -52,9 +54,14 @@ def plain(text: str) -> str:
     return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def value(of: Any) -> Markup:
+    """A value that a record has, whatever it is: text as it is, and all else as JSON."""
+    return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
+
+
 def share(value: float | None) -> str:
     """A share of 1, as percent."""
-    return NONE if value is None else percent(100 * value)
+    return NONE if value is None else f"{percent(100 * value)} %"
 
 
 def number(value: float | None) -> str:
@@ -70,9 +77,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "name": name, "isolated": isolated, "urlencode": quoted, "plain": plain, "moment": moment,
-        "span": duration, "short": as_typed, "number": number, "decimal": decimal, "share": share,
-        "percent": percent,
+        "counted": counted, "decimal": decimal, "isolated": isolated, "moment": moment, "name": name,
+        "number": number, "percent": percent, "plain": plain, "share": share, "short": as_typed,
+        "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
