@@ -77,9 +77,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "counted": counted, "decimal": decimal, "isolated": isolated, "moment": moment, "name": name,
-        "number": number, "percent": percent, "plain": plain, "share": share, "short": as_typed,
-        "span": duration, "urlencode": quoted, "value": value,
+        "counted": counted, "decimal": decimal, "isolated": isolated, "moment": moment,
+        "name": name, "number": number, "percent": percent, "plain": plain, "share": share,
+        "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
