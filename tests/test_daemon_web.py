@@ -1,5 +1,6 @@
 """Pages: who is let in, what a browser is told to mistrust, and that numbers are the API's."""
 
+import asyncio
 import re
 from itertools import chain, pairwise
 from random import Random
@@ -80,6 +81,22 @@ async def test_a_session_whose_token_expires_is_over(folder):
             later = clock.now() + 61.0
             with patch.object(clock, "now", lambda: later):
                 assert "the token t has expired" in (await seen(visitor, "/ui/", 401)).lower()
+
+
+@story
+async def test_what_a_page_follows_ends_with_its_session(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        headers = {"Accept": "text/event-stream"}
+        async with visitor.get("/ui/events", headers=headers) as stream:
+            assert b"resume" in await stream.content.readline()
+            job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            while b"event: submitted" not in await stream.content.readline():
+                pass
+            with patch("daemon.http.sessions.time.time", lambda: 1e12):
+                await asked(client, "DELETE", "/v1/jobs/a", status=202)
+                rest = await asyncio.wait_for(stream.content.read(), 60)
+        assert b"event: cancelled" not in rest
 
 
 @story
