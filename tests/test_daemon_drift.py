@@ -48,6 +48,16 @@ def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
     assert hour > LEAST_WINDOWS + SLICES - 2
 
 
+def test_how_forecasts_did_is_told_pool_by_pool():
+    drift = watched()
+    for hour in range(6):
+        drift.hear(burst(hour * HOUR + 10.0, hour, gpus=3 if hour < 2 else 2))
+    drift.hear([TimePassed(6 * HOUR + 10.0)])
+    assert drift.record("a") == [(6, 0)]
+    assert drift.record("b") == [(6, 2)]
+    assert drift.record("gone") == []
+
+
 def test_few_misses_tell_nothing_and_old_ones_are_forgotten():
     drift = watched()
     for day in range(5):

@@ -1,7 +1,9 @@
 """Pages: who is let in, what a browser is told to mistrust, and that numbers are the API's."""
 
+import asyncio
 import re
 from itertools import chain, pairwise
+from random import Random
 from unittest.mock import patch
 from urllib.parse import quote
 
@@ -79,6 +81,22 @@ async def test_a_session_whose_token_expires_is_over(folder):
             later = clock.now() + 61.0
             with patch.object(clock, "now", lambda: later):
                 assert "the token t has expired" in (await seen(visitor, "/ui/", 401)).lower()
+
+
+@story
+async def test_what_a_page_follows_ends_with_its_session(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        headers = {"Accept": "text/event-stream"}
+        async with visitor.get("/ui/events", headers=headers) as stream:
+            assert b"resume" in await stream.content.readline()
+            job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            while b"event: submitted" not in await stream.content.readline():
+                pass
+            with patch("daemon.http.sessions.time.time", lambda: 1e12):
+                await asked(client, "DELETE", "/v1/jobs/a", status=202)
+                rest = await asyncio.wait_for(stream.content.read(), 60)
+        assert b"event: cancelled" not in rest
 
 
 @story
@@ -362,3 +380,41 @@ def test_forecasts_are_held_to_what_came_window_by_window():
     assert [(row.window, row.missed, row.judged) for row in rows] == [(60.0, 2, 20), (300.0, 0, 4)]
     unwatched = windows_of([60.0], PoolForecast("a", [1], [1]))
     assert not any(row.judged for row in unwatched)
+
+
+JUNK = (
+    "", "x", "-1", "0", "1e9", "9" * 30, "null", "%00", "%ff", "%C3%28", "..", "%2e%2e%2f", "'",
+    '"', "<b>", "&", "=", "{}", "%7B%7B1%7D%7D", "\u202e", "%0d%0aX:1", "a" * 3000, "p=1&p=2",
+    "off", "on",
+)  # fmt: skip
+
+
+@story
+async def test_no_page_fails_whatever_it_is_asked_for(folder):
+    rng = Random(7)
+    async with door(folder) as client, browser(client) as visitor:
+        form = seal_in(await seen(visitor, "/ui/"))
+        routes = [route for route in client.app.router.routes() if route.method in ("GET", "POST")]
+        paths = [(r.method, r.resource.canonical) for r in routes]
+        ours = [(m, p) for m, p in paths if p.startswith("/ui/") and p != "/ui/events"]
+        names = ["q", "sort", "page", "pool", "user", "limit", "mode", "month", "to", "token", "x"]
+        for method, route in ours * 12:
+            said = rng.choice((*JUNK, "vision")) or "y"
+            path = route.replace("{name}", said).replace("{id}", said)
+            pairs = [f"{rng.choice(names)}={rng.choice(JUNK)}" for _ in range(rng.randrange(3))]
+            fields = {rng.choice(names): rng.choice(JUNK) for _ in range(rng.randrange(3))}
+            data = {"form": form, **fields} if method == "POST" else None
+            address = URL(f"{path}?{'&'.join(pairs)}", encoded=True)
+            request = visitor.request(method, address, data=data, allow_redirects=False)
+            async with request as response:
+                assert response.status < 500, (method, address, await response.text())
+            if path == "/ui/sign-out":
+                await sent(visitor, "/ui/sign-in", token=TOKEN, to="/ui/")
+
+
+@story
+async def test_a_form_that_is_none_is_refused(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        for body in (b"\xff\xfe", b"&".join(b"a%d=1" % i for i in range(99)), b"[1]", b""):
+            async with visitor.post("/ui/settings/lending", data=body) as response:
+                assert response.status in (403, 422)

@@ -61,7 +61,7 @@ def value(of: Any) -> Markup:
 
 def share(value: float | None) -> str:
     """A share of 1, as percent."""
-    return NONE if value is None else percent(100 * value)
+    return NONE if value is None else f"{percent(100 * value)} %"
 
 
 def number(value: float | None) -> str:
