@@ -30,7 +30,7 @@ endif
 test: setup
 	$(BIN)/python -m pytest -m "not server" -n 2 --dist loadgroup $(ARGS)
 
-# What needs a real mosquitto, PostgreSQL or Slurm; it is skipped where that is missing, which CI does not allow.
+# What needs a real mosquitto, PostgreSQL, Slurm or Chromium; it is skipped where that is missing, which CI does not allow.
 servers: setup
 	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
 

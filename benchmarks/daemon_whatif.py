@@ -55,10 +55,10 @@ def configuration(group: int) -> str:
     return CONFIG + "".join(pools)
 
 
-def jobs() -> list[dict[str, Any]]:
-    """Those that run first; they last from a minute to days, a few hours on average."""
+def jobs(pending: int = PENDING) -> list[dict[str, Any]]:
+    """Those that run first, then so many that wait; they last a few hours on average."""
     rng, found = Random(0), []
-    for i in range(RUNNING + PENDING):
+    for i in range(RUNNING + pending):
         seconds = 60.0 + rng.expovariate(1 / 20_000)
         gpus = 1 if i < RUNNING else rng.choice((1, 1, 2, 2, 4, 8))
         found.append(

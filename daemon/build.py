@@ -26,6 +26,7 @@ from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
 from daemon.service import Service
 from daemon.setup import Budget, Node, Setup
+from daemon.usage import Usage
 from daemon.watch import Watch
 from replay.errors import UserError
 from replay.text import counted
@@ -51,6 +52,8 @@ class Daemon(NamedTuple):
     """To be asked before jobs are submitted."""
     eta: Eta
     """Who estimates when jobs start and end: `run` it while the service runs."""
+    usage: Usage
+    """The last hour, for who looks on: `run` it while the service runs."""
     foresight: Foresight | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
@@ -96,7 +99,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     admission = _admission(config, service)
     eta = Eta(service, off=not config.estimates)
     return Daemon(
-        service, journal, clock, setup, hooks, admission, eta, foresight, retraining
+        service, journal, clock, setup, hooks, admission, eta, Usage(service), foresight, retraining
     )  # fmt: skip
 
 

@@ -89,6 +89,11 @@ class Drift:
             for _ in self._errors.hear([event]):
                 pass
 
+    def record(self, pool: str) -> list[tuple[int, int]]:
+        """(Forecasts that were judged, those of them that fell short) of a pool, by window."""
+        tallies = [self._tallies.get((pool, window)) for window in self._spans]
+        return [(each.total, each.missed) for each in tallies if each is not None]
+
     def _over(self, window: float, short: Sequence[int], total: int) -> None:
         """So many windows of one length are over; these pools' first was missed."""
         missed = set(short)

@@ -231,6 +231,10 @@ class Foresight:
         width = None if state.places is None else state.places.gpus
         return Drift(max(now, state.now), state.options.windows, loads, width, why)
 
+    def record(self, pool: str) -> list[tuple[int, int]]:
+        """How forecasts of a pool did of late (see `Drift.record`); empty where nobody watches."""
+        return [] if self._drift is None else self._drift.record(pool)
+
     def _drifted(self, book: Book) -> list[Input]:
         """What is to be said of forecasts that drift, if it is another than the book says."""
         kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}

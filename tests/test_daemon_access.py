@@ -50,6 +50,7 @@ WHO = {
     "GET /v1/loans": READERS,
     "GET /v1/forecasts": READERS,
     "GET /v1/plan": READERS,
+    "GET /v1/usage": READERS,
     "POST /v1/whatif": READERS,
     "GET /v1/status": READERS,
     "GET /v1/events": READERS,

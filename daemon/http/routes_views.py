@@ -18,7 +18,7 @@ from daemon.config import Config
 from daemon.http.guard import who_asks
 from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
-from daemon.http.problems import decoded
+from daemon.http.problems import ProblemError, decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
@@ -27,7 +27,7 @@ from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.mqtt import asyncapi
-from daemon.schemas import Health, LogLevel
+from daemon.schemas import Health, Label, LogLevel
 from daemon.schemas_plan import (
     Forecasts,
     Loans,
@@ -36,6 +36,7 @@ from daemon.schemas_plan import (
     PlanPool,
     PlanWindow,
     PoolForecast,
+    Usage,
 )
 from daemon.schemas_status import Ready
 from sia.state import GroupState, PoolState
@@ -48,6 +49,7 @@ NEXT = (
         "next", Annotated[int, Meta(ge=0, le=NEXT_SHOWN)], "Jobs of each pool.", default=NEXT_SHOWN
     ),
 )
+POOL = (Parameter("pool", Label, "Only of this pool."),)
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -69,6 +71,9 @@ class ViewRoutes:
             Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
             "New load foreseen, and what is "
                       "held back for it.", {200: Forecasts}),
+            Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
+                      "What became of GPUs over the last hour.", {200: Usage},
+                      parameters=POOL, refusals=(404, 422)),
             Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
                       {200: Plan}, parameters=NEXT, refusals=(422,)),
             Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
@@ -97,22 +102,27 @@ class ViewRoutes:
         """O(pools · windows)."""
         await self._service.settled()
         state = self._service.engine.core.state
-        pools = [
-            PoolForecast(
-                name,
-                list(pool.load),
-                [held_back(pool, i, state.options) for i in range(len(pool.load))],
-            )
-            for name, pool in state.pools.items()
-        ]
         config, windows = self._config, list(state.options.windows)
         foresight, retraining = self._daemon.foresight, self._daemon.retraining
+        pools = []
+        for name, pool in state.pools.items():
+            held = [held_back(pool, i, state.options) for i in range(len(pool.load))]
+            record = [] if foresight is None else foresight.record(name)
+            judged, missed = [each[0] for each in record], [each[1] for each in record]
+            pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
         ready = foresight is not None and foresight.ready
         learned = retraining.last.why if retraining is not None and retraining.last else ""
         model = self._service.book.model
         return answer(
             Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
         )
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """O(samples)."""
+        pool = query_of(request, POOL)["pool"]
+        if pool is not None and pool not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+        return answer(Usage(pool or "", [*self._daemon.usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait)."""

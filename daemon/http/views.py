@@ -96,6 +96,15 @@ def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) ->
     )  # fmt: skip
 
 
+def pool_views(service: Service) -> list[PoolView]:
+    """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
+    book, states, widths = service.book, service.engine.core.state.pools, unplaced(service.book)
+    return [
+        pool_view(book.pools[name], states[name], widths.get(name, ()))
+        for name in sorted(book.pools)
+    ]
+
+
 def _override_view(over: Override) -> OverrideView:
     return OverrideView(
         over.until,

@@ -24,12 +24,15 @@ class Cut(NamedTuple):
     """A piece of a list."""
 
     rows: Sequence[Any]
+    page: int
     pages: int
 
 
 def cut(rows: Sequence[Any], page: int) -> Cut:
-    """Page `page` of a list, from 1 on; beyond the last there is nothing."""
-    return Cut(rows[(page - 1) * ROWS : page * ROWS], pages_of(len(rows)))
+    """Page `page` of a list, from 1 on; the last one instead of those beyond it."""
+    pages = pages_of(len(rows))
+    page = min(page, pages)
+    return Cut(rows[(page - 1) * ROWS : page * ROWS], page, pages)
 
 
 def pages_of(count: int) -> int:

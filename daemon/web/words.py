@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,6 +19,17 @@ SHOWN = 200
 
 UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What steers a terminal, and other characters that nobody sees."""
+
+
+def isolated(text: str) -> str:
+    """The same where there is no markup: what stands beside it keeps its direction."""
+    return f"\u2068{text[:SHOWN]}\u2069"
+
+
+def quoted(text: str) -> str:
+    """As one step of an address, whatever is in it."""
+    return quote(text, safe="")
+
 
 BDI = Markup("<bdi>{}</bdi>")
 TIME = Markup('<time datetime="{}">{} UTC</time>')
@@ -65,9 +77,9 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "counted": counted, "decimal": decimal, "moment": moment, "name": name, "number": number,
-        "percent": percent, "plain": plain, "share": share, "short": as_typed, "span": duration,
-        "value": value,
+        "counted": counted, "decimal": decimal, "isolated": isolated, "moment": moment,
+        "name": name, "number": number, "percent": percent, "plain": plain, "share": share,
+        "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made
