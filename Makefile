@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay docs test servers tools newcomer takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -34,6 +34,10 @@ test: setup
 servers: setup
 	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
 
+# Linters of what is in deploy/, for `make servers`.
+tools: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.tools.lock
+
 check: lint test
 
 # The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times; PostgreSQL away for a minute.
@@ -48,6 +52,10 @@ slurm: setup
 crash: setup
 	SIA_CRASHES=200 $(BIN)/python -m pytest tests/test_daemon_crash.py $(ARGS)
 
+# The guides of docs/install.md and docs/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
+newcomer: setup
+	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/test_deploy_newcomer.py $(ARGS)
+
 # Some thousand requests made from the daemon's OpenAPI document: minutes.
 fuzz: setup
 	SIA_FUZZ=60 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(ARGS)
@@ -57,6 +65,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site in build/docs; its reference is made from the code, and a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py
@@ -78,6 +91,11 @@ setup: .venv/ready
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--extra postgres --extra learn --no-header --constraint requirements.lock \
+		pyproject.toml requirements.build.in -o deploy/requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --constraint requirements.lock requirements.tools.in -o requirements.tools.lock
 
 clean:
 	rm -rf .venv out

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
 
+from daemon.book import Book
+from daemon.engine_rails import DRIFT
+from daemon.inputs import Drifted
 from daemon.load_errors import LoadErrors
 from replay.text import duration
 from sia.events import Event
@@ -120,6 +123,11 @@ class Drift:
             self.why.setdefault(pool, worst)
         elif well and known:
             self.why.pop(pool, None)
+
+
+def unwatched(book: Book) -> list[Drifted]:
+    """What is to be said where nobody watches how forecasts do: whoever was kept lends again."""
+    return [Drifted()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
 
 
 def _by_chance(total: int) -> float:

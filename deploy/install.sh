@@ -1,17 +1,18 @@
 #!/bin/sh
 # Installs SIA from this folder as a service of Debian or Ubuntu, upgrades it, removes it: docs/install.md.
 set -eu
+umask 022
 
 ROOT=/opt/sia
 CONFIG=/etc/sia/sia.toml
 STATE=/var/lib/sia
-UNIT=/usr/local/lib/systemd/system/sia.service
+UNITS=/usr/local/lib/systemd/system
 DROP_IN=/etc/systemd/system/sia.service.d
 COMMAND=/usr/local/bin/sia
 
 usage() {
     cat <<END
-Usage: deploy/install.sh install [workstation|slurm|kubernetes]
+Usage: deploy/install.sh install [workstation|slurm]
        deploy/install.sh back
        deploy/install.sh uninstall [--purge]
 
@@ -62,12 +63,12 @@ build_release() {
     python3 -m venv "$release"
     "$release/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
         --require-hashes -r deploy/requirements.lock
-    source=$(mktemp -d)
     # A copy: the build leaves nothing behind in this folder, which may be read-only.
+    source=$(mktemp -d)
+    trap 'rm -rf "$source"' EXIT
     cp -R pyproject.toml README.md LICENSE cells sia predictors replay oracle daemon "$source"
     "$release/bin/pip" install --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation "$source"
-    rm -rf "$source"
     cp -R docs "$release/docs"
     touch "$release/complete"
 }
@@ -85,9 +86,10 @@ make_config() {
     install -d -o root -g sia -m 750 /etc/sia
     if [ ! -e "$CONFIG" ]; then
         install -o root -g sia -m 640 "deploy/config/$example.toml" "$CONFIG"
-        if [ "$example" = workstation ]; then
-            install -D -m 644 deploy/systemd/local.conf "$DROP_IN/local.conf"
-        fi
+        case "$example" in
+        workstation) install -D -m 644 deploy/systemd/local.conf "$DROP_IN/local.conf" ;;
+        slurm) install -D -m 644 deploy/slurm/sia-slurmrestd.service -t "$UNITS" ;;
+        esac
     fi
 }
 
@@ -98,8 +100,7 @@ link() {
 
 check_config() {
     (cd / && setpriv --reuid=sia --regid=sia --init-groups --reset-env \
-        "$1/bin/sia" serve --check --config "$CONFIG") ||
-        fail "$CONFIG is not for this version: the one before goes on; mend it, and install again"
+        "$1/bin/sia" serve --check --config "$CONFIG")
 }
 
 # The release that is current becomes the one before; older ones go.
@@ -131,17 +132,23 @@ restart() {
 install_sia() {
     example=${1:-workstation}
     [ -e "deploy/config/$example.toml" ] ||
-        fail "there is no example $example; name workstation, slurm or kubernetes"
+        fail "there is no example $example; name workstation or slurm"
     check_machine install
     release=$ROOT/releases/$(release_name)
     make_user
     make_config "$example"
     echo "building $release"
     build_release "$release"
-    check_config "$release"
+    current=$(readlink "$ROOT/current" || echo "$release")
+    if [ "$current" != "$release" ]; then
+        check_config "$release" ||
+            fail "not for this version: the one before goes on; mend $CONFIG, and install again"
+    fi
     switch_to "$release"
-    install -D -m 644 deploy/systemd/sia.service "$UNIT"
+    install -D -m 644 deploy/systemd/sia.service -t "$UNITS"
     ln -sfn "$ROOT/current/bin/sia" "$COMMAND"
+    check_config "$release" ||
+        fail "installed, and not started; mend $CONFIG, and install again"
     restart
     echo "installed; the configuration is $CONFIG, the token is in $STATE/token"
 }
@@ -149,21 +156,22 @@ install_sia() {
 go_back() {
     check_machine back
     before=$(readlink "$ROOT/before" 2>/dev/null) || fail "there is no version before; nothing is changed"
-    check_config "$before"
+    check_config "$before" || fail "not for the version before; nothing is changed"
     switch_to "$before"
     restart
 }
 
 uninstall_sia() {
     check_machine uninstall
-    if booted; then
-        systemctl disable --quiet --now sia || true
-    else
-        systemctl disable --quiet sia || true
-    fi
-    rm -rf "$ROOT" "$UNIT"
+    for unit in sia sia-slurmrestd; do
+        if [ -e "$UNITS/$unit.service" ]; then
+            ! booted || systemctl stop "$unit"
+            systemctl disable --quiet "$unit"
+        fi
+    done
+    rm -rf "$ROOT" "$UNITS/sia.service" "$UNITS/sia-slurmrestd.service"
     [ "$(readlink "$COMMAND")" != "$ROOT/current/bin/sia" ] || rm -f "$COMMAND"
-    booted && systemctl daemon-reload
+    ! booted || systemctl daemon-reload
     if [ "${1:-}" = --purge ]; then
         rm -rf /etc/sia "$STATE" "$DROP_IN"
         ! getent passwd sia >/dev/null || userdel sia

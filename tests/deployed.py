@@ -10,6 +10,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from servers import PATH
+
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 DOCS = ROOT / "docs"
@@ -43,7 +45,7 @@ def run(*words, **more):
     """A tool's code and all that it said."""
     done = subprocess.run(
         [*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, **more,
+        check=False, env={**os.environ, "PATH": PATH}, **more,
     )  # fmt: skip
     return done.returncode, done.stdout
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,7 +21,9 @@ def needs(*programs):
 
 
 POSTGRES = ["", *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))][-1]
-PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", POSTGRES])
+PATH = os.pathsep.join(
+    [os.environ["PATH"], "/usr/sbin", POSTGRES, str(Path(sys.executable).parent)]
+)
 
 
 def free_port():

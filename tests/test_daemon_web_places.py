@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from browsers import browser, parsed, seen
 from clusters import spec
 from doors import asked, door, job_in, story
@@ -13,6 +14,12 @@ from daemon.web.loans import month_beside
 from daemon.web.words import moment
 
 NODES = tuple(NodeConfig(f"n{i}", 4) for i in range(3))
+
+
+@pytest.fixture(autouse=True)
+def booked_at_once(monkeypatch):
+    """What is booked a minute later at the latest is there with the next step."""
+    monkeypatch.setattr("daemon.build.BOOK_EVERY", 1)
 
 
 @story

@@ -8,30 +8,41 @@ from deployed import DEPLOY, run, sia_here
 from files import written
 
 from daemon.config import LocalConfig
-from daemon.config_read import read_config
+from daemon.config_read import BACKENDS, read_config
 from daemon.config_slurm import SlurmConfig
 
-EXAMPLES = sorted((DEPLOY / "config").glob("*.toml"))
+KUBERNETES = [DEPLOY / "kubernetes" / name / "sia.toml" for name in ("base", "postgres")]
+EXAMPLES = [*sorted((DEPLOY / "config").glob("*.toml"))]
+if "kubernetes" in BACKENDS:
+    EXAMPLES += KUBERNETES
 
 
 def moved(folder, path):
     """An example whose folders are below this one, with the certificates that it names."""
     pair = Pair(folder, "tls")
     Path(pair.certificate).rename(folder / "tls.crt")
-    text = path.read_text().replace("/etc/sia/", f"{folder}/")
+    text = (
+        path.read_text().replace("/etc/sia/", f"{folder}/").replace("/etc/sia-tls/", f"{folder}/")
+    )
     return written(folder, text.replace("/var/lib/sia", f"{folder}/state"), "sia.toml")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_an_example_is_in_order(path, tmp_path):
     where = moved(tmp_path, path)
     config = read_config(where)
     assert config.pools
-    assert config.database == tmp_path / "state" / "sia.db"
+    assert config.token_file == tmp_path / "state" / "token"
     code, said = run(sia_here(), "serve", "--check", "--config", where)
     assert (code, f"{where}: in order") == (0, said[: len(f"{where}: in order")])
 
 
 def test_each_is_for_what_it_says(tmp_path):
-    backends = {path.stem: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
-    assert backends == {"workstation": LocalConfig, "slurm": SlurmConfig}
+    kinds = {path: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
+    assert {path.stem: kind for path, kind in kinds.items() if path not in KUBERNETES} == {
+        "workstation": LocalConfig,
+        "slurm": SlurmConfig,
+    }
+    for path in EXAMPLES:
+        if path in KUBERNETES:
+            assert kinds[path] is BACKENDS["kubernetes"]

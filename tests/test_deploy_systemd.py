@@ -4,9 +4,10 @@ import os
 import re
 import shutil
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
-from deployed import DEPLOY, INSTALLED, command_of, manager, run, service, unit
+from deployed import DEPLOY, DOCS, INSTALLED, command_of, manager, run, service, unit
 from files import written
 from servers import free_port, needs
 
@@ -44,7 +45,10 @@ def test_the_service_is_shut_as_far_as_can_be(tmp_path):
     shut = exposure(tmp_path / UNIT.name)
     (tmp_path / "sia.service.d").mkdir()
     shutil.copy(DROP_IN, tmp_path / "sia.service.d")
-    assert exposure(tmp_path / UNIT.name) > shut  # it was read, and opens what jobs need
+    opened = exposure(tmp_path / UNIT.name)
+    said = (DOCS / "install.md").read_text()
+    assert f"gives the unit {shut:g} " in said
+    assert f"and it is {opened:g}." in said
 
 
 def test_jobs_outlive_the_service():
@@ -62,6 +66,20 @@ def test_the_units_command_line_serves_and_says_so(tmp_path):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
             assert answer.status == 200
     assert process.returncode == 0
+
+
+def test_a_stand_by_is_ready_too(tmp_path, postgres):
+    url = postgres.database("ready")
+    heard = []
+    with ExitStack() as both:
+        for name in ("first", "second"):
+            folder = tmp_path / name
+            folder.mkdir()
+            text = f'[daemon]\nstate = "."\nlisten = "127.0.0.1:0"\ndatabase = "{url}"\n'
+            config = written(folder, text, "sia.toml")
+            heard.append(both.enter_context(service(folder, command_of(UNIT, config)))[1])
+    assert heard[0].startswith("READY=1\nSTATUS=serving on http://127.0.0.1:")
+    assert heard[1] == "READY=1\nSTATUS=stand-by\n"
 
 
 def test_a_manager_without_a_path_hears_too(tmp_path, monkeypatch):
@@ -83,3 +101,18 @@ def test_the_install_script_has_no_faults_that_can_be_seen():
     needs("shellcheck")
     for path in DEPLOY.rglob("*.sh"):
         assert run("shellcheck", path) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Usage: deploy/install.sh install"),
+        (["upgrade"], "Usage: deploy/install.sh install"),
+        (["install", "mainframe"], "no example mainframe; name workstation or slurm"),
+        (["install", "../../docs"], "no example"),
+    ],
+)
+def test_the_install_script_says_what_it_wants(words, said):
+    code, heard = run(DEPLOY / "install.sh", *words)
+    assert code == 2
+    assert said in heard

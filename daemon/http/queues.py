@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from daemon.book import Book, JobRecord, job_of
-from daemon.http.waits import in_order, waiting_in
 from daemon.jobs import ON_GPUS, JobPhase
+from daemon.why import waiting_in
+from daemon.why_words import needed
 from replay.text import counted
 from sia.core import Core
+from sia.why import in_turn
 
 
 class Place(NamedTuple):
@@ -118,4 +120,5 @@ def shortly(core: Core, place: Place) -> str:
         return f"pool {record.spec.pool} is on hold"
     if position is not None and position > 1:
         return f"{counted(position - 1, 'job')} before it"
-    return in_order(core, record, job)
+    lacks = needed(in_turn(job, (), core.state.now), core.state.now)
+    return lacks[0] if lacks else "first in its queue: it starts once its GPUs are idle"

@@ -22,7 +22,6 @@ from daemon.http.problems import ProblemError, decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
-from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
@@ -39,6 +38,7 @@ from daemon.schemas_plan import (
     Usage,
 )
 from daemon.schemas_status import Ready
+from sia.policies.sia_ground import keeps_of, needs
 from sia.state import GroupState, PoolState
 
 UNREADY = "commands are not taken; sia status and the log say why"
@@ -106,7 +106,7 @@ class ViewRoutes:
         foresight, retraining = self._daemon.foresight, self._daemon.retraining
         pools = []
         for name, pool in state.pools.items():
-            held = [held_back(pool, i, state.options) for i in range(len(pool.load))]
+            held = needs(pool, state.options, keeps_of(pool, state.options))
             record = [] if foresight is None else foresight.record(name)
             judged, missed = [each[0] for each in record], [each[1] for each in record]
             pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
@@ -136,8 +136,9 @@ class ViewRoutes:
     def _group(self, group: GroupState, who: Who, count: int) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
-        for i, window in enumerate(options.windows):
-            held = sum(held_back(pool, i, options) for pool in group.pools)
+        needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
+        for window, *each in zip(options.windows, *needed, strict=True):
+            held = sum(each)
             windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))

@@ -1,0 +1,126 @@
+"""Manifests: Kubernetes knows each key, rights are those of the table, and nothing runs as root."""
+
+import json
+import re
+from functools import cache
+
+import pytest
+import yaml
+from deployed import DEPLOY, DOCS, run
+from servers import needs
+
+from daemon.config_read import BACKENDS
+
+FOLDER = DEPLOY / "kubernetes"
+
+NEEDS_BACKEND = pytest.mark.skipif("kubernetes" not in BACKENDS, reason="comes with the backend")
+
+VERSIONS = ("1.29", "1.37")
+"""Of Kubernetes, between which all are taken to be understood."""
+
+
+@cache
+def made(overlay):
+    """The objects that `kubectl apply -k` would send."""
+    needs("kubectl")
+    code, said = run("kubectl", "kustomize", FOLDER / overlay)
+    assert code == 0, said
+    return [each for each in yaml.safe_load_all(said) if each]
+
+
+def plain():
+    """Objects of the files that are applied as they are."""
+    return [each for path in FOLDER.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+
+
+def one(objects, kind, name="sia"):
+    (found,) = [x for x in objects if x["kind"] == kind and x["metadata"]["name"] == name]
+    return found
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_knows_each_key(version):
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    for each in (*made("base"), *made("postgres"), *plain()):
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.server
+def test_a_key_that_kubernetes_does_not_know_would_be_seen():
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    wrong = json.loads(json.dumps(one(made("base"), "StatefulSet")))
+    wrong["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("overlay", ["base", "postgres"])
+def test_the_pod_may_do_as_little_as_can_be(overlay):
+    spec = one(made(overlay), "StatefulSet")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"] if "readOnly" not in mount}
+    assert mounted == {"/var/lib/sia", "/tmp"}
+
+
+@pytest.mark.server
+def test_it_is_the_images_user_that_owns_its_files():
+    spec = one(made("base"), "StatefulSet")["spec"]["template"]["spec"]["securityContext"]
+    user = re.search(r"(?m)^USER (\d+):(\d+)$", (DEPLOY / "container/Containerfile").read_text())
+    assert (str(spec["runAsUser"]), str(spec["fsGroup"])) == user.groups()
+
+
+@pytest.mark.server
+def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
+    assert one(made("base"), "StatefulSet")["spec"]["replicas"] == 1
+    assert one(made("postgres"), "StatefulSet")["spec"]["replicas"] == 2
+    configs = [x for x in made("postgres") if x["kind"] == "ConfigMap"]
+    assert 'database = "postgresql://' in configs[0]["data"]["sia.toml"]
+    ports = {
+        port["port"]
+        for rule in one(made("postgres"), "NetworkPolicy")["spec"]["egress"]
+        for port in rule["ports"]
+    }
+    assert 5432 in ports
+
+
+def rights():
+    """What all roles give: API group, resource, verbs, and whether in the whole cluster."""
+    objects = [*plain(), *yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())]
+    return {
+        (each["kind"] == "ClusterRole", group, resource): set(rule["verbs"])
+        for each in objects
+        if each["kind"] in {"Role", "ClusterRole"}
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def table():
+    """The same, as docs/kubernetes.md has it."""
+    rows = re.findall(
+        r"(?m)^\| ([^|]+) \| ([a-z0-9.-]+) \| ([a-z/]+) \| ([a-z, ]+) \|",
+        (DOCS / "kubernetes.md").read_text(),
+    )
+    return {
+        (where.startswith("cluster"), "" if group == "core" else group, resource): set(
+            verbs.split(", ")
+        )
+        for where, group, resource, verbs in rows
+        if group != "---"
+    }
+
+
+@NEEDS_BACKEND
+def test_rights_are_those_that_the_backend_needs():
+    assert table()
+    assert rights() == table()
