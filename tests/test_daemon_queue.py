@@ -1,13 +1,8 @@
 """`GET /v1/queue`: who waits, runs or is held, piece by piece."""
 
-from types import SimpleNamespace
-
-from daemons import job as spec_of
 from doors import asked, door, job_in, story
 
-from daemon.book import JobRecord
-from daemon.http.queues import Waiting, alive, runs
-from daemon.jobs import JobPhase
+from daemon.config import NodeConfig
 
 
 async def send(client, job_id, pool="vision", gpus=8, **more):
@@ -94,15 +89,21 @@ async def test_other_pools_jobs_are_neither_listed_nor_counted(folder):
         assert await queue(client, "what=held&user=ann", headers=headers) == (0, [])
 
 
-def test_a_job_that_has_its_turn_waits_until_it_is_placed():
-    turn = JobRecord(spec_of("turn"), 0.0, 1.0, JobPhase.STARTING, attempt=1)
-    there = JobRecord(spec_of("there"), 0.0, 1.0, JobPhase.STARTING, attempt=1, placed=True)
-    none = SimpleNamespace(pending={}, aside={}, waiting=list)
-    book = SimpleNamespace(
-        jobs={"turn": turn, "there": there}, seatless={"turn": None},
-        pools={"a": SimpleNamespace(waiting={})},
-    )  # fmt: skip
-    core = SimpleNamespace(state=SimpleNamespace(pools={"a": none}))
-    count, found = Waiting(book, core, ["a"]).piece(0, 10)
-    assert (count, [place.record for place in found]) == (1, [turn])
-    assert [place.record for place in alive(book, frozenset("a"), runs)] == [there]
+@story
+async def test_a_job_that_has_its_turn_waits_until_it_is_placed(folder):
+    nodes = (NodeConfig("n0", 12),)
+    async with door(folder, nodes=nodes, speed=1.0) as client:
+        await asked(client, "POST", "/v1/nodes/n0/drain")
+        await send(client, "turn")
+        await send(client, "next")
+        said = await asked(client, "GET", "/v1/queue?pool=vision")
+        assert [each["job"]["id"] for each in said["jobs"]] == ["turn", "next"]
+        assert said["jobs"][0]["waits"] == "it has its turn, and its GPUs are not free yet"
+        assert said["jobs"][1]["position"] == 1
+        pool = await asked(client, "GET", "/v1/pools/vision")
+        assert said["count"] == pool["waiting"] == 2
+        assert await queue(client, "what=running") == (0, [])
+        await asked(client, "POST", "/v1/nodes/n0/resume")
+        await job_in(client, "turn", "running")
+        assert await queue(client) == (1, ["next"])
+        assert await queue(client, "what=running") == (1, ["turn"])

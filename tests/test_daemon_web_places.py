@@ -150,6 +150,18 @@ async def test_of_other_pools_no_job_is_named(folder):
             loans = await seen(visitor, "/ui/loans")
             assert "/ui/pools/speech/ledger" not in loans
             assert "/ui/pools/vision/ledger" in loans
+            for pool, seen_whole in (("vision", True), ("speech", False)):
+                page = await seen(visitor, f"/ui/pools/{pool}")
+                assert f"/ui/queue?pool={pool}" in page
+                assert (f"/ui/pools/{pool}/statement" in page) is seen_whole
             assert "mine" in await seen(visitor, "/ui/nodes")
             for what in ("ledger", "statement"):
                 assert "may not look" in await seen(visitor, f"/ui/pools/speech/{what}", 403)
+
+
+@story
+async def test_where_no_nodes_are_known_it_says_so(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        text = parsed(await seen(visitor, "/ui/nodes"))[1]
+        assert "No nodes are known here" in text
+        assert "Name has" not in text

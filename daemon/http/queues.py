@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,22 +36,29 @@ class Waiting:
             record = book.jobs[job_id]
             self._turn.setdefault(record.spec.pool, []).append(record)
 
-    def piece(self, offset: int, limit: int) -> tuple[int, Sequence[Place]]:
-        """How many there are, and some of them. O(pools + jobs of the pools that these are of)."""
+    def piece(
+        self, offset: int, limit: int, user: str | None = None
+    ) -> tuple[int, Sequence[Place]]:
+        """How many there are, of a user or of all, and some of them.
+
+        O(pools + jobs of the pools that these are of); of a user O(jobs alive).
+        """
+        counts = None if user is None else self._counts(user)
         found: list[Place] = []
         total = 0
         for pool in self._pools:
-            count = self._count(pool)
+            count = self._count(pool) if counts is None else counts[pool]
             start = max(0, offset - total)
             total += count
             if start < count and len(found) < limit:
-                found += [*self._of(pool)][start : start + limit - len(found)]
+                places = [each for each in self._of(pool) if user in (None, each.record.spec.user)]
+                found += places[start : start + limit - len(found)]
         return total, found
 
-    def all(self) -> Iterator[Place]:
-        """Every one of them."""
-        for pool in self._pools:
-            yield from self._of(pool)
+    def _counts(self, user: str) -> Counter[str]:
+        """How many of a user's there are, by pool."""
+        specs = (r.spec for r in self._book.jobs.values() if r.spec.user == user and waits(r))
+        return Counter(spec.pool for spec in specs)
 
     def _count(self, pool: str) -> int:
         state = self._core.state.pools[pool]
@@ -65,6 +73,16 @@ class Waiting:
             yield Place(jobs[job_of(job.job.id)], position)
         for job_id in self._book.pools[pool].waiting:
             yield Place(jobs[job_id])
+
+
+def waits(record: JobRecord) -> bool:
+    """Whether a job waits for its turn, or has it and waits for its GPUs."""
+    return record.phase is JobPhase.PENDING or has_turn(record)
+
+
+def has_turn(record: JobRecord) -> bool:
+    """Whether it waits for its GPUs alone."""
+    return record.phase is JobPhase.STARTING and not record.placed
 
 
 def held(record: JobRecord) -> bool:
@@ -93,7 +111,7 @@ def shortly(core: Core, place: Place) -> str:
     record, position = place
     if held(record):
         return "it is held"
-    if record.phase is JobPhase.STARTING and not record.placed:
+    if has_turn(record):
         return "it has its turn, and its GPUs are not free yet"
     if record.phase is not JobPhase.PENDING:
         return ""

@@ -9,7 +9,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from daemon.access import Rule
-from daemon.book import JobRecord
 from daemon.http.eta_views import estimate_view
 from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_PAGE, MAX_SEQ, PAGE
@@ -58,9 +57,10 @@ class QueueRoutes:
         asked = query_of(request, QUERY)
         await self._service.settled()
         who, book = who_asks(request), self._service.book
-        pools = [name for name in sorted(book.pools) if who.sees(name)]
-        if asked["pool"] is not None:
-            pools = [name for name in pools if name == asked["pool"]]
+        wanted = (
+            sorted(book.pools) if asked["pool"] is None else {asked["pool"]} & book.pools.keys()
+        )
+        pools = [name for name in wanted if who.sees(name)]
         count, places = self._found(asked, pools)
         return answer(Queue(self._service.clock.now(), count, [*map(self._line, places)]))
 
@@ -69,13 +69,11 @@ class QueueRoutes:
         offset, limit = asked["offset"], asked["limit"]
         if asked["what"] != "waiting":
             passes = KINDS[asked["what"]]
-            found = alive(book, frozenset(pools), lambda r: passes(r) and _of(user, r))
+            found = alive(
+                book, frozenset(pools), lambda r: passes(r) and user in (None, r.spec.user)
+            )
             return len(found), found[offset : offset + limit]
-        waiting = Waiting(book, self._service.engine.core, pools)
-        if user is None:
-            return waiting.piece(offset, limit)
-        found = [place for place in waiting.all() if _of(user, place.record)]
-        return len(found), found[offset : offset + limit]
+        return Waiting(book, self._service.engine.core, pools).piece(offset, limit, user)
 
     def _line(self, place: Place) -> Queued:
         record, eta = place.record, self._eta
@@ -85,7 +83,3 @@ class QueueRoutes:
             None if given is None else estimate_view(given),
             eta.why_unknown(record) if given is None else "",
         )  # fmt: skip
-
-
-def _of(user: str | None, record: JobRecord) -> bool:
-    return user is None or record.spec.user == user

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from itertools import islice
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from daemon.access import Rule, Who
 from daemon.book import job_of
@@ -42,6 +44,11 @@ from sia.state import GroupState, PoolState
 UNREADY = "commands are not taken; sia status and the log say why"
 """To everybody: why names files, hosts and users."""
 
+NEXT = (
+    Parameter(
+        "next", Annotated[int, Meta(ge=0, le=NEXT_SHOWN)], "Jobs of each pool.", default=NEXT_SHOWN
+    ),
+)
 POOL = (Parameter("pool", Label, "Only of this pool."),)
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -68,7 +75,7 @@ class ViewRoutes:
                       "What became of GPUs over the last hour.", {200: Usage},
                       parameters=POOL, refusals=(404, 422)),
             Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
-                      {200: Plan}),
+                      {200: Plan}, parameters=NEXT, refusals=(422,)),
             Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
                       {200: Health}),
             Operation("GET", "/readyz", Rule.OPEN, self.ready,
@@ -119,14 +126,14 @@ class ViewRoutes:
 
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait)."""
-        service = self._service
+        service, count = self._service, query_of(request, NEXT)["next"]
         await service.settled()
         state = service.engine.core.state
         who = who_asks(request)
-        groups = [self._group(group, who) for group in state.groups]
+        groups = [self._group(group, who, count) for group in state.groups]
         return answer(Plan(service.clock.now(), service.book.lending, groups))
 
-    def _group(self, group: GroupState, who: Who) -> PlanGroup:
+    def _group(self, group: GroupState, who: Who, count: int) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
         needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
@@ -136,16 +143,16 @@ class ViewRoutes:
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))
         return PlanGroup(
-            group.name, group.idle, windows, [self._next(pool, who) for pool in waiting]
+            group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting]
         )
 
-    def _next(self, pool: PoolState, who: Who) -> PlanPool:
+    def _next(self, pool: PoolState, who: Who, shown: int) -> PlanPool:
         jobs = self._service.book.jobs
         waiting = pool.waiting()
         count = len(waiting)
         if not who.sees(pool.name):
             waiting = []
-        records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, NEXT_SHOWN))
+        records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, shown))
         views = [job_view(record) for record in records if record is not None]
         ratio = pool.ratio if pool.quota else None
         return PlanPool(pool.name, ratio, count, views)

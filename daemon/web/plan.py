@@ -54,7 +54,7 @@ class PlanPages:
         pool = asked["pool"] or None
         of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (asked["page"] - 1) * ROWS}
         running = await api.ask(request, "GET /v1/queue", of)
-        plan = await api.ask(request, "GET /v1/plan")
+        plan = await api.ask(request, "GET /v1/plan", {"next": 1})
         coming = await self._coming(request, plan, pool)
         forecasts = await api.ask(request, "GET /v1/forecasts")
         scale = Scale(plan.time, SPANS[asked["span"]])

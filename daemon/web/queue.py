@@ -9,9 +9,12 @@ from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.routes_queue import What
 from daemon.http.sessions import UI
 from daemon.jobs import JobPhase
-from daemon.schemas import Label
+from daemon.schemas import Jobs, JobView, Label
 from daemon.web.numbered import PAGE, ROWS, addresses, pages_of
 from daemon.web.pages import HTML, Pages
+
+ASKED = 12
+"""Pages of the API for one of these: sixty thousand jobs where few pass the filter."""
 
 WHOSE = (
     Parameter("pool", Label, "Only jobs of this pool.", default=""),
@@ -62,9 +65,24 @@ class QueuePages:
     async def jobs(self, request: web.Request) -> web.Response:
         """A page of `/v1/jobs`."""
         asked = query_of(request, ALL)
-        query = {key: value or None for key, value in asked.items()} | {"limit": ROWS}
-        found = await self._pages.api.ask(request, "GET /v1/jobs", query)
+        query = {key: value or None for key, value in asked.items()}
+        jobs, following = await self._some(request, query)
         return await self._pages.page(
-            request, "jobs.html", asked=asked, found=found, address=addresses(request),
+            request, "jobs.html", asked=asked, jobs=jobs, next=following,
+            address=addresses(request),
             phases=[phase.value for phase in JobPhase],
         )  # fmt: skip
+
+    async def _some(
+        self, request: web.Request, query: dict[str, str | None]
+    ) -> tuple[list[JobView], str | None]:
+        """As many as a page has, and the next cursor: the API's pages are short where few pass."""
+        found: list[JobView] = []
+        for _ in range(ASKED):
+            more = query | {"limit": ROWS - len(found)}
+            some: Jobs = await self._pages.api.ask(request, "GET /v1/jobs", more)
+            found += some.jobs
+            query = query | {"cursor": some.next}
+            if some.next is None or len(found) == ROWS:
+                break
+        return found, query["cursor"]
