@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from daemon.answers import Refused
 from daemon.backends import House
@@ -91,26 +91,28 @@ class Adopter:
             await self._follow(mirrors, runs)
 
     async def _take_over(self, mirrors: Mapping[str, Mirror[Job]], now: float) -> None:
-        assert self._jobs is not None, "they are known"
-        new: dict[Place, JobSpec] = {}
-        for place in self._unseen | {each for each, due in self._refused.items() if due <= now}:
-            job = mirrors[place[0]].objects.get(place[1])
-            if job is None:
-                self._refused.pop(place, None)
-            if job is None or now < self._refused.get(place, 0.0):
-                continue
-            known = self._jobs.get(place)
-            if known is not None and known[0].uid == job.metadata.uid:
-                continue
-            spec = self._spec(place, job)
-            if spec is not None:
-                new[place] = spec
-        wanted = list(new.items())
-        for i in range(0, len(wanted), AT_ONCE):
-            await self._submit(wanted[i : i + AT_ONCE], now)
-        self._unseen.clear()
+        due = {each for each, due in self._refused.items() if due <= now}
+        places = sorted(self._unseen | due)
+        for some in (places[i : i + AT_ONCE] for i in range(0, len(places), AT_ONCE)):
+            new = {place: self._new(mirrors, place, now) for place in some}
+            wanted = [(place, spec) for place, spec in new.items() if spec is not None]
+            if wanted:
+                await self._submit(wanted, now)
+            self._unseen.difference_update(some)
 
-    async def _submit(self, wanted: list[tuple[Place, JobSpec]], now: float) -> None:
+    def _new(self, mirrors: Mapping[str, Mirror[Job]], place: Place, now: float) -> JobSpec | None:
+        """The job that a Job is to be here which is none yet; None where it is to be none."""
+        assert self._jobs is not None, "they are known"
+        job, known = mirrors[place[0]].objects.get(place[1]), self._jobs.get(place)
+        if job is None:
+            self._refused.pop(place, None)
+            self._strange.pop(place, None)
+            return None
+        if now < self._refused.get(place, 0.0) or (known and known[0].uid == job.metadata.uid):
+            return None
+        return self._spec(place, job)
+
+    async def _submit(self, wanted: Sequence[tuple[Place, JobSpec]], now: float) -> None:
         assert self._jobs is not None, "they are known"
         asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
         answers = await self._house.ask(asked)
