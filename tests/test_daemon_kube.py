@@ -438,7 +438,7 @@ async def test_a_job_that_has_not_begun_on_a_node_that_is_cordoned_is_placed_ane
         k8s.change("nodes", {"name": first}, {"spec": {"unschedulable": True}})
         await until(lambda: service.book.nodes[first].reasons)
         del k8s.step
-        k8s.wake.set()
+        k8s.change("nodes", {"name": first}, {"metadata": {"labels": {"seen": "yes"}}})
         record = await phase_is(service, "one", "finished")
         assert record.nodes[0][0] != first
         assert sum(k8s.ran.values()) == 1
