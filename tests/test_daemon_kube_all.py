@@ -57,6 +57,18 @@ def ended(service):
     return [record.phase.value for record in service.book.ended.values()]
 
 
+async def all_asked_for(service, k8s, rng):
+    """Half of them by the daemon, half as suspended Jobs of others."""
+    for i in range(JOBS):
+        pool, gpus = rng.choice(POOLS).name, rng.choice([1, 1, 2, 4, 8])
+        if i % 2:
+            label = {"sia.internal/pool": pool}
+            k8s.make("jobs", job(f"j{i}", gpus, labels=label), pool)
+        else:
+            more = {"command": ("run",), "requeue": True}
+            await service.submit([asked_for(f"own{i}", pool, gpus, **more)])
+
+
 def overfull(k8s):
     """Nodes on which more GPUs are in use than there are."""
     return {node: used for node, used in k8s.used().items() if used > 8}
@@ -73,24 +85,17 @@ async def test_each_of_200_jobs_runs_once_and_none_is_lost(tmp_path):
             k8s.trouble = trouble_of(rng)
             k8s.trouble.cluster = k8s
             shaking = asyncio.create_task(shaken(k8s, rng, over))
-            for i in range(JOBS):
-                pool = rng.choice(POOLS).name
-                gpus = rng.choice([1, 1, 2, 4, 8])
-                if i % 2:
-                    label = {"sia.internal/pool": pool}
-                    k8s.make("jobs", job(f"j{i}", gpus, labels=label), pool)
-                else:
-                    more = {"command": ("run",), "requeue": True}
-                    await service.submit([asked_for(f"own{i}", pool, gpus, **more)])
+            await all_asked_for(service, k8s, rng)
             await until(lambda: len(ended(service)) > JOBS // 4)
             busy = k8s.used()
             lost = max(busy, key=busy.get) if busy else "n1"
-            begun = {
-                pod["metadata"]["labels"]["job-name"]
-                for pod in k8s.all("pods")
-                if pod["spec"].get("nodeName") == lost
-            }
+            pods = [each for each in k8s.all("pods") if each["spec"].get("nodeName") == lost]
+            begun = {each["metadata"]["labels"]["job-name"] for each in pods}
             k8s.lose(lost)
+            await until(lambda: len(ended(service)) > JOBS // 2)
+        async with serving(tmp_path, k8s, pools=POOLS) as service:  # the same again, a new daemon
+            await until(lambda: len(ended(service)) > 3 * JOBS // 4)
+        async with serving(tmp_path, k8s, pools=POOLS) as service:
             await until(lambda: len(ended(service)) == JOBS, 100)
             over.set()
             await shaking

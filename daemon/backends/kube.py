@@ -41,7 +41,7 @@ from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.fence import Alone
 from daemon.inbox import UnavailableError
-from daemon.inputs import Ended, Observation, Requeued, Started, Stray
+from daemon.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
 from daemon.journal import JournalError
 from daemon.logs import log
 from sia.model import Nodes as Gpus
@@ -139,6 +139,8 @@ class KubeBackend:
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
             self._add(run)
+        for node, why in self._found.out.items():
+            self._house.sink(NodeDown(node, why))
         self._begin()
         return []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from daemon.answers import Refused
 from daemon.backends import House
@@ -67,7 +67,8 @@ class Adopter:
         self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
         self._refused: dict[Place, float] = {}  # when it is asked for again
         self._strange: dict[Place, str] = {}  # those that are left alone, and why
-        self._unseen: set[Place] = set()  # those that nobody has looked at yet
+        self._unseen: set[Place] = set()  # those that may be new
+        self._changed: set[Place] = set()  # those that may not be as they were
         self._due = 0.0
 
     async def look(
@@ -79,7 +80,10 @@ class Adopter:
             records = self._house.book().jobs.values()
             there = [(Ref.of(r.spec.origin), r.spec.id) for r in records if r.spec.origin]
             self._jobs = {ref[:2]: (ref, job_id) for ref, job_id in there}
-        self._unseen |= set(_places(mirrors, news))
+        seen = set(_places(mirrors, news))
+        lists = {space for space, name in news if not name}
+        self._unseen |= seen
+        self._changed |= seen | {place for place in self._jobs if place[0] in lists}
         if self._config.adopt and self._house.fence.holds():
             await self._take_over(mirrors, now)
         if now >= self._due:
@@ -87,26 +91,28 @@ class Adopter:
             await self._follow(mirrors, runs)
 
     async def _take_over(self, mirrors: Mapping[str, Mirror[Job]], now: float) -> None:
-        assert self._jobs is not None, "they are known"
-        new: dict[Place, JobSpec] = {}
-        for place in self._unseen | {each for each, due in self._refused.items() if due <= now}:
-            job = mirrors[place[0]].objects.get(place[1])
-            if job is None:
-                self._refused.pop(place, None)
-            if job is None or now < self._refused.get(place, 0.0):
-                continue
-            known = self._jobs.get(place)
-            if known is not None and known[0].uid == job.metadata.uid:
-                continue
-            spec = self._spec(place, job)
-            if spec is not None:
-                new[place] = spec
-        wanted = list(new.items())
-        for i in range(0, len(wanted), AT_ONCE):
-            await self._submit(wanted[i : i + AT_ONCE], now)
-        self._unseen.clear()
+        due = {each for each, due in self._refused.items() if due <= now}
+        places = sorted(self._unseen | due)
+        for some in (places[i : i + AT_ONCE] for i in range(0, len(places), AT_ONCE)):
+            new = {place: self._new(mirrors, place, now) for place in some}
+            wanted = [(place, spec) for place, spec in new.items() if spec is not None]
+            if wanted:
+                await self._submit(wanted, now)
+            self._unseen.difference_update(some)
 
-    async def _submit(self, wanted: list[tuple[Place, JobSpec]], now: float) -> None:
+    def _new(self, mirrors: Mapping[str, Mirror[Job]], place: Place, now: float) -> JobSpec | None:
+        """The job that a Job is to be here which is none yet; None where it is to be none."""
+        assert self._jobs is not None, "they are known"
+        job, known = mirrors[place[0]].objects.get(place[1]), self._jobs.get(place)
+        if job is None:
+            self._refused.pop(place, None)
+            self._strange.pop(place, None)
+            return None
+        if now < self._refused.get(place, 0.0) or (known and known[0].uid == job.metadata.uid):
+            return None
+        return self._spec(place, job)
+
+    async def _submit(self, wanted: Sequence[tuple[Place, JobSpec]], now: float) -> None:
         assert self._jobs is not None, "they are known"
         asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
         answers = await self._house.ask(asked)
@@ -114,6 +120,7 @@ class Adopter:
             if not isinstance(answer, Refused):
                 self._refused.pop(place, None)
                 self._jobs[place] = Ref.of(spec.origin), spec.id
+                self._changed.add(place)
                 continue
             if place not in self._refused:
                 log().warning(
@@ -192,21 +199,30 @@ class Adopter:
         return next((n for n in fewest if pods % n == 0 and pods // n * each <= most), pods)
 
     async def _follow(self, mirrors: Mapping[str, Mirror[Job]], runs: Mapping[Key, Run]) -> None:
-        """What people do to Jobs that wait, or that are over here."""
+        """What people do to Jobs that wait, or that are over here. O(changed), a look at each."""
         assert self._jobs is not None, "they are known"
-        book, wanted = self._house.book(), list[Command]()
-        for place, (ref, job_id) in list(self._jobs.items()):
-            if place[0] not in mirrors or not mirrors[place[0]].synced:
+        book, wanted, looked = self._house.book(), list[Command](), set[Place]()
+        for place, (ref, job_id) in [e for e in self._jobs.items() if e[1][1] not in book.jobs]:
+            if place[0] in mirrors and mirrors[place[0]].synced:
+                await self._let_go(place, job_id, self._known(ref))
+        for place in self._changed:
+            known = self._jobs.get(place)
+            record = None if known is None else book.jobs.get(known[1])
+            if known is None or record is None:
+                looked.add(place)
                 continue
-            record, job = book.jobs.get(job_id), self._known(ref)
-            if record is None:
-                await self._let_go(place, job_id, job)
-            elif (job_id, record.attempt) not in runs and record.phase in WAITING:
-                wanted += await self._waits(record, ref, job)
-            if job is not None and record is not None:
+            ref, job_id = known
+            job = self._known(ref)
+            if job is not None:
                 self._limit(record, job)
+            if (job_id, record.attempt) not in runs and record.phase in WAITING:
+                asked = await self._waits(record, ref, job)
+                if asked is not None:
+                    looked.add(place)
+                    wanted += asked
         if wanted:
             await self._house.ask(wanted)
+        self._changed -= looked
 
     async def _let_go(self, place: Place, job_id: str, job: Job | None) -> None:
         """It is over here: what still waits there was cancelled here, and stays suspended."""
@@ -219,26 +235,34 @@ class Adopter:
         if told:
             del self._jobs[place]
 
-    async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command]:
-        """What somebody has done to a Job that waits here."""
+    async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command] | None:
+        """What somebody has done to a Job that waits here; None where to look again."""
         if job is None and await self._is_there(ref):
-            return []
-        gone = Cancel(record.spec.id, actor=ACTOR)
-        if job is None or job.verdict is not None or job.metadata.deletion_timestamp:
-            return [gone]
-        if self._pool_of(job) != record.spec.pool or job.metadata.note(OVER):
-            log().warning("a Job was taken back in Kubernetes", job=record.spec.id)
-            return [gone]
-        if self._config.kueue and GATE_OWN not in job.gates:
-            log().warning("somebody has opened sia's gate of a Job", job=record.spec.id)
-            return [gone]
-        if not job.suspended and not self._config.kueue and self._house.fence.holds():
+            return None
+        if why := self._taken_back(record, job):
+            log().info("a Job that waits is cancelled", job=record.spec.id, why=why)
+            return [Cancel(record.spec.id, actor=ACTOR)]
+        assert job is not None, "it would be gone"
+        if not job.suspended and not self._config.kueue:
             log().warning("somebody has started a Job before its turn", job=record.spec.id)
-            await self._suspend(job)
+            if not self._house.fence.holds() or not await self._suspend(job):
+                return None
         priority = priority_of(job)
         if priority is not None and priority != record.priority:
             return [SetPriority(record.spec.id, priority, actor=ACTOR)]
         return []
+
+    def _taken_back(self, record: JobRecord, job: Job | None) -> str:
+        """Why a Job that waits is to wait no more; nothing where it is."""
+        if job is None or job.metadata.deletion_timestamp:
+            return "it was deleted in Kubernetes"
+        if job.verdict is not None:
+            return "it is over in Kubernetes"
+        if self._pool_of(job) != record.spec.pool or job.metadata.note(OVER):
+            return "it was taken back in Kubernetes"
+        if self._config.kueue and GATE_OWN not in job.gates:
+            return "somebody has opened its gate before Kueue"
+        return ""
 
     async def _is_there(self, ref: Ref) -> bool:
         try:

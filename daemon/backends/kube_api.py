@@ -41,8 +41,8 @@ STEPS = "application/json-patch+json"
 
 GONE = "see that the API server runs and can be reached from here; the daemon goes on by itself"
 NOBODY = (
-    "give the daemon a service account, or a kubeconfig that holds (kubectl --kubeconfig FILE "
-    "auth whoami)"
+    "write backend.kubeconfig, or run the daemon in a pod with a service account (see: kubectl "
+    "--kubeconfig FILE auth whoami)"
 )
 RIGHTS = "give the daemon's account that right: docs/kubernetes.md has the list"
 
@@ -281,4 +281,4 @@ def _refusal(asked: str, status: int, answer: bytes) -> Exception:
 def _said(error: BaseException) -> str:
     """An error in one line."""
     words = str(error) or type(error).__name__
-    return " ".join(words.split())[:300]
+    return " ".join(words.split())[:300].rstrip(".")

@@ -48,7 +48,7 @@ class Ends:
 
     async def _strand(self, run: Run, now: float) -> None:
         """Have one wait again whose node is lost with all that ran there."""
-        lost = self._nodes.lost(run.order.nodes)
+        lost = self._nodes.lost(run.order.nodes, begun=run.told)
         if not lost or not run.released or run.ref is None:
             return
         if any(pod.holds for pod in await self._pods(run.ref)):

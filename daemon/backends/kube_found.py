@@ -27,6 +27,8 @@ class Found(Struct, frozen=True, omit_defaults=True):
 
     gpus: Nodes
     areas: dict[str, tuple[str, ...]] = {}
+    out: dict[str, str] = {}
+    """Why no job starts there, by node, where none does."""
     away: tuple[str, str] = ("", "")
     """Why Kubernetes could not be asked, so that this is what it said last; and the mend."""
 
@@ -91,7 +93,9 @@ def found_in(nodes: Sequence[Node], config: KubeConfig, pools: Sequence[str]) ->
                 f"see: kubectl get nodes -l {asked.replace(', ', ',')}"
             )
     used = {node for area in areas.values() for node in area}
+    against = {node.metadata.name: node.against(config.tolerations) for node in there}
     return Found(
         tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used),
         areas if config.nodes else {},
+        {name: why for name, why in against.items() if why and name in used},
     )

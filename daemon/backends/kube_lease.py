@@ -29,6 +29,9 @@ LASTS = 15
 RENEW = 4.0
 """Seconds from one renewal to the next: two may fail."""
 
+RETRY = 1.0
+"""Seconds until it is tried again where the API server did not do it."""
+
 MARGIN = 5.0
 """Seconds before its end at which the holder acts no more: a request takes its time."""
 
@@ -86,9 +89,10 @@ class Leased:
     async def run(self, changed: Callable[[], None]) -> None:
         """Have it, and keep it, for good; `changed` hears when this daemon may act, or no more."""
         while True:
-            before = self.trouble, self.holds()
+            before, wait = (self.trouble, self.holds()), RETRY
             try:
                 await self._take()
+                wait = RENEW
             except KubeError as error:
                 self.trouble = error.why, error.mend
             except KubeRefusedError as error:
@@ -96,7 +100,7 @@ class Leased:
                 self.trouble = f"its Lease is refused: {error}", mend
             if (self.trouble, self.holds()) != before:
                 changed()
-            await asyncio.sleep(RENEW)
+            await asyncio.sleep(wait)
 
     async def let_go(self) -> None:
         """Let another daemon have it at once. Failing that, it waits."""

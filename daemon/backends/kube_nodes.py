@@ -60,8 +60,8 @@ class Nodes:
             if node is not None
         )
 
-    def lost(self, places: Gpus) -> str:
-        """Why what ran there may run no more; nothing where its nodes are ready."""
+    def lost(self, places: Gpus, *, begun: bool) -> str:
+        """Why what ran there may run no more, or what is to begin there cannot; nothing if not."""
         if self.mirror is None or not self.mirror.synced:
             return ""
         for name, _ in places:
@@ -70,6 +70,8 @@ class Nodes:
                 return f"node {name} is not in Kubernetes any more"
             if not node.ready:
                 return f"node {name} is not ready, and nothing of the job is left there"
+            if not begun and (why := self._against(name)):
+                return f"node {name} is {why}, and nothing of the job has begun there"
         return ""
 
     def look(self, runs: Iterable[Run]) -> None:
@@ -84,14 +86,16 @@ class Nodes:
             if known is not None and why != before:
                 self._house.sink(NodeDown(name, why) if why else NodeUp(name))
         for run in runs:
-            if run.ref is not None and run.due is None and self.lost(run.order.nodes):
+            if run.ref is None or run.due is not None:
+                continue
+            if self.lost(run.order.nodes, begun=run.told):
                 run.due = 0.0
         self._tell_of_others()
 
     def _against(self, name: str) -> str:
         """Why no job starts on a node; nothing where jobs do."""
         assert self.mirror is not None, "it was looked at"
-        node, gpus = self.mirror.objects.get(name), self._gpus[name]
+        node, gpus = self.mirror.objects.get(name), self._gpus.get(name, 0)
         if node is None:
             return NO_NODE
         there = node.gpus(self._config.gpu)
