@@ -119,6 +119,12 @@ def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
     assert re.search(r"\bphase +running\b", phase(debian, job))
     assert "held" in phase(debian, held)
     assert len(debian.sh("ls /opt/sia/releases").split()) == 2
+    assert "jobs may still run" in debian.sh(
+        f"{SOURCE}/deploy/install.sh uninstall --purge || true"
+    )
+    debian.sh(
+        f'{TOKEN} sia cancel {job}; until [ -z "$(ls /var/lib/sia/jobs/alive)" ]; do sleep 0.1; done'
+    )
 
 
 def test_it_goes_as_it_came(debian):
