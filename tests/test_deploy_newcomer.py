@@ -122,9 +122,8 @@ def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
     assert "jobs may still run" in debian.sh(
         f"{SOURCE}/deploy/install.sh uninstall --purge || true"
     )
-    debian.sh(
-        f'{TOKEN} sia cancel {job}; until [ -z "$(ls /var/lib/sia/jobs/alive)" ]; do sleep 0.1; done'
-    )
+    debian.sh(f"{TOKEN} sia cancel {job}")
+    debian.sh('until [ -z "$(ls /var/lib/sia/jobs/alive)" ]; do sleep 0.1; done')
 
 
 def test_it_goes_as_it_came(debian):
