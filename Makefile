@@ -6,7 +6,7 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
-.PHONY: run replay test servers tools newcomer takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay docs test servers tools newcomer takeover slurm check crash fuzz lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -30,7 +30,7 @@ endif
 test: setup
 	$(BIN)/python -m pytest -m "not server" -n 2 --dist loadgroup $(ARGS)
 
-# What needs a real mosquitto, PostgreSQL or Slurm; it is skipped where that is missing, which CI does not allow.
+# What needs a real mosquitto, PostgreSQL, Slurm or Chromium; it is skipped where that is missing, which CI does not allow.
 servers: setup
 	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
 
@@ -66,6 +66,11 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site in build/docs; its reference is made from the code, and a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
+
 bench: setup
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/rivals.py
@@ -87,7 +92,7 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--extra postgres --extra learn --no-header --constraint requirements.lock \
+		--extra postgres --extra learn --extra kubernetes --no-header --constraint requirements.lock \
 		pyproject.toml requirements.build.in -o deploy/requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-header --constraint requirements.lock requirements.tools.in -o requirements.tools.lock

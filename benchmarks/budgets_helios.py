@@ -1,4 +1,4 @@
-"""Budgets on the bursty two-pool Helios log: how many jobs sharing slowed, what was done about it.
+"""Budgets on the bursty two-pool Helios log and on Philly: who was slowed, what was done about it.
 
 The daemon's engine and forecasters live through the log in virtual time: jobs run as long as they
 did. Slowed is what the engine's own accounts say: begun later than in the pool alone, first come,
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from common import TRACES, keep
+from common import TRACES, keep, philly
 
 from daemon.answers import Notice, StartEffect
 from daemon.engine import Engine
@@ -29,10 +30,10 @@ from daemon.setup import Budget, Setup
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace, playable
 
-BUDGET = 0.1
-"""Percent."""
-
 LABELS = ("peaks+survival", "peaks+survival+guard", "sliding-max+survival")
+
+BUDGETS = (None, 5.0, 1.0, 0.1)
+"""Percent."""
 
 
 class Lived:
@@ -106,25 +107,38 @@ def measured(lived: Lived) -> dict[str, Any]:
     return {"pools": pools, "actions": dict(kinds), "first": shown}
 
 
+def lives(
+    trace: Trace,
+    table: PoolTable,
+    labels: Sequence[str] = LABELS,
+    budgets: Sequence[float | None] = BUDGETS,
+) -> dict[str, Any]:
+    """With each forecast and budget."""
+    runs: dict[str, Any] = {}
+    for label in labels:
+        for budget in budgets:
+            began = perf_counter()
+            name = f"sia@{label}, {'no budget' if budget is None else f'{budget:g} %'}"
+            runs[name] = found = measured(Lived(trace, table, label, budget))
+            pools = found["pools"].values()
+            found["all"] = {
+                key: round(sum(pool[key] for pool in pools), 2)
+                for key in ("jobs", "slowed", "lost_hours", "gained_hours", "lent_gpu_hours")
+            }
+            print(f"{name}: {perf_counter() - began:.0f} s, {found['all']}")
+            print(f"  {found['actions']}")
+    return {"jobs": len(trace.arrivals), "runs": runs}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trace", type=Path, default=TRACES / "helios_venus_2vc.csv.gz")
     parser.add_argument("--pools", type=Path, default=TRACES / "helios_venus_2vc_pools.csv")
-    parser.add_argument("--budget", type=float, default=BUDGET)
     options = parser.parse_args()
     table = read_pools(options.pools)
     trace = playable(read_trace(options.trace), table)
-    found: dict[str, Any] = {"log": options.trace.name, "jobs": len(trace.arrivals), "runs": {}}
-    for label in LABELS:
-        for budget in (None, 5.0, 1.0, options.budget):
-            began = perf_counter()
-            name = f"sia@{label}, {'no budget' if budget is None else f'{budget:g} %'}"
-            found["runs"][name] = measured(Lived(trace, table, label, budget))
-            print(f"{name}: {perf_counter() - began:.0f} s")
-            for pool, row in found["runs"][name]["pools"].items():
-                print(f"  {pool}: {row}")
-            print(f"  {found['runs'][name]['actions']}")
-    keep("budgets_helios", found)
+    found = {"log": options.trace.name, **lives(trace, table)}
+    keep("budgets_helios", {**found, "philly": lives(*philly(), LABELS[:1], (None, 0.1))})
 
 
 if __name__ == "__main__":

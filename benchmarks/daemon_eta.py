@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from pathlib import Path
@@ -28,14 +28,16 @@ from daemon.book import JobRecord
 from daemon.engine import Engine, Step
 from daemon.foresight import Predictors
 from daemon.inputs import Ended, Input, Started, Submit, Tick
-from daemon.insight.calibration import Given, Said
+from daemon.insight.calibration import Calibration, Given, Said
 from daemon.insight.heard import Heard
 from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import WORLDS, Outlook, Times, Worlds, plain_job, spread
+from daemon.insight.outlook import WORLDS, Outlook, Spread, Times, Worlds, plain_job, spread
+from daemon.insight.waits import UNKNOWN
 from daemon.jobs import JobPhase, JobSpec
 from daemon.past import Story
 from daemon.setup import Setup
 from predictors.chance import draw
+from predictors.model import Model
 from replay.experiment import Pieces, plan_pieces
 from replay.starts import starts_of
 
@@ -45,33 +47,43 @@ FRESH = 1800.0
 RECENT = 2000
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 HORIZONS = ("5 m", "1 h", "12 h", "beyond")
+NAIVE = ("position · service", "position · service / jobs at once", "mean")
 
 
 class Asked(NamedTuple):
     """What was said of a job at its submission, by each who was asked; times are seconds."""
 
     record: JobRecord
-    said: Mapping[str, tuple[Said, Said | None]]
+    made: float
+    times: Mapping[str, Times]
     worlds: Sequence[float]
     """Its end in each world."""
     naive: Mapping[str, tuple[float, float]]
     """Start and end."""
     own: tuple[tuple[float, float], tuple[float, float]]
     """p50 and p90 of how long its pool's last jobs were there, and waited."""
+    waited: tuple[float, float] | None
+    """p50 and p90 of how long those waited that did."""
+    said: dict[str, tuple[Said, Said | None]]
+    """What is stated, once the calibration has heard of it."""
 
 
 class World:
     """The engine in virtual time, its forecasts, and those who estimate."""
 
-    def __init__(self, setup: Setup, durations: Mapping[str, float], past: Story) -> None:
-        """Begin where the past ends."""
+    def __init__(
+        self, setup: Setup, durations: Mapping[str, float], past: Story, model: Model | None
+    ) -> None:
+        """Begin where the past ends; loads are those of the model, or their peaks."""
         self.engine, self.durations = Engine.new(setup), durations
-        self.forecaster = Predictors(setup, "peaks+survival").make(past, None, None)
+        label = "peaks+survival" if model is None else "learned+survival"
+        self.forecaster = Predictors(setup, label).make(past, None, model)
         self.heard = Heard()
         self.now = past.end
         self._coming: list[tuple[float, int, int, Input]] = []
         self._count = 0
         self.over: dict[str, list[JobRecord]] = defaultdict(list)
+        self.waited: dict[str, list[float]] = defaultdict(list)
 
     def coming(self, when: float, order: int, what: Input) -> None:
         """Something will happen."""
@@ -102,11 +114,17 @@ class World:
         for effect in step.effects:
             if isinstance(effect, StartEffect):
                 self.coming(now, 0, Started(effect.job, effect.attempt))
+                self.began(self.engine.book.job(effect.job))
                 end = now + self.durations[effect.job]
                 self.coming(end, 1, Ended(effect.job, effect.attempt, 0))
         for record in step.over:
             self.over[record.spec.pool].append(record)
         return step
+
+    def began(self, record: JobRecord) -> None:
+        """A job starts."""
+        if record.decided > record.submitted:
+            self.waited[record.spec.pool].append(record.decided - record.submitted)
 
 
 def story(past: Any, begin: float) -> tuple[Story, list[JobRecord]]:
@@ -142,31 +160,33 @@ def teach(heard: Heard, records: Sequence[JobRecord]) -> None:
             heard.lately.ended(job.id, seconds)
 
 
-def naive(world: World, record: JobRecord) -> tuple[dict[str, tuple[float, float]], Any]:
+def naive(world: World, record: JobRecord) -> tuple[dict[str, tuple[float, float]], Any, Any]:
     """What would be said without a playout, and how far the pool's own quantiles lie apart."""
     pool, now = record.spec.pool, world.now
     past = world.over[pool][-RECENT:]
     if len(past) < 10:
-        return {}, None
+        return {}, None, None
     service = fmean(r.ended - r.decided for r in past)
-    wait = fmean(r.decided - r.submitted for r in past)
-    waits = sorted(r.decided - r.submitted for r in past)
-    theirs = sorted(r.ended - r.submitted for r in past)
+    waits = [r.decided - r.submitted for r in past]
+    theirs = [r.ended - r.submitted for r in past]
     state = world.engine.core.state.pools[pool]
     position = [job.job.id for job in state.waiting()].index(record.core) + 1 if (
         record.phase is JobPhase.PENDING) else 0  # fmt: skip
     quota = max(1, state.quota)
     width = fmean(r.spec.gpus for r in past)
+    wait, at_once = fmean(waits), position * service * width / quota
     said = {
         "position · service": (now + position * service, now + (position + 1) * service),
-        "position · service / jobs at once": (
-            now + position * service * width / quota,
-            now + position * service * width / quota + service,
-        ),
+        "position · service / jobs at once": (now + at_once, now + at_once + service),
         "mean": (now + wait, now + wait + service),
     }
-    own = tuple(tuple(float(np.quantile(x, q)) for q in (0.5, 0.9)) for x in (theirs, waits))
-    return said, own
+    waited = world.waited[pool][-RECENT:]
+    return said, (apart(theirs), apart(waits)), apart(waited) if len(waited) >= 10 else None
+
+
+def apart(seconds: Sequence[float]) -> tuple[float, float]:
+    """p50 and p90."""
+    return float(np.quantile(seconds, 0.5)), float(np.quantile(seconds, 0.9))
 
 
 def started(world: World, record: JobRecord) -> tuple[Times, list[float]]:
@@ -178,41 +198,72 @@ def started(world: World, record: JobRecord) -> tuple[Times, list[float]]:
 
 
 def ask(
-    world: World, records: Sequence[JobRecord], before: Outlook | None
-) -> tuple[list[Asked], Outlook | None]:
-    """Estimate jobs that have just been submitted; also what was played for it."""
-    heard, found = world.heard, []
-    worlds: Worlds | None = None
+    world: World, records: Sequence[JobRecord], before: dict[str, Outlook]
+) -> tuple[list[Asked], float]:
+    """Estimate jobs that have just been submitted; also how many seconds the playout took.
+
+    `before` are the newest outlooks by pools, as far as they were asked of.
+    """
+    heard, found = world.heard, list[Asked]()
+    waiting = [record for record in records if record.phase is JobPhase.PENDING]
+    worlds, began = None, time.perf_counter()
+    if waiting:
+        pools = [world.engine.core.state.pools[p] for p in {r.spec.pool for r in waiting}]
+        last = [{job.job.width: job.job.id for job in pool.waiting()} for pool in pools]
+        only = {r.core for r in waiting} | {core for each in last for core in each.values()}
+        worlds = Worlds(world.engine, heard.lasting, heard.lately, world.now, only=only)
+    took = time.perf_counter() - began
     for record in records:
-        if record.phase is JobPhase.PENDING:
-            if worlds is None:
-                worlds = Worlds(world.engine, heard.lasting, heard.lately, world.now)
+        if worlds is not None and record.phase is JobPhase.PENDING:
             ends = worlds.ends[record.core]
             times = Times(spread(ends), spread(worlds.starts[record.core]))
         else:
             times, ends = started(world, record)
-        job, pool = record.spec.id, record.spec.pool
-        end, start = heard.calibration.corrected(pool, world.now, times)
-        raw = (
-            Said(times.end.p50, times.end.p90, None, (None, None)),
-            times.start and Said(times.start.p50, times.start.p90, None, (None, None)),
-        )
-        heard.calibration.give(Given(job, pool, record.submitted, world.now, end, start))
-        said = {"playout": (end, start), "uncorrected": raw}
-        quick = (
-            before
-            and world.now - before.now < FRESH
-            and newcomer(before, heard.lasting, record, world.now)
-        )
-        if quick:
-            said["queue"] = heard.calibration.corrected(pool, world.now, quick)
-        answers, apart = naive(world, record)
+        said = {"playout": times}
+        known = before.get(record.spec.pool)
+        if known is not None and world.now - known.now < FRESH:
+            quick = newcomer(known, heard.lasting, record, world.now)
+            if quick is not None:
+                said["queue"] = quick
+        answers, own, waited = naive(world, record)
         if answers:
-            found.append(Asked(record, said, ends, answers, apart))
-    return found, before if worlds is None else worlds.said()
+            found.append(Asked(record, world.now, said, ends, answers, own, waited, {}))
+    if worlds is not None:
+        outlook = worlds.said()
+        before.update(dict.fromkeys({r.spec.pool for r in waiting}, outlook))
+    return found, took
 
 
-def run(jobs: int, seed: int) -> tuple[list[Asked], dict[str, Any]]:
+def state_all(asked: Sequence[Asked]) -> None:
+    """Have all of it stated, as calibration has it after what had come of others by then."""
+    calibration = Calibration()
+    events: list[tuple[float, int, Asked]] = []
+    for each in asked:
+        started, ended = came(each, 1), came(each, 0)
+        events += [(started, 0, each), (ended, 1, each), (each.made, 2, each)]
+    for now, kind, each in sorted(events, key=lambda event: event[:2]):
+        spec = each.record.spec
+        calibration.advance(now)
+        if kind == 0:
+            calibration.started(spec.id, now)
+        elif kind == 1:
+            calibration.ended(spec.id, now)
+        else:
+            waits = each.waited or UNKNOWN
+            for by, times in each.times.items():
+                each.said[by] = calibration.corrected(spec.pool, now, times, waits)
+            times = each.times["playout"]
+            each.said["uncorrected"] = raw_of(times.end), times.start and raw_of(times.start)
+            end, start = each.said["playout"]
+            calibration.give(Given(spec.id, spec.pool, each.record.submitted, now, end, start))
+
+
+def raw_of(said: Spread) -> Said:
+    """As the worlds have it."""
+    return Said(said.p50, said.p90, None, (None, None))
+
+
+def play(jobs: int, seed: int, model: Model | None = None) -> tuple[list[Asked], dict[str, Any]]:
     """Play the piece, and ask."""
     trace, table = philly()
     (piece,) = plan_pieces(trace, table, Pieces([8], 1, LENGTH, (0.6, 1.1), seed, SINCE))
@@ -221,34 +272,35 @@ def run(jobs: int, seed: int) -> tuple[list[Asked], dict[str, Any]]:
     pairs = zip(trace.arrivals, starts_of(trace, table), strict=True)
     starts = {a.job.id: start for a, start in pairs if start is not None}
     told, records = story(piece.past(trace, starts), 0.0)
-    world = World(Setup(tuple(piece.table.pools)), {a.job.id: a.duration for a in arrivals}, told)
+    durations = {a.job.id: a.duration for a in arrivals}
+    world = World(Setup(tuple(piece.table.pools)), durations, told, model)
     teach(world.heard, records)
     for record in records:
         world.over[record.spec.pool].append(record)
+        world.began(record)
     for job, _ in arrivals:
         spec = JobSpec(job.id, job.pool, job.width, user=job.user, name=job.name)
         world.coming(job.submit, 2, Submit(spec))
     share = jobs / max(1, len(arrivals))
     asked: list[Asked] = []
     seconds: list[float] = []
-    before, waited = None, 0
+    before: dict[str, Outlook] = {}
+    most = 0
     while (step := world.turn()) is not None and world.now < LENGTH:
         new = [n.job for n in step.notices if n.kind == "submitted"]
         some = [j for j in new if draw("asked", j) / 2.0**64 < share]
-        began = time.perf_counter()
         if some:
-            found, before = ask(world, [world.engine.book.job(j) for j in some], before)
-            asked += [each for each in found if world.now >= LEARN]
-        if any(world.engine.book.job(j).phase is JobPhase.PENDING for j in some):
-            seconds.append(time.perf_counter() - began)
-        waited = max(waited, world.engine.core.state.waiting)
+            found, took = ask(world, [world.engine.book.job(j) for j in some], before)
+            asked += found
+            seconds += [took] if took > 0.001 else []
+        most = max(most, world.engine.core.state.waiting)
     while world.turn() is not None:
         pass
     about = {
-        "pools": {p.name: p.quota for p in piece.table.pools},
+        "day": round(piece.begin / DAY, 1),
+        "pools": quotas,
         "jobs": len(arrivals),
-        "asked": len(asked),
-        "most waiting at a time": waited,
+        "most waiting at a time": most,
         "playout seconds": {
             "median": round(median(seconds), 3), "max": round(max(seconds), 3),
         },
@@ -283,25 +335,15 @@ def table_of(asked: Sequence[Asked], what: int, by: str) -> dict[str, Any]:
              and (said := each.said[by][what]) is not None]  # fmt: skip
     if not those:
         return {}
-    count = len(those)
-    covered = [
-        sum(said_at is None or came(each, what) <= said_at for each, said in those
-            for said_at in ((said.p50, said.p90)[share],)) / count for share in (0, 1)
-    ]  # fmt: skip
     finite = [(e, s) for e, s in those if s.p50 is not None and s.p90 is not None and s.p90 < inf]
-    widths = [s.p90 - s.p50 for _, s in finite]
-    own = [e.own[what] for e, _ in finite]
-    kept = [came(e, what) - e.record.submitted <= e.own[what][1] for e, _ in finite]
     off = [abs(s.p50 - came(e, what)) for e, s in finite]
     jct = [abs(s.p50 - came(e, 0)) / max(1.0, s.p50 - e.record.submitted) for e, s in finite]
     found = {
-        "jobs": count,
-        "p50 covers": round(covered[0], 4),
-        "p90 covers": round(covered[1], 4),
-        "beyond the horizon": count - len(finite),
-        "median p90 - p50": round(median(widths)),
-        "median p90 - p50 of the pool": round(median(p90 - p50 for p50, p90 in own)),
-        "p90 of the pool covers": round(sum(kept) / len(kept), 4),
+        "jobs": len(those),
+        "p50 covers": share(s.p50 is None or came(e, what) <= s.p50 for e, s in those),
+        "p90 covers": share(s.p90 is None or came(e, what) <= s.p90 for e, s in those),
+        "beyond the horizon": len(those) - len(finite),
+        "median p90 - p50": round(median(s.p90 - s.p50 for _, s in finite)),
         "median absolute error": round(median(off)),
         "mean absolute error": round(fmean(off)),
     }
@@ -310,6 +352,24 @@ def table_of(asked: Sequence[Asked], what: int, by: str) -> dict[str, Any]:
             f"p{share}": round(float(np.quantile(jct, share / 100)), 3) for share in (50, 90, 99)
         }
     return found
+
+
+def table_of_pools(took: Sequence[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
+    """How well pools' own quantiles do: how long things took, and p50 and p90 of those before."""
+    off = [abs(seconds - p50) for seconds, (p50, _) in took]
+    return {
+        "jobs": len(took),
+        "p50 covers": share(seconds <= p50 for seconds, (p50, _) in took),
+        "p90 covers": share(seconds <= p90 for seconds, (_, p90) in took),
+        "median p90 - p50": round(median(p90 - p50 for _, (p50, p90) in took)),
+        "median absolute error": round(median(off)),
+        "mean absolute error": round(fmean(off)),
+    }
+
+
+def share(held: Iterable[bool]) -> float:
+    """Of how many it holds."""
+    return round(fmean(map(float, held)), 4)
 
 
 def reached(asked: Sequence[Asked]) -> list[float]:
@@ -340,14 +400,14 @@ def draw_all(asked: Sequence[Asked], result: Mapping[str, Any], figure: Figure) 
     ends = result["ends"]["playout"]
     axes[0].plot([0.5, 0.9], [ends["p50 covers"], ends["p90 covers"]], "s", label="corrected")
     axes[0].set(xlabel="stated", ylabel="ended by then", title="Ends")
-    waited = [each for each in asked if each.said["playout"][1] is not None]
-    for by in ("playout", "queue", *asked[0].naive):
+    waited = [each for each in asked if each.times["playout"].start is not None]
+    for by in ("playout", "queue", *NAIVE):
         values = np.sort(errors(waited, 1, by))
         axes[1].plot(np.maximum(values, 1.0), np.arange(1, len(values) + 1) / len(values), label=by)
     axes[1].set(
         xscale="log", xlabel="seconds off", ylabel="share", title="Starts of those that waited"
     )
-    for by in ("playout", "queue", *asked[0].naive):
+    for by in ("playout", "queue", *NAIVE):
         off = []
         for each in asked:
             said = each.naive[by][1] if by in each.naive else (
@@ -364,25 +424,41 @@ def draw_all(asked: Sequence[Asked], result: Mapping[str, Any], figure: Figure) 
     figure.tight_layout()
 
 
-def main() -> None:
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 1500
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    asked, result = run(jobs, seed)
-    waited = [each for each in asked if each.said["playout"][1] is not None]
-    result["waited"] = len(waited)
+def result_of(asked: Sequence[Asked]) -> dict[str, Any]:
+    """All that is said of them."""
+    waited = [each for each in asked if each.times["playout"].start is not None]
+    result: dict[str, Any] = {"asked": len(asked), "waited": len(waited)}
     for name, what, those in (("starts", 1, waited), ("ends", 0, asked)):
         result[name] = {by: table_of(those, what, by) for by in ("playout", "uncorrected", "queue")}
-        for by in asked[0].naive:
+        took = [(came(e, what) - e.record.submitted, e.own[what]) for e in those]
+        result[name]["own of the pool"] = table_of_pools(took)
+        for by in NAIVE:
             off = errors(those, what, by)
             result[name][by] = {"median absolute error": round(median(off)),
                                 "mean absolute error": round(fmean(off))}  # fmt: skip
+    took = [(came(e, 1) - e.record.submitted, e.waited) for e in waited if e.waited is not None]
+    result["starts"]["own of those of the pool that waited"] = table_of_pools(took)
     result["ends by horizon"] = by_horizon(asked)
-    result["calibration, uncorrected"] = reached(asked)
-    suffix = f"_{seed}" if seed else ""
+    return result
+
+
+def main() -> None:
+    """Play, and say how it went: by seeds, and all together."""
+    jobs, *seeds = map(int, sys.argv[1:]) if len(sys.argv) > 1 else (1500,)
+    every: list[Asked] = []
+    results: dict[str, Any] = {}
+    for seed in seeds or (0,):
+        asked, about = play(jobs, seed)
+        state_all(asked)
+        counted = [each for each in asked if each.made >= LEARN]
+        results[f"seed {seed}"] = {**about, **result_of(counted)}
+        every += counted
+    results["together"] = result_of(every)
+    results["together"]["calibration, uncorrected"] = reached(every)
     figure = Figure(figsize=(10, 3.2))
-    draw_all(asked, result, figure)
-    figure.savefig(PICTURES / f"eta{suffix}.svg", metadata={"Date": None})
-    keep(f"daemon_eta{suffix}", result)
+    draw_all(every, results["together"], figure)
+    figure.savefig(PICTURES / "eta.svg", metadata={"Date": None})
+    keep("daemon_eta", results)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The daemon is a process of its own (`sia serve`, simulated backend): 1,000 pools of 10 GPUs, 10,000
 jobs that run and 10,000 that wait. Pools are one sharing group, or groups of ten.
 
-    python benchmarks/daemon_whatif.py [--questions 20]
+    python benchmarks/daemon_whatif.py [--questions 100]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
-from common import keep, spread
+from common import keep
 
 CONFIG = """
 [daemon]
@@ -55,10 +55,10 @@ def configuration(group: int) -> str:
     return CONFIG + "".join(pools)
 
 
-def jobs() -> list[dict[str, Any]]:
-    """Those that run first; they last from a minute to days, a few hours on average."""
+def jobs(pending: int = PENDING) -> list[dict[str, Any]]:
+    """Those that run first, then so many that wait; they last a few hours on average."""
     rng, found = Random(0), []
-    for i in range(RUNNING + PENDING):
+    for i in range(RUNNING + pending):
         seconds = 60.0 + rng.expovariate(1 / 20_000)
         gpus = 1 if i < RUNNING else rng.choice((1, 1, 2, 2, 4, 8))
         found.append(
@@ -139,7 +139,7 @@ async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> 
         daemon, children = (b - a for a, b in zip(before, worked(pid), strict=True))
         said = answers[-1][1]
         found[name] = {
-            "milliseconds": spread([took * 1000 for took, _ in answers]),
+            "milliseconds": quantiles([took for took, _ in answers]),
             "core_milliseconds_of_a_child": round(children / questions / 2, 1),
             "core_milliseconds_of_the_daemon": round(daemon / questions, 1),
             "starts": said["starts"],
@@ -157,13 +157,16 @@ async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> 
                 await ask(session, "/v1/whatif", question)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        took.sort()
-        found[f"submissions {name}, milliseconds"] = {
-            "p50": round(took[len(took) // 2] * 1000, 1),
-            "p99": round(took[len(took) * 99 // 100] * 1000, 1),
-            "max": round(took[-1] * 1000, 1),
-        }
+        found[f"submissions {name}, milliseconds"] = quantiles(took)
     return found
+
+
+def quantiles(took: list[float]) -> dict[str, float]:
+    """Of so many seconds, in milliseconds."""
+    took = sorted(took)
+    places = {"min": 0, "p50": len(took) // 2, "p99": len(took) * 99 // 100, "max": -1}
+    found = {name: round(took[place] * 1000, 1) for name, place in places.items()}
+    return {**found, "runs": len(took)}
 
 
 async def case(group: int, questions: int) -> dict[str, Any]:
@@ -185,7 +188,7 @@ async def case(group: int, questions: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--questions", type=int, default=20)
+    parser.add_argument("--questions", type=int, default=100)
     questions = parser.parse_args().questions
     keep(
         "daemon_whatif",

@@ -29,7 +29,7 @@ def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:
     engine = Engine.new(Setup(tuple(table.pools), lending=mode))
     lasts = {arrival.job.id: arrival.duration for arrival in trace.arrivals}
     ends: list[tuple[float, int, str, int]] = []
-    place, steps, spent, begun = 0, 0, 0.0, list[Input]()
+    place, steps, spent, after, begun = 0, 0, 0.0, 0.0, list[Input]()
     now = 0.0
     while True:
         coming = trace.arrivals[place].job.submit if place < len(trace.arrivals) else inf
@@ -48,12 +48,17 @@ def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:
             place += 1
         began = process_time()
         step = engine.step(now, inputs or [Tick()])
-        spent, steps = spent + process_time() - began, steps + 1
+        done = process_time()
+        engine.prepare()
+        spent, after = spent + done - began, after + process_time() - done
+        steps += 1
         for effect in step.effects:
             if isinstance(effect, StartEffect):
                 heappush(ends, (now + lasts[effect.job], steps, effect.job, effect.attempt))
                 begun.append(Started(effect.job, effect.attempt))
-    return {"us_a_step": round(1e6 * spent / steps, 1), "steps": steps, **_said(engine)}
+    times = {"us_a_step": spent, "us_after_each": after}
+    rounded = {name: round(1e6 * seconds / steps, 1) for name, seconds in times.items()}
+    return {**rounded, "steps": steps, **_said(engine)}
 
 
 def _said(engine: Engine) -> dict[str, Any]:

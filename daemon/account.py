@@ -26,6 +26,8 @@ class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
     ended: float
     alone: float | None
     """When it would have been given them alone; None for never, as its pool was too small."""
+    forgotten: bool = False
+    """Nothing is known of that, and never will be: too many were before it."""
 
 
 class Lent(Struct, frozen=True, gc=False):
@@ -84,3 +86,10 @@ class Account(Struct, forbid_unknown_fields=True):
     """Seconds from submission to end of jobs that ran and would have alone, summed."""
     took_alone: float = 0.0
     """What these would have taken alone."""
+    forgotten: int = 0
+    """Verdicts that say nothing, beside `jobs`."""
+
+    @property
+    def weight(self) -> int:
+        """How many entries it is in a snapshot: it has fields of its own, and jobs."""
+        return 25 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)

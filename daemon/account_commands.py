@@ -42,6 +42,8 @@ def _lines(sums: dict[str, Any]) -> None:
     late = "" if share is None else f" ({decimal(share, 3)} %), {decimal(sums['later_hours'])} h"
     _line("later than alone", f"{counted(sums['slowed'], 'job')}{late}")
     _line("sooner", f"{decimal(sums['sooner_hours'])} h")
+    if sums["forgotten"]:
+        _line("not to be known", counted(sums["forgotten"], "job"))
     if sums["never"]:
         _line("never alone", counted(sums["never"], "job"))
     _line("speed-up", decimal(sums["speed_up"], 3))
@@ -112,3 +114,4 @@ def statement(
         _line("not known yet", counted(len(said["unknown"]), "job"))
     if said["open"]:
         _line("under way", counted(len(said["open"]), "loan"))
+    click.echo("row by row, to be checked: --html FILE, or --json")

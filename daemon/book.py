@@ -129,6 +129,8 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Why it lends nothing, by kind of reason, in words: see `engine_rails`."""
     told: dict[str, str] = {}
     """What the core and people know of that."""
+    rests_until: float = 0.0
+    """When it lends again after a job of its group was late; 0 where none was."""
 
 
 def pool_record(
@@ -220,6 +222,11 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     verdicts: list[Verdict] = []
     """To be booked with the next step, as are these parts of loans."""
     rows: list[Lent] = []
+    found: float = 0.0
+    """When the first of them was found."""
+    booked: float = 0.0
+    """When something could be booked last, and how many steps there have been since."""
+    unbooked: int = 0
 
     @property
     def mode(self) -> LendingMode:

@@ -16,8 +16,10 @@ from daemon.backends.slurm_found import door_of, find
 from daemon.clock import Clock, FastClock
 from daemon.config import Config, LocalConfig, SimulatedConfig
 from daemon.config_database import DatabaseUrl
+from daemon.config_kube import KubeConfig
 from daemon.config_mqtt import MqttBackendConfig
 from daemon.config_slurm import SlurmConfig
+from daemon.engine_accounts import BOOK_EVERY
 from daemon.foresight import Foresight, Predictors
 from daemon.hooks.hooks import Hooks
 from daemon.insight.eta import Eta
@@ -26,6 +28,7 @@ from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
 from daemon.service import Service
 from daemon.setup import Budget, Node, Setup
+from daemon.usage import Usage
 from daemon.watch import Watch
 from replay.errors import UserError
 from replay.text import counted
@@ -51,6 +54,8 @@ class Daemon(NamedTuple):
     """To be asked before jobs are submitted."""
     eta: Eta
     """Who estimates when jobs start and end: `run` it while the service runs."""
+    usage: Usage
+    """The last hour, for who looks on: `run` it while the service runs."""
     foresight: Foresight | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
@@ -66,7 +71,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
-        backend = _slurm(config, journal) or _backend(config, clock)
+        backend = _cluster(config, journal) or _backend(config, clock)
         setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
@@ -96,7 +101,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     admission = _admission(config, service)
     eta = Eta(service, off=not config.estimates)
     return Daemon(
-        service, journal, clock, setup, hooks, admission, eta, foresight, retraining
+        service, journal, clock, setup, hooks, admission, eta, Usage(service), foresight, retraining
     )  # fmt: skip
 
 
@@ -142,12 +147,21 @@ def _backend(config: Config, clock: Clock) -> Backend:
     return SimulatedBackend(clock)
 
 
-def _slurm(config: Config, journal: Journal) -> Backend | None:
-    """Slurm, which is asked now what it has; None where it is another backend."""
-    if not isinstance(config.backend, SlurmConfig):
-        return None
-    found = find(config.backend, [pool.name for pool in config.pools], journal)
-    return SlurmBackend(config.backend, door_of(config.backend), found)
+def _cluster(config: Config, journal: Journal) -> Backend | None:
+    """Slurm or Kubernetes, which is asked now what it has; None where it is another backend."""
+    pools = [pool.name for pool in config.pools]
+    if isinstance(config.backend, SlurmConfig):
+        return SlurmBackend(
+            config.backend, door_of(config.backend), find(config.backend, pools, journal)
+        )
+    if isinstance(config.backend, KubeConfig):
+        from daemon.backends import kube_found  # noqa: PLC0415  not everybody has its client
+        from daemon.backends.kube import KubeBackend  # noqa: PLC0415  the same
+        from daemon.backends.kube_api import Kube  # noqa: PLC0415  the same
+
+        there = kube_found.find(config.backend, pools, journal)
+        return KubeBackend(config.backend, Kube(config.backend), there)
+    return None
 
 
 def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
@@ -178,5 +192,5 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets, lending=config.lending,
+        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY,
     )  # fmt: skip

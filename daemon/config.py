@@ -13,6 +13,7 @@ from cells.spec import Spec
 from daemon.config_access import Count, Limit, LimitsConfig, Rate, TlsConfig
 from daemon.config_database import DatabaseUrl
 from daemon.config_hooks import WebhookConfig
+from daemon.config_kube import KubeConfig
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig
 from daemon.jobs import LendingMode, PoolMode
@@ -116,7 +117,7 @@ class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
     """Seconds from SIGTERM to SIGKILL."""
 
 
-BackendConfig = SimulatedConfig | LocalConfig | MqttBackendConfig | SlurmConfig
+BackendConfig = SimulatedConfig | LocalConfig | MqttBackendConfig | SlurmConfig | KubeConfig
 
 
 class Address(NamedTuple):

@@ -13,6 +13,7 @@ from daemon import config_database
 from daemon.backends.gpus import count_gpus
 from daemon.config import Config, LocalConfig, PoolConfig
 from daemon.config_hooks import webhook_problems
+from daemon.config_kube import KubeConfig, kube_problems
 from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
 from daemon.config_slurm import SlurmConfig, slurm_problems
 from daemon.tls import tls_problems
@@ -170,8 +171,7 @@ def _nodes(config: Config) -> Iterator[str]:
             f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
             "give the pools smaller quotas or add a node"
         )
-    if isinstance(config.backend, SlurmConfig):
-        yield from _slurm(config, config.backend)
+    yield from _cluster(config)
     if not isinstance(config.backend, LocalConfig):
         return
     if len(config.nodes) > 1:
@@ -208,12 +208,21 @@ def _limits(config: Config) -> Iterator[str]:
             yield f"pool {pool.name}: burst: is without a rate; add rate, or leave it out"
 
 
-def _slurm(config: Config, backend: SlurmConfig) -> Iterator[str]:
-    yield from slurm_problems(backend, [pool.name for pool in config.pools])
+def _cluster(config: Config) -> Iterator[str]:
+    """Backends that have nodes of their own."""
+    backend, pools = config.backend, [pool.name for pool in config.pools]
+    if isinstance(backend, SlurmConfig):
+        kind = "slurm"
+        yield from slurm_problems(backend, pools)
+    elif isinstance(backend, KubeConfig):
+        kind = "kubernetes"
+        yield from kube_problems(backend, pools)
+    else:
+        return
     if config.nodes:
-        yield "node: backend slurm has the nodes of its partitions; leave [[node]] out"
+        yield f"node: backend {kind} has the nodes of its cluster; leave [[node]] out"
     if config.cells is not None:
-        yield "daemon.cells: backend slurm has no cells yet; leave them out"
+        yield f"daemon.cells: backend {kind} has no cells yet; leave them out"
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:

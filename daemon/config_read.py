@@ -32,6 +32,7 @@ from daemon.config import (
 from daemon.config_access import LimitsConfig, TlsConfig
 from daemon.config_database import database_of
 from daemon.config_hooks import read_webhooks
+from daemon.config_kube import KubeConfig, kube_placed
 from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig, placed
 from daemon.jobs import LendingMode
@@ -50,6 +51,7 @@ BACKENDS: dict[str, type[BackendConfig]] = {
     "local": LocalConfig,
     "mqtt": MqttBackendConfig,
     "slurm": SlurmConfig,
+    "kubernetes": KubeConfig,
 }
 
 
@@ -150,6 +152,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
         backend = msgspec.structs.replace(backend, folder=str(state / backend.folder))
     if isinstance(backend, SlurmConfig):
         backend = placed(backend, base)
+    if isinstance(backend, KubeConfig):
+        backend = kube_placed(backend, base)
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()

@@ -153,6 +153,7 @@ def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address)
         "\nLook in from another terminal:\n"
         f"  export SIA_URL={address.url} SIA_TOKEN_FILE={config.token_file}\n"
         "  sia pools; sia jobs; sia loans; sia events --follow\n"
+        f"  or {address.url}/ in a browser, with the token that is in that file\n"
         '  curl -H "Authorization: Bearer $(cat $SIA_TOKEN_FILE)" $SIA_URL/v1/plan\n'
     )
 

@@ -90,29 +90,47 @@ class Desk:
         self.accounts.hear(events, decisions)
         self.carry_out(decisions)
         if self.rehearsal is not None:
-            self._rehearse(lambda shadow: shadow.hear(self.now, events, decisions))
+            self.rehearsal.hear(self.now, events, decisions)
+
+    def rehearse_up_to_now(self) -> None:
+        """Before it ends: what is over by now counts."""
+        if self.rehearsal is not None:
+            self.rehearsal.hear(self.now, (), ())
+            self.tell_rehearsed()
 
     def rehearse(self) -> None:
         """At the end of a step: let time pass for what is rehearsed, or begin with it."""
         kept = self.book.shadow
         if self.rehearsal is not None:
-            self._rehearse(lambda shadow: shadow.play(self.now))
+            self.rehearsal.hear(self.now, (), ())
         elif kept is not None and kept.until is None:
-            self.rehearsal = Rehearsal.begin(kept, self.core, self.would_lend, self.now)
+            self.rehearsal = Rehearsal.begin(kept, self.core, self.now)
 
-    def _rehearse(self, do: Callable[[Rehearsal], None]) -> None:
-        """Nothing that goes wrong there is to touch what is real: it begins anew then."""
+    def settle_rehearsal(self) -> None:
+        """Work out what the last step came to there, at the latest before the next one.
+
+        Nothing that goes wrong there is to touch what is real: it begins anew then.
+        """
         shadow = self.rehearsal
-        assert shadow is not None, "it is rehearsed"
+        if shadow is None:
+            return
         try:
-            do(shadow)
+            shadow.settle()
         except (ArithmeticError, AssertionError, LookupError, ValueError):
             shadow.kept.renewed += 1
-            self.rehearsal = None
+            self.rehearsal = Rehearsal.begin(shadow.kept, self.core, self.core.state.now)
 
-    def would_lend(self, core_id: str, lender: str, gpus: int, borrower: str) -> None:
-        """Have people hear of a loan that lending would have made."""
-        self.tell("would_lend", job=job_of(core_id), pool=lender, gpus=gpus, to=borrower)
+    def tell_rehearsed(self) -> None:
+        """Have people hear of the loans that lending would have made."""
+        self.settle_rehearsal()
+        kept = self.book.shadow
+        for told in () if kept is None else kept.told:
+            self.tell(
+                "would_lend", job=job_of(told.core_id), pool=told.lender, gpus=told.gpus,
+                to=told.to, at=told.at,
+            )  # fmt: skip
+        if kept is not None:
+            kept.told = []
 
     def vacate(self, record: JobRecord) -> None:
         """A job is on its GPUs no more: the core hears that it ended, whoever lent gets back."""

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
 
+from daemon.book import Book
+from daemon.engine_rails import DRIFT
+from daemon.inputs import Drifted
 from daemon.load_errors import LoadErrors
 from replay.text import duration
 from sia.events import Event
@@ -89,6 +92,11 @@ class Drift:
             for _ in self._errors.hear([event]):
                 pass
 
+    def record(self, pool: str) -> list[tuple[int, int]]:
+        """(Forecasts that were judged, those of them that fell short) of a pool, by window."""
+        tallies = [self._tallies.get((pool, window)) for window in self._spans]
+        return [(each.total, each.missed) for each in tallies if each is not None]
+
     def _over(self, window: float, short: Sequence[int], total: int) -> None:
         """So many windows of one length are over; these pools' first was missed."""
         missed = set(short)
@@ -115,6 +123,11 @@ class Drift:
             self.why.setdefault(pool, worst)
         elif well and known:
             self.why.pop(pool, None)
+
+
+def unwatched(book: Book) -> list[Drifted]:
+    """What is to be said where nobody watches how forecasts do: whoever was kept lends again."""
+    return [Drifted()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
 
 
 def _by_chance(total: int) -> float:

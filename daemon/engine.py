@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
-from daemon.account import Booked
+from daemon.account import Account, Booked
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.areas import Areas
@@ -61,11 +61,11 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
-from daemon.limits import KEEP_ENDED
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
+from sia.alone import VirtualClock
 from sia.core import Core
 from sia.decisions import Decision
 from sia.events import Event, ForecastUpdated, PoolChanged
@@ -120,7 +120,7 @@ class Engine:
         self._begin(book, core)
         if shadow is not None and book.shadow is not None:
             desk = self._desk
-            desk.rehearsal = Rehearsal(book.shadow, shadow, desk.would_lend)
+            desk.rehearsal = Rehearsal(book.shadow, shadow)
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
@@ -178,6 +178,7 @@ class Engine:
     def due(self) -> float:
         """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
         wake, desk = self.core.wake, self._desk
+        desk.settle_rehearsal()
         due = inf if desk.rehearsal is None else desk.rehearsal.due
         wake = wake if wake > -inf else inf
         return min(desk.timers.next, desk.accounts.due, wake, due, self._rails.due)
@@ -192,6 +193,7 @@ class Engine:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
         desk = self._desk
         desk.clear(now)
+        desk.tell_rehearsed()
         desk.accounts.pass_time(now)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
@@ -201,8 +203,7 @@ class Engine:
         desk.flush()
         desk.rehearse()
         self._runs.seat()
-        if len(desk.over) > KEEP_ENDED // 2:
-            desk.accounts.settle()  # it asks the book for jobs that are forgotten now
+        desk.accounts.end_step(len(desk.over))
         self.book.forget()
         return Step(
             [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
@@ -217,8 +218,23 @@ class Engine:
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
     def prepare(self) -> None:
-        """Do now, while nobody waits, what the next step would: no other than without it."""
+        """Have accounts be up to date, for whoever looks: no step is another than without it."""
         self._desk.accounts.settle()
+        self._desk.settle_rehearsal()
+
+    def only_play(self) -> None:
+        """Be a future that is played from now on: only what decides is worked out.
+
+        Accounts are kept where budgets hang on them; what lending would do no more.
+        """
+        desk = self._desk
+        self.book.shadow = desk.rehearsal = None
+        if not self._rails.may_look:
+            desk.accounts.close()
+
+    def rest(self) -> None:
+        """Do now, while nobody waits, what the next step would: no other than without it."""
+        self._desk.accounts.catch_up()
 
     def unended(self) -> list[StopEffect]:
         """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""
@@ -240,7 +256,7 @@ class Engine:
         kept = EngineSnapshot(
             VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
         )
-        return b"".join(pieces_of(kept, Book, Snapshot))
+        return b"".join(pieces_of(kept, Book, Snapshot, Account, VirtualClock))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:

@@ -255,6 +255,7 @@ class Pools:
         if mode is LendingMode.SHADOW:
             book.shadow = Rehearsed(now)
         elif book.shadow is not None and book.shadow.until is None:
+            self._desk.rehearse_up_to_now()
             book.shadow.until, book.shadow.twins = now, {}
         self._desk.rehearsal = None  # another one begins at the end of the step, if any does
         self._desk.tell("lending", on=on, mode=mode.value, by=by)

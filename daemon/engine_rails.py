@@ -2,9 +2,9 @@
 
 A budget is GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that may
 begin later than in the pool alone: of all that its account knows, or, where that is more already,
-since the budget was set. It is spent where one more job would be too many, so that 0.1 % lends from
-the pool's 1,000th job on. Who is late is known from the accounts' clocks; jobs that are late and
-still wait, or run, count at once, before a verdict.
+since the budget was set. It is spent where one more job would be too many, but for a first one:
+`ON_CREDIT`. Who is late is known from the accounts' clocks; jobs that are late and still wait, or
+run, count at once, before a verdict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from daemon.answers import Accepted, Answer
 from daemon.book import PoolRecord, Spent, core_limits
 from daemon.desk import Desk
 from daemon.inputs import Drifted
-from replay.text import counted, decimal
+from replay.text import counted, decimal, duration
 from sia.alone import VirtualClock
 from sia.events import PoolChanged
 from sia.limits import SLOWED
@@ -25,6 +25,15 @@ DAY = 86400.0
 
 HOURS, PERCENT, LATE, DRIFT = "hours", "slowed", "late", "drift"
 """Why a pool lends nothing, in the order in which it is said."""
+
+ON_CREDIT = 1
+"""Slowed jobs that a pool may have before there are as many jobs as these are a share of: were
+there none, 0.1 % would lend nothing up to the pool's 1,000th job, however well all goes."""
+
+LATE_REST = 3600.0
+"""Seconds for which a group lends nothing after the last job in it was late: errors come in
+clusters (§5.4.1), and in a full pool all wait for one. Without, 600 of Helios's jobs were late by
+one that borrowed again within minutes (docs/guardrails.md); ten minutes and a day do as well."""
 
 
 class Rails:
@@ -38,6 +47,12 @@ class Rails:
         now = desk.core.state.now
         if now > -inf and any(map(_has_budget, desk.book.pools.values())):
             self.due = now
+
+    @property
+    def may_look(self) -> bool:
+        """Whether any pool has a budget, or may have one again once an override ends. O(pools)."""
+        pools = self._book.pools.values()
+        return any(_has_budget(pool) or pool.override is not None for pool in pools)
 
     def drifted(self, news: Drifted) -> Answer:
         """From now on forecasts are not well in these pools, and in no others."""
@@ -66,8 +81,9 @@ class Rails:
                 _put(pool, PERCENT, "")
             elif (why := self._look_at_slowed(pool, pool.slowed_budget_pct, now)) is not None:
                 late[_group(pool)] = why
+        minded = {_group(p) for p in book.pools.values() if p.slowed_budget_pct is not None}
         for pool in book.pools.values():
-            _put(pool, LATE, late.get(_group(pool), ""))
+            self._rest(pool, late.get(_group(pool), ""), now, minded=_group(pool) in minded)
             self._tell(pool)
         self._desk.watched = any(p.kept or _has_budget(p) for p in book.pools.values())
 
@@ -103,7 +119,8 @@ class Rails:
         slowed = account.slowed - pool.marks[1] + waits + runs
         jobs = account.jobs - pool.marks[0] + waits + runs
         self.due = min(self.due, first)
-        if (slowed + 1) * 100 > budget * (jobs + 1):
+        allowed = max(budget * (jobs + 1), 100 * ON_CREDIT) if budget else 0.0
+        if (slowed + 1) * 100 > allowed:
             why = (
                 f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone: "
                 f"one more would be more than {budget:g} %"
@@ -113,7 +130,21 @@ class Rails:
             _put(pool, PERCENT, "")
         if not waits:
             return None
-        return f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone"
+        return (
+            f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone: "
+            f"nothing is lent until {duration(LATE_REST)} after the last of these"
+        )
+
+    def _rest(self, pool: PoolRecord, why: str, now: float, *, minded: bool) -> None:
+        """Keep a pool while somebody of its group is late, as `why` says, and for a while after."""
+        if why:
+            pool.rests_until = now + LATE_REST
+        if not minded or pool.rests_until <= now:
+            pool.rests_until = 0.0
+            _put(pool, LATE, "")
+        else:
+            _put(pool, LATE, pool.kept.get(LATE) or why)
+            self.due = min(self.due, pool.rests_until)
 
     def _tell(self, pool: PoolRecord) -> None:
         """Have the core and people know where a pool's reasons are others than they were."""
@@ -155,14 +186,14 @@ def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
     O(jobs that are late, and some that were).
     """
     waits, runs, first = set(), set(), inf
-    for began, job_id in clock.due:
+    for began, job_id in (*clock.due, *clock.freed):
         twin = clock.twins.get(job_id)
         if twin is not None and twin.judged and twin.started is None and not twin.withdrawn:
             if began + SLOWED < now:
                 waits.add(job_id)
             else:
                 first = min(first, began + 2 * SLOWED)
-    for _, job_id in clock.behind:
+    for _, job_id in (*clock.behind, *clock.freed):
         twin = clock.twins.get(job_id)
         if twin is None or twin.ended is not None or not twin.judged:
             continue

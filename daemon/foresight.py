@@ -8,11 +8,11 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.book import Book, JobRecord
-from daemon.drift import Drift
+from daemon.drift import Drift, unwatched
 from daemon.engine import Engine, Step
 from daemon.engine_rails import DRIFT
 from daemon.forecasting import Forecaster
-from daemon.inputs import Drifted, Input, ModelChanged
+from daemon.inputs import Drifted, Foreseen, Input, ModelChanged
 from daemon.jobs import JobSpec
 from daemon.past import SPAN, Story, said_to
 from daemon.setup import Setup
@@ -22,6 +22,8 @@ from replay.past import Past
 from replay.run import Settings
 from replay.trace import PoolTable, Trace
 from sia.forecasts import Loads
+from sia.limits import MAX_GROUP
+from sia.model import Load
 from sia.places import Places
 from sia.policies import load
 
@@ -62,6 +64,15 @@ class Predictors(NamedTuple):
         return self.label != NONE and (needs.loads or needs.run_times)
 
     @property
+    def unknown(self) -> list[Input]:
+        """What is foreseen before anything is: that all of every pool will be needed."""
+        if not (self.any and load(self.setup.policy).needs.loads) or self.choice.forecast == NONE:
+            return []
+        windows = range(len(self.setup.options.windows))
+        loads = [Load(pool.name, w, MAX_GROUP) for pool in self.setup.pools for w in windows]
+        return [Foreseen(loads)]
+
+    @property
     def choice(self) -> Choice:
         """The label, taken apart. Raises KeyError for what there is not."""
         return parse(f"{self.setup.policy}@{self.label}", Choice("", "", ""))
@@ -96,9 +107,14 @@ class Predictors(NamedTuple):
 
             windows = self.setup.options.windows
             loads = Guard(loads, table.pools, windows, story.begin, choice.guard)
-        if loads is None or places is None:
-            return loads
-        return RoundedLoads(loads, places.gpus)
+        if loads is None:
+            return None
+        if places is not None:
+            loads = RoundedLoads(loads, places.gpus)
+        from predictors.seen import SeenLoads  # noqa: PLC0415  the same
+
+        since = {pool.name: story.seen(pool.name) for pool in self.setup.pools}
+        return SeenLoads(loads, since, self.setup.options.windows)
 
 
 class Foresight:
@@ -130,6 +146,7 @@ class Foresight:
         self.unwell: Callable[[str, str], object] = lambda *_: None
         """Told why forecasts are not well, and the mend; that they are, with neither."""
         self._drift: Drift | None = None
+        self._untold = False
 
     @property
     def ready(self) -> bool:
@@ -146,9 +163,11 @@ class Foresight:
         """
         self.end()
         self._wanted = None
-        story = Story(now - SPAN, now)
+        opened = {name: account.since for name, account in engine.book.accounts.items()}
+        story = Story(now - SPAN, now, opened)
         story.add_alive(engine.book.jobs.values())
         self._missed = []
+        self._untold = not any(load.gpus for load in said_to(engine.core.state))
         self._hearing = asyncio.create_task(self._try(engine, story, read, model, why))
 
     def want(self, model: Model | None, why: str) -> None:
@@ -231,11 +250,15 @@ class Foresight:
         width = None if state.places is None else state.places.gpus
         return Drift(max(now, state.now), state.options.windows, loads, width, why)
 
+    def record(self, pool: str) -> list[tuple[int, int]]:
+        """How forecasts of a pool did of late (see `Drift.record`); empty where nobody watches."""
+        return [] if self._drift is None else self._drift.record(pool)
+
     def _drifted(self, book: Book) -> list[Input]:
         """What is to be said of forecasts that drift, if it is another than the book says."""
-        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         if self._drift is None:
-            return [Drifted({})] if kept and self.drift == "off" else []
+            return [*unwatched(book)]
+        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         keeps = why if self.drift == "keep" else {}
         self._say_drift(why)
@@ -257,9 +280,13 @@ class Foresight:
         return self._forecaster is not None and self._forecaster.curious
 
     def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
-        """The inputs of a step, with what is foreseen."""
+        """The inputs of a step, with what is foreseen.
+
+        Who was never told anything believes that nobody will need anything, and would lend it all.
+        """
         if self._forecaster is None:
-            return [*inputs]
+            unknown, self._untold = self.predictors.unknown if self._untold else [], False
+            return [*unknown, *inputs]
         try:
             foreseen = self._forecaster.before(now, inputs, book)
         except Exception as error:  # noqa: BLE001  a defect of one must not end the service

@@ -249,9 +249,6 @@ class NodeUp(Struct, frozen=True, gc=False, tag=True):
     node: str
 
 
-Observation = Started | Ended | StartFailed | Lost | Stray | Requeued | Limited | NodeDown | NodeUp
-
-
 class Foreseen(Struct, frozen=True, tag=True):
     """These loads are from now on foreseen; those not named stay."""
 
@@ -278,6 +275,12 @@ class Drifted(Struct, frozen=True, tag=True):
     why: Mapping[str, str] = {}
 
 
+Observation = (
+    Started | Ended | StartFailed | Lost | Stray | Requeued | Limited | NodeDown | NodeUp | Drifted
+)
+"""What nobody asked for, and nobody waits for: what a backend saw, and `foresight.unwatched`."""
+
+
 class Tick(Struct, frozen=True, gc=False, tag=True):
     """Time has passed."""
 
@@ -288,4 +291,4 @@ class Configured(Struct, frozen=True, tag=True):
     setup: Setup
 
 
-Input = Command | Observation | Foreseen | Estimated | ModelChanged | Drifted | Configured | Tick
+Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick

@@ -35,9 +35,13 @@ class Story:
         alive: Jobs that are in the core at its end, under their ids there, and when they started.
     """
 
-    def __init__(self, begin: float, end: float) -> None:
-        """Nothing yet."""
+    def __init__(self, begin: float, end: float, opened: Mapping[str, float] | None = None) -> None:
+        """Nothing yet.
+
+        Pools are seen since they were `opened` or their first job came; without it since `begin`.
+        """
         self.begin, self.end = begin, end
+        self._since = None if opened is None else dict(opened)
         self._events: list[_Event] = []
         self.alive: list[tuple[Job, float | None]] = []
 
@@ -66,7 +70,9 @@ class Story:
                 self._add(max(self.begin, record.decided), STARTED, job)
 
     def _submitted(self, record: JobRecord) -> Job:
-        time = max(self.begin, record.submitted)
+        pool, time = record.spec.pool, max(self.begin, record.submitted)
+        if self._since is not None:
+            self._since[pool] = min(record.submitted, self.seen(pool))
         job = core_job(record, time)
         if not job.id:  # it has left the core
             job = Job(record.spec.id, job.pool, time, job.width, job.user, job.name)
@@ -77,6 +83,10 @@ class Story:
         if kind == ENDED and not run_time:
             kind = GONE  # after its start
         self._events.append(_Event(time, kind, len(self._events), job, run_time))
+
+    def seen(self, pool: str) -> float:
+        """Since when anything is known of a pool."""
+        return self.begin if self._since is None else self._since.get(pool, self.end)
 
     def tell_run_times(self, run_times: RunTimes) -> dict[str, float]:
         """What was thought of each job, by its id. O(n log n)."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, json
 
 AT_ONCE = 500
 """Entries of a piece: about a millisecond, in which no other thread does anything."""
 
-HEAVY = {"accounts": 20}
-"""The same of a field whose entries have all of a pool's jobs in them."""
-
 
 def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
     """The bytes of `json.encode`, for a struct that leaves no defaults out.
 
-    So are `parts`: the types of those of its fields that are large in the same way.
+    So are `parts`: the types of those of its fields that are large in the same way, and of
+    entries of its fields, which have a `weight`.
     """
     before = b"{"
     for name in value.__struct_fields__:
@@ -26,19 +24,41 @@ def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
         field = getattr(value, name)
         if isinstance(field, parts):
             yield from pieces_of(field, *parts)
+        elif isinstance(field, Mapping) and isinstance(next(iter(field.values()), None), parts):
+            yield from _heavy(cast("Mapping[str, Any]", field), parts)
         elif isinstance(field, Mapping):
-            yield from _pieces(field.items(), dict, b"{}", HEAVY.get(name, AT_ONCE))
-        elif isinstance(field, tuple):
-            yield from _pieces(field, tuple, b"[]", AT_ONCE)
+            yield from _pieces(field.items(), dict, b"{}")
+        elif isinstance(field, tuple | list):
+            yield from _pieces(field, type(field), b"[]")
         else:
             yield json.encode(field)
         before = b","
     yield b"}"
 
 
-def _pieces(entries: Iterable[Any], kind: type, brackets: bytes, at_once: int) -> Iterator[bytes]:
+def _heavy(entries: Mapping[str, Any], parts: tuple[type[Struct], ...]) -> Iterator[bytes]:
+    """Small entries together, large ones in pieces."""
+    some: dict[str, Any] = {}
+    weight, before = 0, b"{"
+    for name, entry in entries.items():
+        if some and weight + entry.weight > AT_ONCE:
+            yield before + json.encode(some)[1:-1]
+            some, weight, before = {}, 0, b","
+        if entry.weight > AT_ONCE:
+            yield before + json.encode(name) + b":"
+            yield from pieces_of(entry, *parts)
+            before = b","
+        else:
+            some[name] = entry
+            weight += entry.weight
+    if some:
+        yield before + json.encode(some)[1:-1]
+    yield b"}"
+
+
+def _pieces(entries: Iterable[Any], kind: type, brackets: bytes) -> Iterator[bytes]:
     left, before = iter(entries), brackets[:1]
-    while some := kind(islice(left, at_once)):
+    while some := kind(islice(left, AT_ONCE)):
         yield before + json.encode(some)[1:-1]
         before = b","
     yield brackets if before != b"," else brackets[1:]

@@ -9,10 +9,10 @@ who lends and who borrows. The real core is only read: it decides as with lendin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -37,6 +37,22 @@ from sia.snapshot import Snapshot, dump, restore
 
 ALIKE = (PoolChanged, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
 """Facts that are the same in both."""
+
+
+TOLD_WITHIN = 60.0
+"""Seconds after which an end there is looked at, and as many more until people hear what came of
+it, where no step of the real core comes before: each step is a commit, and what an end there brings
+about is worked out for its own time in any case."""
+
+
+class Told(NamedTuple):
+    """A loan that would have been made."""
+
+    core_id: str
+    lender: str
+    gpus: int
+    to: str
+    at: float
 
 
 class Twin(Struct, omit_defaults=True):
@@ -80,25 +96,24 @@ class Rehearsed(Struct, omit_defaults=True):
     """Times that it began anew from the real state, as a change did not fit the other one."""
     twins: dict[str, Twin] = {}
     """By their ids in the core."""
-
-
-Tell = Callable[[str, str, int, str], object]
-"""Told the core's id of a job, who would lend to it, how many GPUs, and its pool."""
+    told: list[Told] = []
+    """What people have not heard of yet."""
 
 
 class Rehearsal:
     """The second core and what it is for; `kept` is all that is to be remembered of it besides."""
 
-    def __init__(self, kept: Rehearsed, core: Core, tell: Tell) -> None:
+    def __init__(self, kept: Rehearsed, core: Core) -> None:
         """Go on with these."""
-        self.kept, self.core, self._tell = kept, core, tell
+        self.kept, self.core = kept, core
+        self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in kept.twins.items():
             self._expect(core_id, twin, twin.began)
         heapify(self._ends)
 
     @classmethod
-    def begin(cls, kept: Rehearsed, real: Core, tell: Tell, now: float) -> Rehearsal:
+    def begin(cls, kept: Rehearsed, real: Core, now: float) -> Rehearsal:
         """Begin with a copy of the real core that lends from now on. O(n log n)."""
         kept.since = kept.since or now
         kept.unknown += sum(bool(twin.spent or twin.loans) for twin in kept.twins.values())
@@ -108,7 +123,7 @@ class Rehearsal:
             if job.stream is not None
         }
         core = restore(dump(real), load_like(real))
-        made = cls(kept, core, tell)
+        made = cls(kept, core)
         made._step(now, [LendingSwitched(now, on=True)])
         return made
 
@@ -119,26 +134,45 @@ class Rehearsal:
     @property
     def due(self) -> float:
         """When it wants to be asked at the latest; infinite if never."""
-        ends, wake = self._ends, self.core.wake
-        return min(ends[0][0] if ends else inf, wake if wake > -inf else inf)
+        wake = self.core.wake
+        told = self.kept.told[0].at + 2 * TOLD_WITHIN if self.kept.told else inf
+        return min(told, self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
 
-    def hear(self, now: float, events: Sequence[Event], decisions: Iterable[Decision]) -> None:
-        """Hear what the real core was told and decided. As a step of the real core.
+    def _next_end(self) -> float:
+        """When a job ends there next; infinite if that is not known of any."""
+        ends = self._ends
+        while ends and not self._ends_then(ends[0][1]):
+            heappop(ends)
+        return ends[0][0] if ends else inf
+
+    def hear(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        """Hear what the real core was told and decided, if anything: time has passed. O(1).
+
+        It is looked at after the step: nobody is to wait for that.
+        """
+        self._heard.append((now, events, decisions))
+
+    def settle(self) -> None:
+        """Look at what has been heard; at once or later comes to the same. As steps of a core.
 
         Raises ValueError where a fact does not fit the second core, which is of no use then.
         """
+        heard, self._heard = self._heard, []
+        for now, events, decisions in heard:
+            self._follow(now, events, decisions)
+
+    def _follow(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        self._catch_up(now)
         new = {event.job.id: event.job.pool for event in events if type(event) is JobSubmitted}
         for decision in decisions:
             if type(decision) is StartJob:
                 self._began_really(now, decision.job_id, new)
-        facts = self._facts(now, events, new)
-        if facts or now >= self.due:
-            self._step(now, facts)
+        self._step(now, self._facts(now, events, new))
 
-    def play(self, now: float) -> None:
-        """Let time pass."""
-        if now >= self.due:
-            self._step(now, [])
+    def _catch_up(self, now: float) -> None:
+        """Have what ended there before now have ended then: of that the real core knows nothing."""
+        while (end := self._next_end()) < now:
+            self._step(end, [])
 
     def _facts(self, now: float, events: Iterable[Event], new: Mapping[str, str]) -> list[Event]:
         """What the second core is to hear of it."""
@@ -215,14 +249,22 @@ class Rehearsal:
 
     def _expect(self, core_id: str, twin: Twin, began: float | None) -> None:
         """Have a job end in time, where that is known or has to be guessed."""
-        if began is None or twin.over is not None:
+        if began is None or not self._ends_then(core_id):
             return
         if twin.ran is not None:
             self._ends.append((began + twin.ran, core_id))
-        elif twin.real is None or twin.real > began:
-            run_time = self.core.state.jobs[core_id].run_time
-            if run_time < UNKNOWN_RUN_TIME:
-                self._ends.append((began + run_time, core_id))
+        elif (run_time := self.core.state.jobs[core_id].run_time) < UNKNOWN_RUN_TIME:
+            self._ends.append((began + run_time, core_id))
+
+    def _ends_then(self, core_id: str) -> bool:
+        """Whether a job ends there at a time that is known, or guessed: else when it does in truth.
+
+        It may have begun in truth since that was last asked, in a later step of the same time.
+        """
+        twin = self.kept.twins.get(core_id)
+        if twin is None or twin.began is None or twin.over is not None:
+            return False
+        return twin.ran is not None or twin.real is None or twin.real > twin.began
 
     def _over(self, now: float, core_id: str, twin: Twin) -> JobFinished:
         """A job ends in the second core."""
@@ -254,10 +296,9 @@ class Rehearsal:
         gone = {event.job_id for event in facts if type(event) is JobFinished}
         while self._ends and self._ends[0][0] <= now:
             core_id = heappop(self._ends)[1]
-            twin = self.kept.twins.get(core_id)
-            if twin is not None and twin.over is None and core_id not in gone:
+            if core_id not in gone and self._ends_then(core_id):
                 gone.add(core_id)
-                facts.append(self._over(now, core_id, twin))
+                facts.append(self._over(now, core_id, self.kept.twins[core_id]))
         core = self.core
         if now >= core.wake > -inf:
             facts.append(TimePassed(now))
@@ -281,7 +322,7 @@ class Rehearsal:
         if twin.loans:
             self.kept.jobs += 1
             for lender, gpus in twin.loans.items():
-                self._tell(core_id, lender, gpus, twin.pool)
+                self.kept.told.append(Told(core_id, lender, gpus, twin.pool, now))
         before = len(self._ends)
         self._expect(core_id, twin, now)
         if len(self._ends) > before:

@@ -186,7 +186,9 @@ class JobDetail(JobView, omit_defaults=True):
     requeue: bool = False
     array: tuple[int, int] | None = None
     position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
-    waits: Annotated[list[str], Meta(description="Why it waits, in words.")] = []
+    waits: Annotated[
+        list[str], Meta(description="Why it waits, at first sight; `/why` has all of it.")
+    ] = []
     alone: Annotated[
         float | None, Meta(description="When it would have started in its pool alone, if known.")
     ] = None

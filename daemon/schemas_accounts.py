@@ -28,6 +28,9 @@ class AccountView(Struct):
     ]
     lent_gpu_hours: Annotated[float, Meta(description="Loans under way included.")]
     borrowed_gpu_hours: float
+    forgotten: Annotated[
+        int, Meta(description="Jobs of which it will not be known: too many were before them.")
+    ] = 0
 
 
 class LoanRow(Struct, omit_defaults=True):
@@ -68,6 +71,9 @@ class VerdictRow(Struct, omit_defaults=True):
     later: Annotated[
         float | None, Meta(description="Seconds that it started later than alone; sooner below 0.")
     ] = None
+    forgotten: Annotated[
+        bool, Meta(description="It will not be known: too many were before it alone.")
+    ] = False
 
 
 class Verdicts(Struct):
@@ -90,6 +96,7 @@ class Totals(Struct):
     speed_up: float | None
     lent_gpu_hours: float
     borrowed_gpu_hours: float
+    forgotten: Annotated[int, Meta(description="Verdicts that say nothing, beside `jobs`.")] = 0
 
 
 class Statement(Struct):

@@ -69,12 +69,35 @@ class LendingState(Struct):
     ] = None
 
 
-class PoolForecast(Struct):
+class PoolForecast(Struct, omit_defaults=True):
     """New load foreseen for a pool, in GPUs, and what is held back for it, by window."""
 
     pool: str
     load: list[int]
     held_back: list[int]
+    judged: Annotated[
+        list[int], Meta(description="Forecasts of each window whose time is over, of late.")
+    ] = []
+    missed: Annotated[list[int], Meta(description="Of these, how many fell short.")] = []
+
+
+class UsageSample(Struct):
+    """GPUs at a time, and those that jobs waited for."""
+
+    time: float
+    quota: int
+    dedicated: int
+    lent: int
+    borrowed: int
+    idle: int
+    waiting_gpus: int
+
+
+class Usage(Struct):
+    """What became of GPUs over the last hour, the oldest first; a restart begins it anew."""
+
+    pool: Annotated[str, Meta(description="Empty: of all pools together.")]
+    samples: list[UsageSample]
 
 
 class Forecasts(Struct):

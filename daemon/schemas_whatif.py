@@ -20,7 +20,9 @@ WHATIF_STARTS = 400
 """Starts that are played, if nothing is said: an eighth of a second of work with 20,000 jobs."""
 
 WHATIF_MOST = 10_000
-"""Starts that may be asked for: five seconds of work with 20,000 jobs."""
+"""Starts that operators may ask for: five seconds of work with 20,000 jobs."""
+
+MOST_STARTS = f"Starts to be played at most; more than {WHATIF_STARTS} are for operators."
 
 WHATIF_HORIZON = 86400.0
 """Seconds that are played, if nothing is said: beyond a day what is not known yet decides."""
@@ -63,9 +65,7 @@ class WhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
     horizon: Annotated[
         float, Meta(gt=0, le=WHATIF_LONGEST, description="Seconds to be played at most.")
     ] = WHATIF_HORIZON
-    starts: Annotated[
-        int, Meta(ge=1, le=WHATIF_MOST, description="Starts to be played at most.")
-    ] = WHATIF_STARTS
+    starts: Annotated[int, Meta(ge=1, le=WHATIF_MOST, description=MOST_STARTS)] = WHATIF_STARTS
 
 
 class Span(Struct):
@@ -114,7 +114,9 @@ class WhatIfAnswer(Struct):
     time: float
     until: Annotated[float, Meta(description="Up to which time both futures were played.")]
     cut: Annotated[bool, Meta(description="Whether they would have gone on within the horizon.")]
-    starts: Annotated[list[int], Meta(description="Played as things are, and as they might be.")]
+    starts: Annotated[
+        list[int], Meta(description="Played as things are, and as they might be, of pools seen.")
+    ]
     jobs: Annotated[list[AskedJob], Meta(description="Those asked about, a thousand at most.")]
     earlier: Annotated[list[Moved], Meta(description="Those that gain most first.")]
     later: Annotated[list[Moved], Meta(description="Those that lose most first.")]

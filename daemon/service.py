@@ -16,6 +16,7 @@ from daemon.audit import records_of
 from daemon.backends import Backend, House
 from daemon.bygone import answer, asked_of
 from daemon.clock import Anchor, Clock
+from daemon.drift import unwatched
 from daemon.effects import Hands
 from daemon.engine import Step
 from daemon.fence import Alone, Fence
@@ -139,9 +140,8 @@ class Service(Reading):
 
     def _house(self) -> House:
         """What the backend may use."""
-        return House(
-            self.observe, self.fence, self.notes, self.submit, self.parts, lambda: self.book
-        )
+        read = lambda: self.book, lambda: self.engine.core.state.pools
+        return House(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""
@@ -179,12 +179,9 @@ class Service(Reading):
             return
         news, timer = self._inbox.news, None
         news.clear()
-        due = self.engine.due
-        if self._foresight is not None:
-            due = min(due, self._foresight.due)
+        due = min(self.engine.due, inf if self._foresight is None else self._foresight.due)
         if due < inf:
-            wait = self.clock.seconds_until(due)
-            timer = asyncio.get_running_loop().call_later(wait, news.set)
+            timer = asyncio.get_running_loop().call_later(self.clock.seconds_until(due), news.set)
         await news.wait()
         if timer is not None:
             timer.cancel()
@@ -296,11 +293,13 @@ class Service(Reading):
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
-        self.engine.prepare()
+        self.engine.rest()
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""
-        if self._foresight is not None:
+        if self._foresight is None:
+            self._inbox.put_back(unwatched(self.engine.book))
+        else:
             self._foresight.forget()
             self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
 

@@ -136,6 +136,7 @@ def _aside(
     parts = service.parts
     yield Beside("log", lambda: _tell(service, newest))
     yield Beside("webhooks", daemon.hooks.run)
+    yield Beside("usage", daemon.usage.run)
     if config.estimates:
         yield Beside("estimates", daemon.eta.run)
     if daemon.retraining is not None:

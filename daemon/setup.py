@@ -45,6 +45,8 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Of pools that have one."""
     lending: LendingMode | None = None
     """How the switch stands at first, and whenever the configuration says something new of it."""
+    book_every: int = 1
+    """Steps from one booking of accounts to the next: older releases booked in each."""
 
     def budget(self, pool: str) -> Budget:
         """Of a pool; without bounds if nothing was said."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from daemon.schemas_accounts import Statement
 from replay.text import NONE, duration
+from sia.terminal import printable
 
 
 def page(statement: Statement) -> str:
@@ -15,6 +17,7 @@ def page(statement: Statement) -> str:
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("daemon"), PackageLoader("replay")]),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -23,11 +26,16 @@ def page(statement: Statement) -> str:
     return environment.get_template("statement.html").render(s=statement, none=NONE)
 
 
+def _shown(value: Any) -> Any:
+    """Names without what drives a terminal, in which somebody may look at the file."""
+    return printable(value) if type(value) is str else value
+
+
 def _moment(time: float | None) -> str:
-    """UTC, to the second."""
+    """UTC, to the millisecond, so that GPU-hours can be worked out again."""
     if time is None:
         return NONE
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def _hours(value: float) -> str:

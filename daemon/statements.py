@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
 
 from daemon.account import Account, Lent, Verdict
 from daemon.book import Book, job_of
+from daemon.engine_accounts import KEEP_OVER
 from daemon.schemas_accounts import AccountView, LoanRow, Statement, Totals, VerdictRow
 from replay.errors import UserError
 from sia.limits import SLOWED
@@ -38,6 +40,10 @@ NOTES = (
     (
         "A job withdrawn while it waited, though alone it would have run by then, counts as slowed "
         "by the time from its start alone to its withdrawal."
+    ),
+    (
+        f"Of jobs that are over at most {KEEP_OVER:,} wait for their turn alone. Of more nothing "
+        "will be known; they are counted, and are in no other sum."
     ),
     (
         "GPUs of nodes that were out count as there, and in cells GPUs are counted without places: "
@@ -70,7 +76,7 @@ def account_view(book: Book, pool: str, now: float) -> AccountView:
         pool, account.since, now, account.jobs, len(unknown_of(account)), account.slowed,
         _percent(account.slowed, account.jobs), account.never, account.gained / HOUR,
         account.lost / HOUR, account.took_alone / account.took if account.took else None,
-        account.lent / HOUR + lent, account.borrowed / HOUR + borrowed,
+        account.lent / HOUR + lent, account.borrowed / HOUR + borrowed, account.forgotten,
     )  # fmt: skip
 
 
@@ -105,64 +111,107 @@ def verdict_row(number: int, verdict: Verdict) -> VerdictRow:
     """A verdict as it is shown."""
     return VerdictRow(
         number, verdict.job, verdict.gpus, verdict.submitted, verdict.ended, verdict.started,
-        verdict.alone, later_of(verdict),
+        verdict.alone, later_of(verdict), verdict.forgotten,
     )  # fmt: skip
 
 
 def later_of(verdict: Verdict) -> float | None:
-    """Seconds by which a job started later than alone; None where it never would have."""
+    """Seconds by which a job started later than alone; None: never alone, or nobody knows."""
     if verdict.alone is None:
         return None
     return (verdict.ended if verdict.started is None else verdict.started) - verdict.alone
 
 
-def totals_of(verdicts: Sequence[Verdict], loans: Sequence[Lent], pool: str) -> Totals:
-    """The sums, all made anew of the rows."""
-    laters = [later for verdict in verdicts if (later := later_of(verdict)) is not None]
-    ran = [v for v in verdicts if v.started is not None and v.alone is not None]
-    took = fsum(v.ended - v.submitted for v in ran)
-    alone = fsum(v.ended - v.submitted - (later_of(v) or 0.0) for v in ran)
-    slowed = [later for later in laters if later > SLOWED]
-    return Totals(
-        jobs=len(verdicts),
-        slowed=len(slowed),
-        slowed_pct=_percent(len(slowed), len(verdicts)),
-        never=len(verdicts) - len(laters),
-        withdrawn=sum(verdict.started is None for verdict in verdicts),
-        sooner_hours=fsum(-later for later in laters if later < 0) / HOUR,
-        later_hours=fsum(slowed) / HOUR,
-        speed_up=alone / took if took else None,
-        lent_gpu_hours=fsum(row.seconds for row in loans if row.lender == pool) / HOUR,
-        borrowed_gpu_hours=fsum(row.seconds for row in loans if row.borrower == pool) / HOUR,
-    )
+class Tally:
+    """Sums of a pool's rows, all made anew of them, as they are read, and the newest as a list.
+
+    Attributes:
+        verdicts: The first `LISTED` of those that were added, with their numbers.
+        loans: The same.
+    """
+
+    def __init__(self, pool: str) -> None:
+        """Nothing is added yet."""
+        self._pool = pool
+        self.verdicts: list[tuple[int, Verdict]] = []
+        self.loans: list[tuple[int, Lent]] = []
+        self._counts: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
+        self.lenders: dict[str, float] = defaultdict(float)
+        self.borrowers: dict[str, float] = defaultdict(float)
+
+    def add_verdicts(self, rows: Sequence[tuple[int, Verdict]]) -> None:
+        """Enter a page, newest first."""
+        self.verdicts += rows[: LISTED - len(self.verdicts)]
+        counts, seconds = self._counts, self._seconds
+        for _, verdict in rows:
+            counts["rows"] += 1
+            later = later_of(verdict)
+            if later is None:
+                counts["forgotten" if verdict.forgotten else "never"] += 1
+                continue
+            counts["withdrawn"] += verdict.started is None
+            if later > SLOWED:
+                counts["slowed"] += 1
+                seconds["later"] += later
+            elif later < 0:
+                seconds["sooner"] -= later
+            if verdict.started is not None:
+                seconds["took"] += verdict.ended - verdict.submitted
+                seconds["alone"] += verdict.ended - verdict.submitted - later
+
+    def add_loans(self, rows: Sequence[tuple[int, Lent]]) -> None:
+        """Enter a page, newest first."""
+        self.loans += rows[: LISTED - len(self.loans)]
+        self._counts["loans"] += len(rows)
+        for _, row in rows:
+            if row.lender == self._pool:
+                self.borrowers[row.borrower] += row.seconds
+            else:
+                self.lenders[row.lender] += row.seconds
+
+    def totals(self) -> Totals:
+        """The sums so far."""
+        counts, seconds = self._counts, self._seconds
+        jobs = counts["rows"] - counts["forgotten"]
+        return Totals(
+            jobs=jobs,
+            slowed=counts["slowed"],
+            slowed_pct=_percent(counts["slowed"], jobs),
+            never=counts["never"],
+            withdrawn=counts["withdrawn"],
+            sooner_hours=seconds["sooner"] / HOUR,
+            later_hours=seconds["later"] / HOUR,
+            speed_up=seconds["alone"] / seconds["took"] if seconds["took"] else None,
+            lent_gpu_hours=fsum(self.borrowers.values()) / HOUR,
+            borrowed_gpu_hours=fsum(self.lenders.values()) / HOUR,
+            forgotten=counts["forgotten"],
+        )
+
+    def left_out(self) -> dict[str, int]:
+        """How many rows of each kind are in the sums and not in the lists."""
+        counts = self._counts
+        return {
+            "verdicts": counts["rows"] - len(self.verdicts),
+            "loans": counts["loans"] - len(self.loans),
+        }
 
 
 def statement(
-    book: Book,
-    pool: str,
-    month: str,
-    now: float,
-    verdicts: Sequence[tuple[int, Verdict]],
-    loans: Sequence[tuple[int, Lent]],
-    shown: Shown,
+    book: Book, tally: Tally, pool: str, month: str, now: float, shown: Shown
 ) -> Statement:
-    """A month's statement of these rows, newest first."""
+    """A month's statement of the rows that were added up."""
     start, end = month_of(month)
     account = book.accounts[pool]
-    rows = [row for _, row in loans]
     unknown = unknown_of(account) if now < end else []
-    left_out = {
-        "verdicts": max(0, len(verdicts) - LISTED),
-        "loans": max(0, len(loans) - LISTED),
-        "unknown": max(0, len(unknown) - UNKNOWN_LISTED),
-    }
+    left_out = {**tally.left_out(), "unknown": max(0, len(unknown) - UNKNOWN_LISTED)}
     return Statement(
         pool=pool, month=month, start=start, end=end, made=now, since=account.since,
-        totals=totals_of([verdict for _, verdict in verdicts], rows, pool),
-        lenders=_by((row.lender, row) for row in rows if row.borrower == pool),
-        borrowers=_by((row.borrower, row) for row in rows if row.lender == pool),
-        loans=[loan_row(number, row, shown) for number, row in loans[:LISTED]],
-        verdicts=[verdict_row(number, verdict) for number, verdict in verdicts[:LISTED]],
+        totals=tally.totals(),
+        lenders=_hours(tally.lenders),
+        borrowers=_hours(tally.borrowers),
+        loans=[loan_row(number, row, shown) for number, row in tally.loans],
+        verdicts=[verdict_row(number, verdict) for number, verdict in tally.verdicts],
         open=[*open_loans(book, pool, now, shown)] if now < end else [],
         unknown=unknown[:UNKNOWN_LISTED],
         left_out={kind: count for kind, count in left_out.items() if count},
@@ -170,13 +219,10 @@ def statement(
     )  # fmt: skip
 
 
-def _by(rows: Iterable[tuple[str, Lent]]) -> dict[str, float]:
+def _hours(seconds: Mapping[str, float]) -> dict[str, float]:
     """GPU-hours by pool, the most first."""
-    found: dict[str, list[float]] = {}
-    for pool, row in rows:
-        found.setdefault(pool, []).append(row.seconds)
-    sums = {pool: fsum(seconds) / HOUR for pool, seconds in found.items()}
-    return dict(sorted(sums.items(), key=lambda each: (-each[1], each[0])))
+    ordered = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
+    return {pool: each / HOUR for pool, each in ordered}
 
 
 def _percent(part: int, whole: int) -> float | None:

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from daemon.access import Who
 from daemon.book import Book, JobRecord, job_of
-from daemon.http.waits import position_of, waiting_in, why
 from daemon.jobs import JobPhase
 from daemon.schemas_why import Held, JobWhy, Obstacle, Place, PoolHeld, WayView
-from daemon.why_words import needed, over_words, run_words
+from daemon.why_place import apart, out, seatless
+from daemon.why_words import doubt, needed, over_words, run_words
 from sia.core import Core
-from sia.why import Leaves, Quota, Room, Turn
+from sia.state import JobState
+from sia.why import Leaves, Quota, Room, Turn, Why
+from sia.why import Obstacle as CoreObstacle
 
 
 def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
@@ -22,7 +24,7 @@ def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
     Of pools that somebody may not see it names no single job.
     """
     spec = record.spec
-    found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, why(book, core, record))
+    found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, [])
     if record.phase.over:
         found.words = over_words(record)
         return found
@@ -30,17 +32,65 @@ def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
     if job is not None and record.phase is JobPhase.PENDING:
-        said = core.policy.why(job)
+        said = _seen(core.policy.why(job), who)
         found.exact, found.position = said.exact, position_of(core, record)
-        found.obstacles = _seen(said.obstacles, who)
-        found.ways = [WayView(w.name, w.open, _seen(w.obstacles, who)) for w in said.ways]
-        found.words += needed(found, book.setup.policy)
+        found.obstacles = [*said.obstacles]
+        found.ways = [WayView(w.name, w.open, [*w.obstacles]) for w in said.ways]
+        found.words = [*needed(said, found.time), *_beside(book, core, job), *doubt(said)]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
-    if not found.obstacles and not found.words:
-        found.words = run_words(record)
+    found.words = _waits_outside(book, record) or run_words(record)
     return found
+
+
+def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
+    """Why a job does not run, at first sight: a line a reason, none for one that does.
+
+    O(waiting jobs of its pool + pools).
+    """
+    job = waiting_in(core, record)
+    if job is None or record.phase is not JobPhase.PENDING:
+        return _waits_outside(book, record)
+    return [*needed(core.policy.glance(job), core.state.now), *_beside(book, core, job)]
+
+
+def position_of(core: Core, record: JobRecord) -> int | None:
+    """Its place in its pool's queue, from 1 on; None for a job that waits in none. O(waiting)."""
+    job = waiting_in(core, record)
+    if job is None:
+        return None
+    pool, number = job.pool, job.sequence
+    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.aside)
+
+
+def waiting_in(core: Core, record: JobRecord) -> JobState | None:
+    """The job as the core knows it, where it waits there."""
+    job = core.state.jobs.get(record.core) if record.core else None
+    return job if job is not None and job.stream is None else None
+
+
+def _waits_outside(book: Book, record: JobRecord) -> list[str]:
+    """In words why a job waits that is in no queue of the core. O(jobs)."""
+    if record.phase is JobPhase.HELD:
+        return [f"it is held: sia release {record.spec.id}"]
+    if record.phase is JobPhase.PENDING:
+        pool = record.spec.pool
+        return [f"pool {pool} is on hold: sia pool set {pool} --state open"]
+    if record.phase is not JobPhase.STARTING:
+        return []
+    if record.placed:
+        return ["it was started, and the backend has not yet said that it runs"]
+    return seatless(book, record)
+
+
+def _beside(book: Book, core: Core, job: JobState) -> list[str]:
+    """In cells: what no policy says of them."""
+    if core.state.places is None:
+        return []
+    nodes = "; ".join(out(book))
+    gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
+    return [*apart(core, job), *gone]
 
 
 def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
@@ -55,8 +105,14 @@ def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
     return []
 
 
-def _seen(obstacles: Iterable[Obstacle], who: Who) -> list[Obstacle]:
-    found: list[Obstacle] = []
+def _seen(said: Why, who: Who) -> Why:
+    """What somebody may see of it."""
+    ways = tuple(replace(way, obstacles=_each_seen(way.obstacles, who)) for way in said.ways)
+    return replace(said, obstacles=_each_seen(said.obstacles, who), ways=ways)
+
+
+def _each_seen(obstacles: Iterable[CoreObstacle], who: Who) -> tuple[CoreObstacle, ...]:
+    found: list[CoreObstacle] = []
     for each in obstacles:
         if isinstance(each, Quota | Room):
             found.append(replace(each, ends=_told(each.ends, who)))
@@ -64,7 +120,7 @@ def _seen(obstacles: Iterable[Obstacle], who: Who) -> list[Obstacle]:
             found.append(replace(each, first=job_of(each.first)))
         else:
             found.append(each)
-    return found
+    return tuple(found)
 
 
 def _told(ends: Iterable[Leaves], who: Who) -> tuple[Leaves, ...]:

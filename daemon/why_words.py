@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.book import JobRecord
-from daemon.schemas_why import JobWhy, Obstacle, WayView
 from replay.text import counted, duration
 from sia.model import Stream
 from sia.why import (
     Leaves,
+    Length,
     Limit,
+    Obstacle,
     Others,
     Quota,
     Reservation,
     Rival,
     Room,
     Turn,
+    Way,
+    Why,
+    Width,
 )
 
 NAMED = 3
@@ -25,36 +29,64 @@ NAMED = 3
 WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
 
 
-def needed(said: JobWhy, policy: str) -> list[str]:
+def needed(said: Why, now: float) -> list[str]:
     """What would have to go away for it to start, a line a way; the best first."""
     if said.exact and not said.obstacles:
         return ["nothing is in its way: it starts when it is looked at next"]
     ways = sorted(said.ways, key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
-    lines = [_line(way, said.time) for way in ways if way.open and way.obstacles]
+    lines = [_line(way, now) for way in ways if way.open and way.obstacles]
+    lines += [_never(way.name, way.obstacles[0]) for way in ways if not way.open]
     if not any(way.open for way in said.ways):
         lines.append("it can never start as things are: it would take another quota, or fewer GPUs")
-    if not said.exact:
-        lines.append(f"there may be more to it, which policy {policy} does not say")
     return lines
 
 
-def _line(way: WayView, now: float) -> str:
+def doubt(said: Why) -> list[str]:
+    """Why what is said may not be all, or too much."""
+    if said.exact:
+        return []
+    if not said.unknown:
+        return ["there was too much to try: some of it might stay, or there may be more to it"]
+    return [f"there may be more to it: {said.unknown} is not worked out"]
+
+
+def _never(way: str, each: Obstacle) -> str:
+    """Why a way leads nowhere."""
+    if isinstance(each, Width):
+        most = "its pool's quota is" if way == "turn" else "the most that it could be lent is"
+        needs = f"it needs {counted(each.gpus, 'GPU')}, and {most} {each.most:,}"
+        return f"{WAYS[way]} it never starts: {needs}"
+    if isinstance(each, Length) and each.run_time is not None:
+        longest = f"nobody foresees more than {duration(each.longest)}"
+        return f"nobody lends to it: it is thought to run {duration(each.run_time)}, and {longest}"
+    return "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"
+
+
+def _line(way: Way, now: float) -> str:
     named = "; ".join(_word(each, now) for each in way.obstacles)
     return f"{WAYS[way.name]} it would start now, but for: {named}"
 
 
 def _word(each: Obstacle, now: float) -> str:
-    """An obstacle; those that close a way are said elsewhere."""
+    """An obstacle; those that close a way are said by `_never`."""
     match each:
-        case Quota():
-            return f"{_jobs(each.ends, now)}, for {each.short:,} more GPUs of {each.pool}'s quota"
-        case Room():
-            return f"{_jobs(each.ends, now)}, for {each.short:,} more idle GPUs"
+        case Quota() | Room():
+            return _short(each, now)
         case Limit():
             return _limit(each)
         case Turn() | Rival() | Reservation() | Others():
             return _ahead(each)
     return ""
+
+
+def _short(each: Quota | Room, now: float) -> str:
+    """GPUs that are missing, and who would have to end where that is known."""
+    if isinstance(each, Quota):
+        more = f"{counted(each.short, 'more GPU')} of {each.pool}'s quota"
+        there = f"it has {each.left:,} of {each.quota:,} left"
+    else:
+        more, there = counted(each.short, "more idle GPU"), f"there are {each.idle:,}"
+    return f"{_jobs(each.ends, now)}, for {more}" if each.ends else f"{more} ({there})"
 
 
 def _ahead(each: Turn | Rival | Reservation | Others) -> str:
@@ -72,6 +104,9 @@ def _ahead(each: Turn | Rival | Reservation | Others) -> str:
 
 
 def _others(each: Others) -> str:
+    if not each.held:
+        waiting = f"{counted(each.jobs, 'job')}, {counted(each.gpus, 'GPU')}"
+        return f"{counted(each.pools, 'other pool')}, served first ({waiting})"
     names = ", ".join(f"{gpus:,} for {name}" for name, gpus in each.largest if gpus)
     return (
         f"{counted(each.pools, 'other pool')}, served first or with GPUs held back for "
@@ -95,7 +130,7 @@ def _reservation(each: Reservation) -> str:
 
 def _limit(each: Limit) -> str:
     if each.kind == "lending":
-        return "lending, which is off: sia lending on"
+        return "lending, which is not on: sia lending on"
     if not each.pool:
         return "the limits of many pools on what they may lend"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
@@ -104,8 +139,6 @@ def _limit(each: Limit) -> str:
 
 def _jobs(ends: Sequence[Leaves], now: float) -> str:
     """Who would have to end, and when they are thought to."""
-    if not ends:
-        return "others"
     gpus = sum(each.gpus for each in ends)
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
     more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""

@@ -7,58 +7,24 @@ on that, virtual time stands still until it is known.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
-from typing import NamedTuple, Self
+from typing import Self
 
 from msgspec import Struct
 
 from sia.limits import NEVER, SLOWED, STRIDE
 from sia.model import Job
+from sia.twin import Twin, Verdict
 
 LEAVE, QUOTA, JOIN, RANK, GONE, LOOK = range(6)
 """What comes in virtual time: a job ends; the quota is another; a job waits, waits elsewhere in
 its queue, is withdrawn; the first of the queue is to be looked at."""
 
 
-class Verdict(NamedTuple):
-    """What became of a job, and what would have, alone. Times are seconds.
-
-    `began` is None where it would never have started: wider than its pool's quota. `started` is
-    None of a job that was withdrawn while it waited, though alone it would have run.
-    """
-
-    job_id: str
-    width: int
-    submit: float
-    began: float | None
-    started: float | None
-    ended: float
-
-    @property
-    def later(self) -> float:
-        """Seconds by which it started later than alone; below 0, sooner; minus infinity, at all."""
-        if self.began is None:
-            return -inf
-        return (self.ended if self.started is None else self.started) - self.began
-
-
-class Twin(Struct, array_like=True, gc=False):
-    """A job beside itself as it would be alone. Times are seconds."""
-
-    width: int
-    arrival: int
-    submit: float
-    judged: bool
-    """Whether a verdict is wanted: not of what was there before the clock."""
-    sequence: int = 0
-    """Its place in the virtual queue, least first."""
-    began: float | None = None
-    """Virtually."""
-    started: float | None = None
-    """Really, as what follows."""
-    ended: float | None = None
-    withdrawn: bool = False
+BOUND_EVERY = 1000
+"""Facts from one look at what is too much to the next, and entries of jobs that are gone which a
+heap may have whatever it holds: both take their time."""
 
 
 class VirtualClock(Struct, forbid_unknown_fields=True):
@@ -84,6 +50,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         due: A heap of (began, job), of jobs that run virtually and not really, and of others.
         behind: A heap of (began - started, job) of jobs that really started later, and of others.
         ready: Verdicts that nobody has taken.
+        over: Jobs that are really over and wait virtually.
+        bounded: How many facts there had been when it was last looked at what is too much.
+        freed: (began, job) of jobs for which others were to wait too long, and of some before.
     """
 
     quota: int
@@ -98,6 +67,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
     due: list[tuple[float, str]] = []
     behind: list[tuple[float, str]] = []
     ready: list[Verdict] = []
+    over: int = 0
+    bounded: int = 0
+    freed: list[tuple[float, str]] = []
 
     @classmethod
     def of(cls, quota: int) -> Self:
@@ -143,7 +115,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         twin.ended = now
         if twin.began is not None:
             self._end(job_id, twin, twin.began, twin.started, now)
-        elif twin.width > self.told:
+            return
+        self.over += 1
+        if twin.width > self.told:
             self._note(now, LOOK, "", 0)
 
     def withdrawn(self, now: float, job_id: str) -> None:
@@ -160,12 +134,72 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         comes and fits would fit without them as well.
         """
         coming = self.coming
-        while coming and coming[0][0] < (self._known(now) if self._waits() else now):
-            self.time = when = max(self.time, coming[0][0])
+        while coming and coming[0][0] < now:
+            when = coming[0][0]
+            if self._waits() and when >= self._known(now):
+                return
+            when = max(when, self.time)
+            self.time = when
             while coming and coming[0][0] <= when:
                 _, _, kind, job_id, value = heappop(coming)
                 self._happen(when, kind, job_id, value)
             self._begin(when)
+
+    def bound(self, now: float, jobs: int, facts: int) -> None:
+        """Forget what is beyond so many `over` and so many facts that are `coming`, now and then.
+
+        Of jobs that are over and wait virtually, those submitted last are forgotten: who comes
+        first is not touched by whoever comes later. Of them nothing will be known, and those behind
+        them start too early, if anything. Where virtual time stands still, those for which it waits
+        give their virtual GPUs back; when they would have started is known, and those behind them
+        start too early, if anything. O(1), and O(n log n) once in `BOUND_EVERY` facts.
+        """
+        if self.facts < self.bounded + BOUND_EVERY:
+            return
+        self.bounded = self.facts
+        if self.over > jobs:
+            self._forget(self.over - jobs)
+        while len(self.coming) > facts and (late := self._awaited(now)):
+            self._free(late)
+            self._begin(self.time)
+            self.advance(now)
+        self._tidy()
+
+    def _forget(self, count: int) -> None:
+        """Of so many that are over and wait virtually nothing will be known."""
+        twins = self.twins
+        last = [job_id for job_id in reversed(twins) if twins[job_id].waits_over][:count]
+        for job_id in reversed(last):
+            self._say(job_id, twins[job_id], twins[job_id].ended or 0.0, known=False)
+            del twins[job_id]
+        self.over -= len(last)
+        gone = set(last)
+        self.coming = [fact for fact in self.coming if fact[3] not in gone]
+        heapify(self.coming)
+
+    def _awaited(self, now: float) -> str:
+        """The job for which virtual time waits, if it does. After `advance`."""
+        due, lag = self._first_due(), self._lag()
+        if self.coming[0][0] >= now or min(due, now + lag) >= now:
+            return ""
+        return self.due[0][1] if due <= now + lag else self.behind[0][1]
+
+    def _free(self, job_id: str) -> None:
+        twin = self.twins[job_id]
+        assert twin.began is not None, f"{job_id} holds nobody up"
+        twin.freed = True
+        self.used -= twin.width
+        self.freed.append((twin.began, job_id))
+
+    def _tidy(self) -> None:
+        """Drop what is left of jobs that are gone, where it is more than of those that are not."""
+        twins, most = self.twins, 2 * len(self.twins) + BOUND_EVERY
+        if len(self.queue) > most:
+            places = {(twin.sequence, i) for i, twin in twins.items() if twin.began is None}
+            self.queue = sorted(places.intersection(self.queue))
+        for heap in (self.due, self.behind, self.freed):
+            if len(heap) > most:
+                heap[:] = sorted(entry for entry in heap if entry[1] in twins)
 
     def take(self) -> list[Verdict]:
         """The verdicts since it was last asked, in the order in which they became known."""
@@ -198,7 +232,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         due = self.due
         while due:
             twin = self.twins.get(due[0][1])
-            if twin is not None and twin.started is None and not twin.withdrawn:
+            if twin is not None and twin.started is None and not (twin.withdrawn or twin.freed):
                 return due[0][0]
             heappop(due)
         return inf
@@ -208,7 +242,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         behind = self.behind
         while behind:
             twin = self.twins.get(behind[0][1])
-            if twin is not None and twin.ended is None:
+            if twin is not None and twin.ended is None and not twin.freed:
                 return behind[0][0]
             heappop(behind)
         return 0.0
@@ -235,7 +269,8 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         """A job that never really ran is gone."""
         del self.twins[job_id]
         if twin.began is not None:
-            self.used -= twin.width
+            if not twin.freed:
+                self.used -= twin.width
             if when > twin.began + SLOWED:
                 self._say(job_id, twin, when)
 
@@ -268,6 +303,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             return False
         self._say(job_id, twin, ended)
         del self.twins[job_id]
+        self.over -= 1
         return True
 
     def _start(self, when: float, job_id: str, twin: Twin) -> None:
@@ -276,13 +312,14 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         if twin.started is not None:
             self._meet(job_id, twin, when, twin.started)
             if twin.ended is not None:
+                self.over -= 1
                 self._end(job_id, twin, when, twin.started, twin.ended)
         elif not twin.withdrawn:
             heappush(self.due, (when, job_id))
 
     def _meet(self, job_id: str, twin: Twin, began: float, started: float) -> None:
         """Both it and its virtual self have started."""
-        if twin.ended is None and began < started:
+        if twin.ended is None and began < started and not twin.freed:
             heappush(self.behind, (began - started, job_id))
         if twin.judged:
             self._judge(job_id, began, started)
@@ -292,24 +329,33 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _end(self, job_id: str, twin: Twin, began: float, started: float, ended: float) -> None:
         """Its virtual self ends when as much time has passed since its own start."""
-        self._note(began + (ended - started), LEAVE, job_id, 0)
+        if twin.freed:
+            del self.twins[job_id]
+        else:
+            self._note(began + (ended - started), LEAVE, job_id, 0)
         self._say(job_id, twin, ended)
 
-    def _say(self, job_id: str, twin: Twin, ended: float) -> None:
+    def _say(self, job_id: str, twin: Twin, ended: float, *, known: bool = True) -> None:
         if twin.judged:
             self.ready.append(
-                Verdict(job_id, twin.width, twin.submit, twin.began, twin.started, ended)
+                Verdict(job_id, twin.width, twin.submit, twin.began, twin.started, ended, known)
             )
+
+    def recount(self) -> None:
+        """Work out what snapshots of older releases do not say. O(jobs)."""
+        self.over = sum(twin.waits_over for twin in self.twins.values())
 
     def check(self) -> None:
         """Assert that every job is where it should be; O(n)."""
         twins = self.twins
         began = {job_id: twin for job_id, twin in twins.items() if twin.began is not None}
-        assert self.used == sum(twin.width for twin in began.values()), "GPUs are lost"
+        holds = sum(twin.width for twin in began.values() if not twin.freed)
+        assert self.used == holds, "GPUs are lost"
+        assert self.over == sum(twin.waits_over for twin in twins.values()), "not so many are over"
         told = {job_id for _, _, kind, job_id, _ in self.coming if kind == JOIN}
         queued = {i for sequence, i in self.queue if i in twins and twins[i].sequence == sequence}
         assert twins.keys() - began.keys() <= queued | told, "a job waits nowhere"
-        due = {i for i, t in began.items() if t.started is None and not t.withdrawn}
+        due = {i for i, t in began.items() if t.started is None and not (t.withdrawn or t.freed)}
         assert due <= {job_id for _, job_id in self.due}, "what is due is another"
         over = {i for i, twin in began.items() if twin.ended is not None or twin.withdrawn}
         leaves = {job_id for _, _, kind, job_id, _ in self.coming if kind in (LEAVE, GONE)}

@@ -150,6 +150,8 @@ class Why(Struct, frozen=True):
     ways: tuple[Way, ...]
     exact: bool
     """That it starts without these obstacles, and with any of them it does not."""
+    unknown: str = ""
+    """Where it is not: what was not worked out, for people."""
 
 
 def thought_end(job: JobState, now: float) -> float:
@@ -207,7 +209,8 @@ class ByEnd:
 def first_to_end(order: ByEnd, gpus: int, besides: Collection[JobState] = ()) -> list[JobState]:
     """Of some running jobs those that make so many GPUs idle first, none that can be spared.
 
-    Fewer GPUs where all of them are not enough. Those in `besides` have ended already: dedicated
+    But for such as only take part in bringing a pool below its quota. Fewer GPUs where all of them
+    are not enough. Those in `besides` have ended already: dedicated
     jobs of a pool whose quota has shrunk make idle only what they have within it.
     """
     over = _Over(besides)
@@ -231,7 +234,7 @@ def _soonest(
             gpus -= chosen[-1][0]
     spared = set()
     for width, job in sorted(chosen, key=lambda each: (each[0], -each[1].sequence)):
-        if gpus + width <= 0:
+        if gpus + width <= 0 and width == job.width:  # or else others make less without it
             spared.add(job)
             gpus += width
     return [job for _, job in chosen if job not in spared]
@@ -283,32 +286,26 @@ def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | Non
     return Quota(pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen))
 
 
-def in_turn(
-    job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool = True, exact: bool = False
-) -> Why:
-    """For who starts jobs within their pool's quota alone; with `turn`, in their order."""
+PLACES = "whether its GPUs would lie together"
+STOPS = "who would be stopped for it"
+"""What is `unknown`."""
+
+
+def in_turn(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
+    """For who starts jobs within their pool's quota alone: what that lacks."""
     pool = job.pool
     if job.gpus > pool.quota:
-        return closed("turn", Width(job.gpus, pool.quota), exact=exact)
-    found: list[Obstacle] = []
+        return closed("turn", Width(job.gpus, pool.quota), exact=False)
     quota = quota_of(job, jobs, now)
-    left = pool.quota - pool.dedicated - job.gpus
-    left += sum(each.gpus for each in quota.ends) if quota else 0
-    if turn and (ahead := before(job)) and left < sum(each.gpus for each in ahead):
-        found.append(turn_of(ahead))  # else they start as well
-    if quota:
-        found.append(quota)
-    return only("turn", found, exact=exact)
+    return only("turn", [] if quota is None else [quota], exact=False)
 
 
-def on_idle(job: JobState, jobs: Iterable[JobState], now: float, *, turn: bool = False) -> Why:
+def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
     """For who lends whatever is idle in a group: what that lacks. Not who else would get it."""
     pool, group = job.pool, job.pool.group
     if job.gpus > max(pool.quota, group.quota):
         return closed("spare", Width(job.gpus, group.quota), exact=False)
     found: list[Obstacle] = []
-    if turn and (ahead := before(job)):
-        found.append(turn_of(ahead))
     if job.gpus > group.idle:
         mine = [each for each in jobs if each.stream is not None and each.pool.group is group]
         chosen = first_to_end(ByEnd(mine), job.gpus - group.idle)

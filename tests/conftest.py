@@ -105,11 +105,11 @@ def slurm(slurm_server):
     return slurm_server
 
 
-SERVERS = frozenset(("postgres", "broker", "slurm"))
+SERVERS = frozenset(("postgres", "broker", "slurm", "devtools"))
 """Fixtures with which a test is one for `make servers`; others say `pytest.mark.server`."""
 
 
-ONE_OF_EACH = ("slurm_server", "postgres")
+ONE_OF_EACH = ("slurm_server", "postgres", "devtools")
 """Fixtures of which a run has one: all tests with it are one process's. Two of each, and what else
 runs beside them, are more than two cores bear."""
 

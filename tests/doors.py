@@ -40,7 +40,7 @@ async def door(folder, *, begin=None, **settings):
         begin(app)
     server = TestServer(app)
     client = TestClient(server, headers={"Authorization": f"Bearer {TOKEN}"})
-    client.service, client.eta = daemon.service, daemon.eta
+    client.service, client.eta, client.usage = daemon.service, daemon.eta, daemon.usage
     try:
         await client.start_server()
         yield client

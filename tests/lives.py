@@ -40,7 +40,7 @@ class Life:
             self.forecaster.after(now, step)
         if self.journal is not None:
             anchor, seq = Anchor("", 0.0, now), self.journal.last + 1
-            self.journal.commit(Entry(seq, anchor, seen, step.decisions, step.notices, step.over))
+            self.journal.commit(Entry.of(seq, anchor, seen, step, ()))
         started = [e for e in step.effects if isinstance(e, StartEffect)]
         for effect in started:
             lasts = self.lasts(effect.spec)

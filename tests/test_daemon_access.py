@@ -44,16 +44,19 @@ WHO = {
         for what in ("account", "ledger", "verdicts", "statement")
     },
     "GET /v1/nodes": READERS,
+    "GET /v1/cells": READERS,
     "GET /v1/maintenance": READERS,
     "GET /v1/lending": READERS,
     "GET /v1/loans": READERS,
     "GET /v1/forecasts": READERS,
     "GET /v1/plan": READERS,
+    "GET /v1/usage": READERS,
     "POST /v1/whatif": READERS,
     "GET /v1/status": READERS,
     "GET /v1/events": READERS,
     "GET /v1/log-level": READERS,
     "GET /v1/jobs": READERS,
+    "GET /v1/queue": READERS,
     "GET /v1/history": READERS,
     "GET /v1/jobs/{id}": {
         "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
@@ -110,6 +113,32 @@ WHO = {
     "GET /ui/": READERS,
     "GET /ui/pools/{name}": READERS,
     "GET /ui/settings": READERS,
+    "GET /ui/queue": READERS,
+    "GET /ui/plan": READERS,
+    "GET /ui/nodes": READERS,
+    "GET /ui/loans": READERS,
+    "GET /ui/whatif": READERS,
+    "POST /ui/whatif": READERS,
+    "GET /ui/audit": {"operator"},
+    **{
+        f"GET /ui/pools/{{name}}/{what}": {
+            "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+            "other": {"viewer", "operator"},
+        }
+        for what in ("ledger", "statement")
+    },
+    "GET /ui/jobs": READERS,
+    "GET /ui/jobs/{id}": {
+        "own": {"viewer", "viewer of own", "submitter of own", "admin of own", "operator"},
+        "other": {"viewer", "operator"},
+    },
+    **{
+        f"POST /ui/jobs/{{id}}/{what}": {
+            "own": {"submitter of own", "admin of own", "operator"},
+            "other": {"operator"},
+        }
+        for what in ("cancel", "hold", "release")
+    },
     "POST /ui/settings/lending": {"operator"},
     "GET /v1/audit": {"operator"},
     "GET /v1/tokens": {"operator"},

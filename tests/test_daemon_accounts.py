@@ -10,32 +10,48 @@ from builders import SMALL, random_workload, with_priorities
 from daemons import job, setup, submit
 from doors import asked, door, job_in, story
 from msgspec import json
+from msgspec.structs import replace
 
 from daemon.account import Lent, Verdict
 from daemon.answers import Accepted, StartEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
+from daemon.engine_accounts import BOOK_EVERY
+from daemon.engine_rails import _late as of_late
 from daemon.inputs import Cancel, Ended, SetPool, SetPriority, Submit, Tick
 from daemon.journal import Entry, Journal
 from daemon.setup import Setup
 from daemon.statement_page import page
-from daemon.statements import account_view, month_of, statement, totals_of, unknown_of
+from daemon.statements import Tally, account_view, month_of, statement, unknown_of
 from replay.errors import UserError
 from replay.run import Settings, replay_one
 from replay.schedule import Result
 from replay.summary import summarize
 from replay.trace import PoolTable, Trace
+from sia.alone import VirtualClock
 from sia.events import PoolChanged
+from sia.model import Job
 from sia.playout import Arrival
 
 OVER = 1e6
 
 
+def tally_of(pool, verdicts=(), lent=(), page=7):
+    """What is added up of rows, read so many at a time."""
+    tally = Tally(pool)
+    for add, rows in ((tally.add_verdicts, verdicts), (tally.add_loans, lent)):
+        numbered = [*enumerate(rows, 1)][::-1]
+        for first in range(0, len(numbered), page):
+            add(numbered[first : first + page])
+    return tally
+
+
 class Life:
     """An engine in which jobs of a workload run as long as they are said to, by any policy."""
 
-    def __init__(self, owned, policy, *, restores=False):
-        self.engine = Engine.new(Setup(tuple(owned), policy, options=SMALL))
+    def __init__(self, owned, policy, *, restores=False, book_every=1):
+        cluster = Setup(tuple(owned), policy, options=SMALL, book_every=book_every)
+        self.engine, self.bookings = Engine.new(cluster), 0
         self.restores, self.ends, self.durations = restores, [], {}
         self.verdicts, self.lent, self.began, self.last = [], [], {}, 0.0
 
@@ -47,6 +63,7 @@ class Life:
         step = self.engine.step(now, inputs)
         self.verdicts += step.booked.verdicts
         self.lent += step.booked.lent
+        self.bookings += bool(step.booked.verdicts or step.booked.lent)
         for effect in step.effects:
             if isinstance(effect, StartEffect):
                 self.began[effect.job] = now
@@ -76,7 +93,7 @@ class Life:
             pairs = zip(inputs, step.answers, strict=False)
             accepted += [(now, asked) for asked, said in pairs if isinstance(said, Accepted)]
         self.step(OVER, [Tick()])
-        for later in (1, 2, 3):
+        for later in (100, 200, 300):
             self.step(OVER + later, [Tick()])
         self.engine.check()
         return accepted
@@ -113,7 +130,7 @@ def test_verdicts_are_the_starts_that_the_replay_of_fcfs_says(policy):
         assert {v.job: v.started for v in life.verdicts} == life.began, seed
         for pool in owned:
             own = [v for v in life.verdicts if v.pool == pool.name]
-            account, sums = life.engine.book.accounts[pool.name], totals_of(own, [], pool.name)
+            account, sums = life.engine.book.accounts[pool.name], tally_of(pool.name, own).totals()
             assert (account.jobs, account.slowed) == (sums.jobs, sums.slowed)
             assert account.gained / 3600 == pytest.approx(sums.sooner_hours)
             assert account.lost / 3600 == pytest.approx(sums.later_hours)
@@ -140,7 +157,8 @@ def test_the_ledger_sums_up_to_what_the_replay_of_the_same_schedule_lends():
         assert starts == life.began, seed  # or else it is another schedule
         said = summarize(table, settings, [Result(trace, alone, shared)])["policies"]["mmfs"]
         for pool in owned:
-            sums, entry = totals_of([], life.lent, pool.name), said["pools"][pool.name]
+            own = [row for row in life.lent if pool.name in (row.lender, row.borrower)]
+            sums, entry = tally_of(pool.name, (), own).totals(), said["pools"][pool.name]
             assert sums.lent_gpu_hours == pytest.approx(entry["gpu_hours_lent"])
             assert sums.borrowed_gpu_hours == pytest.approx(entry["gpu_hours_borrowed"])
             account = life.engine.book.accounts[pool.name]
@@ -184,6 +202,35 @@ def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before
     assert (account.jobs, account.clock.twins["last"].began) == (0, 20.0)
     assert step.booked.verdicts == []
     assert again.dump() == Engine.restore(again.dump()).dump()
+
+
+def test_the_daemon_books_every_so_many_steps_and_what_it_books_is_the_same():
+    often = seldom = 0
+    for seed in range(20):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        lives = [Life(owned, "mmfs", book_every=every) for every in (1, 32, 32)]
+        lives[2].restores = True
+        for life in lives:
+            life.live(arrivals)
+        for what in ("verdicts", "lent"):
+            rows = [getattr(life, what) for life in lives]
+            assert sorted(rows[0], key=str) == sorted(rows[1], key=str) == sorted(rows[2], key=str)
+        often, seldom = (a + life.bookings for a, life in zip((often, seldom), lives, strict=False))
+        assert not any(life.engine.book.verdicts for life in lives)
+    assert seldom < often
+
+
+def test_a_daemon_that_rests_has_no_ticks_of_accounts():
+    engine = Engine.new(replace(setup(a=1, b=1), book_every=32))
+    engine.step(1.0, [submit("one"), submit("two", run_time=1.0)])
+    engine.step(2.0, [Ended("one", 1, 0), Ended("two", 1, 0)])
+    assert engine.due == 62.0
+    (one,) = engine.step(62.0, [Tick()]).booked.verdicts
+    assert engine.due == 122.0  # by now it is known of the other, whose turn was later
+    (two,) = engine.step(122.0, [Tick()]).booked.verdicts
+    assert (one.alone, two.alone) == (1.0, 2.0)
+    assert engine.due == float("inf")
 
 
 def test_a_job_withdrawn_while_alone_it_would_have_run_counts_as_slowed():
@@ -262,7 +309,8 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
     row = Lent("<gone>", "b", "a", 2, start, start + 1800)
     verdict = Verdict("<own>", "b", 1, start, start + 10, start + 20, None)
     book = engine.book
-    hidden = statement(book, "b", "2026-11", start + 1.0, [(1, verdict)], [(1, row)], "b".__eq__)
+    tally = tally_of("b", [verdict], [row])
+    hidden = statement(book, tally, "b", "2026-11", start + 1.0, "b".__eq__)
     assert [loan.job for loan in (*hidden.open, *hidden.loans)] == ["", ""]
     assert hidden.borrowers == {"a": 1.0}
     assert (hidden.totals.lent_gpu_hours, hidden.totals.never, hidden.totals.speed_up) == (
@@ -270,7 +318,7 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
         1,
         None,
     )
-    text = page(statement(book, "b", "2026-11", start, [(1, verdict)], [(1, row)], lambda _: True))
+    text = page(statement(book, tally, "b", "2026-11", start, lambda _: True))
     assert "&lt;gone&gt;" in text
     assert "<own>" not in text
     assert "http" not in text.split("</style>")[1]
@@ -297,7 +345,7 @@ async def test_what_sharing_was_is_there_over_http(folder):
         assert account["speed_up"] > 1.0
         ended = await asked(client, "GET", "/v1/jobs/b")
         assert ended["alone"] > ended["started"]
-        for _ in range(3):  # refused, but each a step
+        for _ in range(BOOK_EVERY):  # refused, but each a step
             await client.service.submit([SetPriority("b", 1)])
         ledger = await asked(client, "GET", f"{path}/ledger")
         (loan,) = ledger["loans"]
@@ -323,7 +371,7 @@ async def test_what_sharing_was_is_there_over_http(folder):
 
 
 def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
-    for room in ("daemon.book", "daemon.engine"):
+    for room in ("daemon.book", "daemon.engine_accounts"):
         monkeypatch.setattr(f"{room}.KEEP_ENDED", 10)
     engine = Engine.new(setup(a=4))
     jobs = [Submit(job(f"x.{i}", gpus=1, array=(i, 30)), 50.0) for i in range(30)]
@@ -333,6 +381,111 @@ def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
     assert len(engine.book.ended) == 10
     assert engine.due > 2.0
     engine.check()
+
+
+def test_a_statement_lists_the_newest_rows_and_sums_up_all(monkeypatch):
+    monkeypatch.setattr("daemon.statements.LISTED", 10)
+    start, _ = month_of("2026-11")
+    verdicts = [Verdict(f"j{i}", "a", 1, 0.0, 36.0, 72.0, 0.0) for i in range(25)]
+    verdicts[3] = Verdict("j3", "a", 1, 0.0, 1.0, 2.0, None, forgotten=True)
+    lent = [Lent(f"j{i}", *("ab" if i % 2 else "ba"), 2, 0.0, 1800.0) for i in range(25)]
+    engine = Engine.new(setup(a=2, b=2))
+    engine.step(start, [Tick()])
+    made = statement(engine.book, tally_of("a", verdicts, lent), "a", "2026-11", start, bool)
+    assert [row.number for row in made.verdicts] == [*range(25, 15, -1)]
+    assert [row.job for row in made.loans][:2] == ["j24", "j23"]
+    assert made.left_out == {"verdicts": 15, "loans": 15}
+    totals = made.totals
+    assert (totals.jobs, totals.slowed, totals.never, totals.forgotten) == (24, 24, 0, 1)
+    assert totals.later_hours == pytest.approx(0.24)
+    assert (made.borrowers, made.lenders) == ({"b": 12.0}, {"b": 13.0})
+
+
+def scavenged(jobs, *, restores_at=()):
+    """A pool of one GPU that has borrowed a hundred for so many jobs, ten at a time."""
+    engine, verdicts = Engine.new(setup(a=1, b=100)), []
+    for now in range(1, jobs // 10 + 1):
+        ended = [Ended(f"{now - 1}-{i}", 1, 0) for i in range(10)] if now > 1 else []
+        jobs_now = [submit(f"{now}-{i}", "a", 1, run_time=1.0) for i in range(10)]
+        verdicts += engine.step(float(now), [*ended, *jobs_now]).booked.verdicts
+        if now in restores_at:
+            engine = Engine.restore(engine.dump())
+    engine.prepare()
+    return engine, verdicts + engine.book.verdicts
+
+
+def test_a_pool_that_always_borrows_has_no_ever_growing_clock(monkeypatch):
+    monkeypatch.setattr("daemon.engine_accounts.KEEP_OVER", 300)
+    monkeypatch.setattr("sia.alone.BOUND_EVERY", 100)
+    engine, verdicts = scavenged(3000)
+    account = engine.book.accounts["a"]
+    clock = account.clock
+    engine.prepare()
+    assert len(clock.twins) < 450
+    assert max(map(len, (clock.queue, clock.coming, clock.behind, clock.due))) < 1000
+    forgotten = [verdict.job for verdict in verdicts if verdict.forgotten]
+    assert account.forgotten == len(forgotten) > 2000
+    known = [verdict for verdict in verdicts if not verdict.forgotten]
+    assert [v.alone for v in known] == [float(i + 1) for i in range(len(known))]  # one at a time
+    assert account_view(engine.book, "a", 400.0).forgotten == account.forgotten
+    engine.check()
+    again, others = scavenged(3000, restores_at=(50, 111))
+    assert again.dump() == engine.dump()
+    assert others == verdicts
+
+
+def test_a_job_that_waits_for_long_has_no_pile_of_what_comes_after_it(monkeypatch):
+    monkeypatch.setattr("daemon.engine_accounts.KEEP_COMING", 300)
+    monkeypatch.setattr("sia.alone.BOUND_EVERY", 100)
+    engine = Engine.new(setup(a=10, b=2))
+    engine.step(1.0, [submit("own", "b", 2), submit("guest", "b", 2, run_time=1.0)])
+    engine.step(2.0, [submit("late", "a", 10)])  # alone it would run
+    for now in range(3, 1000):
+        gone = [Cancel(f"j{now - 1}")] if now > 3 else []
+        engine.step(float(now), [*gone, submit(f"j{now}", "a", 1)])
+    engine.prepare()
+    clock = engine.book.accounts["a"].clock
+    assert clock.freed[0] == (2.0, "late")
+    assert max(len(clock.coming), len(clock.twins)) < 450
+    assert clock.used <= 10
+    engine.check()
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
+    engine.step(1000.0, [Ended("guest", 1, 0), Ended("own", 1, 0)])
+    engine.step(1001.0, [Ended("late", 1, 0)])
+    step = engine.step(1002.0, [Tick()])
+    late = next(verdict for verdict in step.booked.verdicts if verdict.job == "late")
+    assert (late.alone, late.started) == (2.0, 1000.0)
+    engine.check()
+
+
+def test_a_budget_counts_who_waits_even_if_its_pool_alone_waits_for_it_no_more():
+    clock = VirtualClock.of(1)
+    clock.submitted(1.0, Job("late", "a", 1.0, 1))
+    for i in range(2000):
+        clock.submitted(2.0 + i, Job(f"j{i}", "a", 2.0 + i, 1))
+        clock.withdrawn(2.5 + i, f"j{i}")
+    clock.advance(3000.0)
+    assert len(clock.coming) > 3000
+    clock.bound(3000.0, 100, 100)
+    assert not clock.coming
+    assert of_late(clock, 3000.0)[:2] == (1, 0)
+    clock.started(3001.0, "late")
+    assert of_late(clock, 3002.0)[:2] == (0, 1)
+    clock.finished(3003.0, "late")
+    assert of_late(clock, 3004.0)[:2] == (0, 0)
+    clock.check()
+
+
+def test_what_is_found_late_is_booked_a_minute_later_and_not_at_once():
+    engine = Engine.new(setup(a=1, b=1))
+    engine.step(1.0, [submit("first", "a", run_time=1.0), submit("guest", "a", run_time=1.0)])
+    engine.step(2.0, [Ended("guest", 1, 0)])
+    engine.step(500.0, [Ended("first", 1, 0)])  # now alone "guest" would have begun
+    engine.step(501.0, [Tick()])
+    engine.prepare()
+    assert [verdict.job for verdict in engine.book.verdicts] == ["guest"]
+    assert engine.due == 501.0 + 60.0
+    assert Engine.restore(engine.dump()).due == engine.due
 
 
 @story

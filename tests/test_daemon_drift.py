@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from daemons import setup
+from daemons import FakeBackend, serving, setup, until
 from doors import POOLS, asked, door, story
+from msgspec.structs import replace
 
 from daemon.drift import LEAST_WINDOWS, SLICES, SPAN, Drift
 from daemon.engine import Step
@@ -122,6 +123,25 @@ def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(dr
     assert inputs[0] == Drifted({})
     engine.step(2000.0, inputs)
     assert engine.core.state.pools["b"].lend_limit > 0
+
+
+def test_who_foresees_no_loads_keeps_nobody():
+    """Under a policy that asks for none, or with none to be had, whatever was asked for."""
+    foresight, engine = foresight_of(replace(setup(a=2, b=4), policy="sjf"))
+    assert foresight._drift is None
+    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
+    assert foresight.before(2000.0, [], engine.book) == [Drifted()]
+
+
+@story
+async def test_with_no_forecasts_at_all_a_pool_that_was_kept_lends_again_at_the_next_start(folder):
+    cluster = setup(a=2, b=4)
+    async with serving(folder / "db", cluster, FakeBackend()) as service:
+        service.observe(Drifted({"b": "7 of 20"}))  # as the forecasts said that there were then
+        await until(lambda: service.book.pools["b"].kept)
+    async with serving(folder / "db", cluster, FakeBackend()) as service:
+        await until(lambda: not service.book.pools["b"].kept)
+        assert service.engine.core.state.pools["b"].lend_limit > 0
 
 
 @story

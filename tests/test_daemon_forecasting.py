@@ -30,6 +30,7 @@ from daemon.retraining import Models, trace_of
 from daemon.service import Service
 from daemon.setup import Setup
 from daemon.watch import Watch
+from predictors.seen import judged_after
 from sia.forecasts import Loads
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Pool, Stream
@@ -506,10 +507,10 @@ def test_a_better_model_foresees_from_then_on(tmp_path):
     async def swap():
         foresight.begin(world.engine, world.now, read_from(ended))
         await foresight.heard()
-        by_peaks = type(foresight._forecaster._loads).__name__
+        by_peaks = type(foresight._forecaster._loads._loads).__name__
         foresight.begin(world.engine, world.now, read_from(ended), model, "better")
         await foresight.heard()
-        return by_peaks, type(foresight._forecaster._loads).__name__
+        return by_peaks, type(foresight._forecaster._loads._loads).__name__
 
     assert asyncio.run(swap()) == ("PeakLoads", "LearnedLoads")
     world.forecaster = foresight
@@ -529,3 +530,27 @@ def test_the_log_of_a_history_has_the_jobs_that_ran():
     assert sorted(a.job.id for a in trace.arrivals) == sorted(r.spec.id for r in records)
     assert [a.job.submit for a in trace.arrivals] == sorted(a.job.submit for a in trace.arrivals)
     assert all(a.duration >= 300.0 for a in trace.arrivals)
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_nobody_lends_before_the_pools_were_watched(tmp_path, ready):
+    """Neither in the first moment nor until somebody can judge what comes."""
+
+    async def story(service, foresight):
+        await service.start()
+        if ready:
+            await foresight.heard()
+        jobs = Submit(job("own", gpus=8)), Submit(job("guest", gpus=8, time_limit=60.0))
+        await service.submit([*jobs])
+        await foresight.heard()
+
+        async def phase_after(seconds):
+            service.clock.time = MONDAY + seconds
+            await service.submit([Submit(job(f"after {seconds}", "b", gpus=1, hold=True))])
+            return service.book.job("guest").phase.value
+
+        assert await phase_after(1.0) == "pending"
+        assert await phase_after(judged_after(300.0) - 10.0) == "pending"
+        assert await phase_after(judged_after(300.0) + 10.0) == "starting", "b never had a job"
+
+    served(tmp_path, story)

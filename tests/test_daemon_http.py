@@ -142,13 +142,19 @@ async def test_a_waiting_job_says_why_and_where_it_stands(folder):
         await job_in(client, "first", "running")
         second = await asked(client, "GET", "/v1/jobs/second")
         assert second["position"] == 1
-        assert second["waits"][0] == (
-            "first in its queue: it needs 8, and vision has 0 of its 8 GPUs left"
-        )
-        assert "4 idle GPUs" in second["waits"][1]
+        assert second["waits"] == [
+            (
+                "in its turn it would start now, but for: 8 more GPUs of vision's quota "
+                "(it has 0 of 8 left)"
+            ),
+            (
+                "on what others do not need it would start now, but for: 4 more idle GPUs "
+                "(there are 4)"
+            ),
+        ]
         third = await asked(client, "GET", "/v1/jobs/third")
         assert third["position"] == 2
-        assert "the first, second, needs 8" in third["waits"][0]
+        assert "1 job before it (8 GPUs)" in third["waits"][0]
         await asked(client, "PATCH", "/v1/jobs/third", {"priority": 9})
         held = await asked(client, "POST", "/v1/jobs/second/hold")
         assert held["waits"] == ["it is held: sia release second"]
@@ -448,9 +454,9 @@ async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder
             await asked(client, "POST", f"/v1/nodes/{node}/drain")
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "gpus": 3}, status=201)
         said = (await asked(client, "GET", "/v1/jobs/a"))["waits"]
-        assert said[0] == (
-            "first in its queue, and vision has 8 of its 8 GPUs left; it needs 3 (in cells 4) that "
-            "lie together, and jobs that borrow, or nodes that are out, are in the way"
+        assert said[1] == (
+            "it needs 3 (in cells 4) GPUs that lie together, "
+            "and jobs that borrow, or nodes that are out, are in the way"
         )
         assert said[-1].endswith(
             "node n2 is out (operator: drained): sia resume n2; and 1 more node"

@@ -8,9 +8,13 @@ from daemons import FakeBackend, serving, setup, submit, until
 from msgspec import Struct, json
 
 from daemon import pieces
+from daemon.account import Account
 from daemon.answers import Accepted
+from daemon.book import Book
 from daemon.engine import Engine
 from daemon.pieces import pieces_of
+from sia.alone import VirtualClock
+from sia.model import Job
 
 
 class Inner(Struct):
@@ -33,6 +37,22 @@ def test_pieces_are_the_bytes_of_the_whole(size):
         value = Outer(size, Inner(names), {name: [1, 2] for name in names})
         assert b"".join(pieces_of(value, Inner)) == json.encode(value)
         assert b"".join(pieces_of(value)) == json.encode(value)
+
+
+def account(jobs):
+    clock = VirtualClock.of(1)
+    for i in range(jobs):
+        clock.submitted(float(i), Job(f"j{i}", "a", float(i), 1))
+    clock.advance(jobs + 1.0)
+    return Account(0.0, clock)
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (9, 9), (2000,), (1, 2000, 1, 1), (2000, 2000)])
+def test_accounts_with_many_jobs_are_in_pieces(sizes):
+    book = Book(setup(a=1), accounts={f"p{i}": account(size) for i, size in enumerate(sizes)})
+    found = [*pieces_of(book, Account, VirtualClock)]
+    assert b"".join(found) == json.encode(book)
+    assert max(map(len, found)) < 100 * pieces.AT_ONCE
 
 
 def test_no_piece_is_large():

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from daemon.answers import Refused
 from daemon.engine import Engine
-from daemon.engine_rails import month_of
+from daemon.engine_rails import LATE_REST, month_of
 from daemon.inputs import Cancel, Configured, Drifted, SetPool
 from daemon.limits import NO_BUDGET
 from daemon.setup import Budget
@@ -71,31 +71,73 @@ def test_a_pool_lends_no_more_hours_than_its_budget_until_the_month_is_over():
     assert told.data["why"] == "it has lent 1.0 of 1 GPU-hours this month (UTC)"
 
 
-def test_a_pool_with_a_late_job_lends_nothing_until_the_share_is_within_its_budget():
-    cluster = replace(budgeted(slowed_budget_pct=25.0), policy="gssf")
+FOURS = {"full": 1e5, "guest": 100.0, "own": 30.0}
+"""How long jobs last in pools of four GPUs each."""
+
+
+def late_story(until=1e4, **budgets):
+    """a's guest on b's GPUs overruns: one job of b begins 90 s late. Then a wants to borrow."""
+    cluster = replace(budgeted(**budgets), policy="gssf")
+    cluster = replace(cluster, pools=tuple(replace(p, quota=4) for p in cluster.pools))
+    life = life_of(cluster, FOURS)
     story = [
         *((100.0 + 20 * i, [submit(f"b-{i}", "b", 1, 5.0)]) for i in range(4)),
-        (1000.0, [submit("full", "a", 2), submit("guest", "a", 4)]),
+        (1000.0, [submit("full", "a", 4), submit("guest", "a", 4)]),
         (1010.0, [submit("own", "b", 4)]),  # alone it would run now; the guest stays until 1100
-        (1020.0, [submit("next", "a", 2)]),
         *((1200.0 + 100 * i, [submit(f"b{i}", "b", 1)]) for i in range(8)),
-        (2300.0, [submit("again", "a", 2), submit("full2", "a", 2)]),
+        (2300.0, [submit("again", "a", 2)]),
     ]
-    lasts = {"full": 5000.0, "guest": 100.0, "own": 30.0, "next": 10.0, "again": 1.0}
-    cluster = replace(cluster, pools=tuple(replace(p, quota=4) for p in cluster.pools))
-    life = life_of(cluster, {**lasts, "full2": 1.0}).run(story)
+    life.run(story, until=until)
     life.engine.check()
-    told = {(t, r) for t, _, r in kept(life) if _ == "b"}
-    assert {r for _, r in told} == {"slowed", "late"}
-    account = life.engine.book.accounts["b"]
-    assert account.slowed == 1
-    resumed = [t for t, pool, r in kept(life, "lending_resumed") if (pool, r) == ("b", "slowed")]
-    # One of four may be slow: with none of four it lends, with one of five not, with one of seven
-    # it does again, as two of eight would do.
-    stopped = [t for t, pool, r in kept(life) if (pool, r) == ("b", "slowed")]
-    assert len(stopped) == len(resumed) == 2
-    assert 100.0 == stopped[0] < resumed[0] < 1010.0 < stopped[1] < 1100.0 < resumed[1]
-    assert not life.engine.book.pools["b"].kept
+    assert life.engine.book.accounts["b"].slowed == 1
+    return life
+
+
+def starts(life):
+    return {n.job: n.time for n in life.notices if n.kind == "started"}
+
+
+def test_a_group_with_a_late_job_lends_nothing_while_it_waits_and_for_a_while_after():
+    life = late_story(slowed_budget_pct=25.0)
+    late = [(t, pool) for t, pool, reason in kept(life) if reason == "late"]
+    assert [pool for _, pool in late] == ["a", "b"]
+    assert 1010.0 < late[0][0] <= 1100.0 == starts(life)["own"]
+    over = [(t, pool) for t, pool, reason in kept(life, "lending_resumed") if reason == "late"]
+    assert over == [(1100.0 + LATE_REST, "a"), (1100.0 + LATE_REST, "b")]
+    assert starts(life)["again"] == 1100.0 + LATE_REST
+    (told,) = {n.data["why"] for n in life.notices if n.data.get("reason") == "late"}
+    words = "1 job of b would run by now in b alone: nothing is lent until"
+    assert told == f"{words} 1 h 0 m after the last of these"
+
+
+def test_a_pool_lends_until_one_more_slowed_job_would_be_too_many():
+    """One of four may be slowed: with one of five it lends no more, with one of seven again."""
+    life = late_story(slowed_budget_pct=25.0)
+    stopped, resumed = (
+        [t for t, pool, reason in kept(life, kind) if (pool, reason) == ("b", "slowed")]
+        for kind in ("lending_kept", "lending_resumed")
+    )
+    assert len(stopped) == len(resumed) == 1
+    assert 1010.0 < stopped[0] <= 1100.0 < resumed[0] == 1400.0
+
+
+def test_a_first_slowed_job_is_on_credit_but_no_second_and_none_where_none_may_be():
+    """At 0.1 % a pool lends from the beginning; after one, not until there are 2,000 jobs."""
+    life = late_story(slowed_budget_pct=0.1)
+    assert starts(life)["guest"] == 1000.0
+    assert list(life.engine.book.pools["b"].kept) == ["slowed"]
+    assert "again" not in starts(life)
+    none = life_of(budgeted(slowed_budget_pct=0.0), {})
+    none.step(1000.0, [])
+    assert list(none.engine.book.pools["b"].kept) == ["slowed"]
+
+
+def test_without_a_budget_in_its_group_nobody_rests():
+    life = late_story(until=1150.0, slowed_budget_pct=25.0)
+    assert list(life.engine.book.pools["a"].kept) == ["late"]
+    life.step(1151.0, [SetPool("b", slowed_budget_pct=NO_BUDGET)])
+    assert not any(pool.kept for pool in life.engine.book.pools.values())
+    life.engine.check()
 
 
 def test_drift_keeps_pools_from_lending_until_it_is_over():

@@ -73,7 +73,7 @@ def test_what_is_told_is_what_lending_does_where_run_times_are_as_thought(seed, 
     """Loan by loan, to the second, and GPU-second by GPU-second."""
     tale, lasts = some_story(seed, wild=False)
     on, shadow = (live(switch, tale, lasts, policy) for switch in (ON, SHADOW))
-    told = [(n.time, n.job, n.pool, n.data["gpus"]) for n in shadow.notices
+    told = [(n.data["at"], n.job, n.pool, n.data["gpus"]) for n in shadow.notices
             if n.kind == "would_lend"]  # fmt: skip
     done = [(n.time, n.job, n.pool, n.data["gpus"]) for n in on.notices
             if n.kind == "loan_opened" and n.data["to"] != n.pool]  # fmt: skip
@@ -125,6 +125,42 @@ def test_a_restart_in_between_changes_nothing(seed, place):
     assert life.notices == whole.notices
 
 
+def test_a_restart_between_two_steps_of_one_time_changes_nothing():
+    """A job begins in both at 1000, in two steps: it ends when it does in truth, not as thought."""
+    lasts = {"long": 100.0, "short": 90.0}
+    whole, cut = (Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id]) for _ in range(2))
+    for life in (whole, cut):
+        life.step(999.0, [SHADOW])
+        life.step(1000.0, [submit("long", "a", 3, 100.0), submit("short", "a", 2, 10.0)])
+        life.step(1000.0, [SetPool("a", quota=5)])
+    kept = whole.engine.book.shadow
+    assert kept.twins["short"].began == kept.twins["short"].real == 1000.0
+    cut.engine = Engine.restore(cut.engine.dump())
+    for life in (whole, cut):
+        life.run(until=1050.0)
+        assert life.engine.book.shadow.twins["short"].over is None
+        life.run()
+        assert life.engine.book.shadow.twins == {}
+    assert cut.engine.dump() == whole.engine.dump()
+    assert cut.notices == whole.notices
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_restarts_after_each_step_change_nothing_however_many_there_are_of_one_time(seed):
+    tale, lasts = some_story(seed, wild=True, jobs=20)
+    whole, cut = (Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id]) for _ in range(2))
+    for now, inputs in [(999.0, [SHADOW]), *((now - now % 8, inputs) for now, inputs in tale)]:
+        for life in (whole, cut):
+            life.run(until=now - 1 / 128)
+            life.step(now, inputs)
+        cut.engine = Engine.restore(cut.engine.dump())
+    for life in (whole, cut):
+        life.run()
+    assert cut.engine.dump() == whole.engine.dump()
+    assert cut.notices == whole.notices
+
+
 def test_what_a_job_borrows_is_put_right_once_it_is_over():
     """It waits in truth: until it has run, nobody knows how long it would have borrowed."""
     tale = [
@@ -135,7 +171,7 @@ def test_what_a_job_borrows_is_put_right_once_it_is_over():
     kept = life.engine.book.shadow
     (told,) = [n for n in life.notices if n.kind == "would_lend"]
     assert (told.time, told.job, told.pool, told.data) == (
-        1000.0, "short", "b", {"gpus": 2, "to": "a"},
+        1000.0, "short", "b", {"gpus": 2, "to": "a", "at": 1000.0},
     )  # fmt: skip
     assert kept.lent == {"b": {"a": pytest.approx(30.0)}}  # not the 20 that were thought
     assert (kept.jobs, kept.sooner, kept.gained) == (1, 1, pytest.approx(1000.0 + 0.0))
@@ -198,7 +234,7 @@ async def test_shadow_over_http_and_who_sees_of_it_what(folder):
             job = {"id": name, "pool": "vision", "gpus": gpus, "duration": seconds}
             await asked(client, "POST", "/v1/jobs", job | {"time_limit": 20 * seconds}, status=201)
         waits = (await asked(client, "GET", "/v1/jobs/short"))["waits"]
-        assert waits[-1] == "lending is shadow: sia lending on"
+        assert waits[-1].endswith("but for: lending, which is not on: sia lending on")
         await job_in(client, "short", "finished")
         said = await asked(client, "PUT", "/v1/lending", {"mode": "off"})
         assert said["shadow"]["jobs"] == 1

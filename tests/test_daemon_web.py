@@ -1,15 +1,25 @@
 """Pages: who is let in, what a browser is told to mistrust, and that numbers are the API's."""
 
 import re
+from itertools import chain, pairwise
 from unittest.mock import patch
+from urllib.parse import quote
 
 import pytest
 from browsers import PAGE, browser, parsed, seal_in, seen, sent
 from doors import TOKEN, asked, door, story
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from yarl import URL
 
+from daemon.config import PoolConfig
 from daemon.config_access import TlsConfig
 from daemon.http.sessions import LASTS, MOST, Sessions
+from daemon.schemas_plan import PoolForecast, UsageSample
+from daemon.web.chart import chart_of
 from daemon.web.pages import HEADERS
+from daemon.web.pool import windows_of
 
 
 async def token_of(client, **kind):
@@ -66,7 +76,8 @@ async def test_a_session_whose_token_expires_is_over(folder):
         token = await token_of(client, role="viewer", lasts=60)
         async with browser(client, token) as visitor:
             clock = client.service.clock
-            with patch.object(clock, "now", lambda: 1e10):
+            later = clock.now() + 61.0
+            with patch.object(clock, "now", lambda: later):
                 assert "the token t has expired" in (await seen(visitor, "/ui/", 401)).lower()
 
 
@@ -257,3 +268,97 @@ def test_behind_tls_the_cookie_travels_by_tls_alone(tmp_path):
                 assert "Secure" in said.headers["Set-Cookie"].split("; ")
 
     tell(tmp_path)
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    'a" onmouseover="alert(1)',
+    "a/b?c#d&e",
+    "\u202eevil",
+    "%> 100%25 <!--",
+)
+
+
+@story
+async def test_whatever_a_pool_is_called_it_is_shown_as_that(folder):
+    pools = tuple(PoolConfig(name, 2) for name in HOSTILE)
+    async with door(folder, pools=pools) as client, browser(client) as visitor:
+        page = await seen(visitor, "/ui/")
+        tags, text = parsed(page)
+        links = [attributes["href"] for tag, attributes in tags if tag == "a"]
+        assert not [tag for tag, attributes in tags if tag == "script" and "src" not in attributes]
+        assert not [tag for tag, attributes in tags if "onmouseover" in attributes]
+        for name in HOSTILE:
+            assert name in text
+            assert f"/ui/pools/{quote(name, safe='')}" in links
+            address = URL(f"/ui/pools/{quote(name, safe='')}", encoded=True)
+            assert f"Pool {name}" in parsed(await seen(visitor, address))[1]
+
+
+@story
+async def test_many_pools_are_shown_in_pieces_by_what_one_asks_for(folder):
+    pools = tuple(PoolConfig(f"p{i:03}", i % 7 + 1) for i in range(250))
+    async with door(folder, pools=pools) as client, browser(client) as visitor:
+
+        async def names(query):
+            page = await seen(visitor, f"/ui/{query}")
+            return re.findall(r'href="/ui/pools/(\w+)"', page), parsed(page)[1]
+
+        all_ = [pool.name for pool in pools]
+        found = [(await names(f"?page={i}"))[0] for i in (1, 2, 3)]
+        assert [*chain(*found)] == all_
+        assert (await names("?page=99"))[0] == found[2]
+        rows, text = await names("?sort=quota&page=1")
+        assert rows == [p.name for p in sorted(pools, key=lambda p: (-p.quota, p.name))][:100]
+        assert f"GPUs owned {sum(pool.quota for pool in pools):,}" in text
+        assert (await names("?q=P24"))[0] == [f"p24{i}" for i in range(10)]
+        assert "No pool has this in its name" in (await names("?q=zzz"))[1]
+        for wrong in ("?page=0", "?page=x", "?sort=evil", "?x=1", f"?q={'a' * 65}"):
+            assert "Invalid query" in await seen(visitor, f"/ui/{wrong}", 422)
+
+
+@story
+async def test_the_last_hour_is_kept_sample_by_sample(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        assert (await asked(client, "GET", "/v1/usage"))["samples"] == []
+        assert "is drawn here" in await seen(visitor, "/ui/")
+        await client.usage.look()
+        job = {"id": "a", "pool": "speech", "gpus": 3, "duration": 1e6}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await client.usage.look()
+        both = (await asked(client, "GET", "/v1/usage"))["samples"]
+        assert [sample["quota"] for sample in both] == [12, 12]
+        assert [sample["dedicated"] for sample in both] == [0, 3]
+        one = await asked(client, "GET", "/v1/usage?pool=vision")
+        assert [sample["idle"] for sample in one["samples"]] == [8, 8]
+        await asked(client, "GET", "/v1/usage?pool=none", status=404)
+        assert "GPUs: dedicated 0 to 3, lent 0 to 0" in await seen(visitor, "/ui/")
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 9)] * 5).map(
+            lambda v: UsageSample(0.0, sum(v[:3]), v[0], v[1], v[4], v[2], v[3])
+        ),
+        min_size=2, max_size=6,
+    )
+)  # fmt: skip
+def test_a_chart_s_areas_fill_what_is_owned(samples):
+    samples = [replace(sample, time=10.0 * i) for i, sample in enumerate(samples)]
+    chart = chart_of(samples)
+    assert chart.top >= max(sample.quota for sample in samples)
+    edges = [re.findall(r"([\d.]+),([\d.-]+)", area.path) for area in chart.areas]
+    count = len(samples)
+    for below, above in pairwise(edges):
+        assert above[count:] == below[:count][::-1], "each begins where the one below it ends"
+    for (x, y), sample in zip(edges[-1], samples, strict=False):
+        assert float(y) == pytest.approx(100 * (1 - sample.quota / chart.top), abs=0.06)
+        assert 0 <= float(x) <= 600
+
+
+def test_forecasts_are_held_to_what_came_window_by_window():
+    foreseen = PoolForecast("a", [1, 2], [1, 1], [20, 4], [2, 0])
+    rows = windows_of([60.0, 300.0], foreseen)
+    assert [(row.window, row.missed, row.judged) for row in rows] == [(60.0, 2, 20), (300.0, 0, 4)]
+    unwatched = windows_of([60.0], PoolForecast("a", [1], [1]))
+    assert not any(row.judged for row in unwatched)

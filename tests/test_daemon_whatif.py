@@ -1,5 +1,7 @@
 """What-if questions: they say what then happens, change nothing, and refuse what cannot be."""
 
+import asyncio
+from collections import Counter
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -8,6 +10,7 @@ import pytest
 from clusters import spec
 from daemons import SMALL, job, setup, submit, until
 from doors import asked, door, job_in, story
+from msgspec.structs import replace
 
 from daemon.config import NodeConfig, PoolConfig
 from daemon.engine import Engine
@@ -26,10 +29,10 @@ from daemon.inputs import (
 )
 from daemon.insight.compare import compare, notes_of
 from daemon.insight.whatif import Question, play, play_changed, touched
-from daemon.jobs import PoolMode
+from daemon.jobs import LendingMode, PoolMode
 from daemon.schemas import JobRequest
-from daemon.schemas_whatif import JobWhatIf, PoolWhatIf, WhatIf
-from daemon.setup import Setup
+from daemon.schemas_whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
+from daemon.setup import Budget, Setup
 from sia.model import Pool
 
 
@@ -106,7 +109,13 @@ def random_cluster(rng):
 
 def random_world(rng):
     """Somewhere in the middle of the work of three pools."""
-    world = World(Engine.new(random_cluster(rng)))
+    cluster = random_cluster(rng)
+    if rng.random() < 0.3:
+        slowed = Budget(slowed_budget_pct=rng.choice((0.0, 0.1, 10.0)))
+        cluster = replace(cluster, budgets={rng.choice(POOLS): slowed, "b": Budget(0.02)})
+    if rng.random() < 0.15:
+        cluster = replace(cluster, lending=LendingMode.SHADOW)
+    world = World(Engine.new(cluster))
     for i in range(rng.randrange(8, 40)):
         pool = rng.choice(POOLS)
         limit = rng.choice((None, None, 30.0, 400.0))
@@ -132,38 +141,78 @@ def random_orders(rng, world, job_id):
     return [order for order in orders if rng.random() < 0.03]
 
 
-def random_change(rng, world):  # noqa: PLR0911  one for each kind
-    """A question, and the commands that really do it."""
-    book, pool = world.engine.book, rng.choice(POOLS)
-    waiting = [r for r in book.jobs.values() if r.phase.value == "pending"]
-    kind = rng.randrange(8)
-    if kind == 0 or (kind in (5, 6) and not waiting):
+CHANGES = (
+    "new", "quota", "limits", "weight", "state", "lending", "drain", "cancel", "priority", "width",
+    "pool", "time_limit", "all of a job", "several",
+)  # fmt: skip
+
+
+def change_of(seed):
+    """Which kind of change a seed is of: each in turn."""
+    return CHANGES[seed % len(CHANGES)]
+
+
+def random_change(rng, world, kind):  # noqa: PLR0911  one for each kind
+    """A question of that kind, its new jobs, and the commands that really do it."""
+    waiting = [r for r in world.engine.book.jobs.values() if r.phase.value == "pending"]
+    if kind == "several":
+        return several(rng, world)
+    if kind in ("quota", "limits", "weight", "state"):
+        return pool_change(rng, world.engine.book, kind)
+    if kind == "lending":
+        return WhatIf(lending=False), (), [Lending(on=False)]
+    if kind == "drain" and "n1" in world.engine.book.nodes:
+        return WhatIf(drain=["n1"]), (), [Drain("n1")]
+    if kind in ("cancel", "drain"):
+        record = rng.choice([*world.engine.book.jobs.values()] or [None])
+        name = record.spec.id if record else "nobody"
+        return WhatIf(jobs=[JobWhatIf(name, cancel=True)]), (), [Cancel(name)]
+    if kind == "new" or not waiting:
+        pool = rng.choice(POOLS)
         new = job("new", pool, rng.choice((1, 2, 4)), run_time=40.0)
         request = JobRequest(pool, new.gpus, "new", run_time=40.0)
         return WhatIf(submit=[request]), (new,), [Submit(new)]
-    if kind == 1:
-        quota = book.pools[pool].quota + rng.choice((-2, -1, 1 - bool(book.nodes)))
-        return WhatIf(pools=[PoolWhatIf(pool=pool, quota=quota)]), (), [SetPool(pool, quota)]
-    if kind == 2:
-        limits = PoolWhatIf(pool=pool, lend_limit=0, borrow_limit=1)
-        return WhatIf(pools=[limits]), (), [SetPool(pool, lend_limit=0, borrow_limit=1)]
-    if kind == 3:
-        return WhatIf(lending=False), (), [Lending(on=False)]
-    if kind == 4 and "n1" in book.nodes:
-        return WhatIf(drain=["n1"]), (), [Drain("n1")]
-    if kind in (4, 7):
-        record = rng.choice([*book.jobs.values()] or [None])
-        name = record.spec.id if record else "nobody"
-        return WhatIf(jobs=[JobWhatIf(name, cancel=True)]), (), [Cancel(name)]
-    record = rng.choice(waiting)
-    if kind == 5:
-        change = JobWhatIf(record.spec.id, priority=5)
-        return WhatIf(jobs=[change]), (), [SetPriority(record.spec.id, 5)]
-    new = job(record.spec.id + "~", pool, 2, time_limit=60.0, priority=record.priority)
+    return job_change(rng, rng.choice(waiting), kind)
+
+
+def pool_change(rng, book, kind):
+    pool = rng.choice(POOLS)
+    change = {
+        "quota": {"quota": book.pools[pool].quota + rng.choice((-2, -1, 1 - bool(book.nodes)))},
+        "limits": {"lend_limit": 0, "borrow_limit": 1},
+        "weight": {"weight": rng.choice((0.01, 100.0))},
+        "state": {"state": rng.choice((PoolMode.HOLD, PoolMode.DRAIN))},
+    }[kind]
+    return WhatIf(pools=[PoolWhatIf(pool=pool, **change)]), (), [SetPool(pool, **change)]
+
+
+def job_change(rng, record, kind):
+    """Of a job that waits: put elsewhere, or as if it came anew."""
+    name, spec = record.spec.id, record.spec
+    if kind == "priority":
+        return WhatIf(jobs=[JobWhatIf(name, priority=5)]), (), [SetPriority(name, 5)]
+    change = {
+        "width": {"gpus": 1 + spec.gpus % 4},
+        "pool": {"pool": rng.choice([pool for pool in POOLS if pool != spec.pool])},
+        "time_limit": {"time_limit": rng.choice((5.0, 1000.0))},
+        "all of a job": {"pool": rng.choice(POOLS), "gpus": 2, "time_limit": 60.0},
+    }[kind]
     limit = record.time_limit
+    like = {"pool": spec.pool, "gpus": spec.gpus, "time_limit": limit, "priority": record.priority}
     run_time = record.run_time if limit is None or record.run_time < limit else 0.0
-    change = JobWhatIf(record.spec.id, pool=pool, gpus=2, time_limit=60.0)
-    return WhatIf(jobs=[change]), (), [Cancel(record.spec.id), Submit(new, run_time)]
+    commands = [Cancel(name), Submit(job(name + "~", **(like | change)), run_time)]
+    return WhatIf(jobs=[JobWhatIf(name, **change)]), (), commands
+
+
+def several(rng, world):
+    """A pool, the switch and a new job at once: done in that order."""
+    parts = [random_change(rng, world, kind) for kind in ("limits", "lending", "new")]
+    pools, switch, new = (what for what, _, _ in parts)
+    return (
+        WhatIf(submit=new.submit, pools=pools.pools, lending=switch.lending),
+        parts[-1][1],
+        [command for _, _, commands in parts for command in commands],
+    )
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -171,7 +220,7 @@ def test_it_says_what_then_happens(seed):
     """Start by start, as it is and changed, where jobs run as thought."""
     rng = Random(seed)
     world = random_world(rng)
-    what, new, commands = random_change(rng, world)
+    what, new, commands = random_change(rng, world, change_of(seed))
     what.horizon = 3000.0  # long after the last of them, but for those that never start
     question = Question(what, new, unknown)
     until = world.now + what.horizon
@@ -224,19 +273,23 @@ def agree(said, really, otherwise):
 
 
 def test_most_of_these_questions_have_an_answer():
-    """Of the hundred: so many move jobs, so many are refused."""
-    moving = refused = 0
+    """Of the hundred: jobs are moved by each kind of change, and some are refused."""
+    moving, refused = Counter(), 0
     for seed in range(100):
         rng = Random(seed)
         world = random_world(rng)
-        what, new, _ = random_change(rng, world)
+        what, new, _ = random_change(rng, world, change_of(seed))
         what.horizon = 200.0
         question = Question(what, new, unknown)
         as_is = play(world.twin().engine, world.now, question).played
         changed = play_changed(world.engine, world.now, question)
-        refused += changed.refused is not None
-        moving += changed.refused is None and changed.played.starts != as_is.starts
-    assert moving > 50
+        if changed.refused is not None:
+            refused += 1
+        elif changed.played.starts != as_is.starts:
+            moving[change_of(seed)] += 1
+    # A weight decides only between pools that could borrow at one moment.
+    assert set(moving) | {"weight"} == set(CHANGES)
+    assert moving.total() > 50
     assert 1 < refused < 30
 
 
@@ -448,11 +501,52 @@ async def test_jobs_of_other_pools_are_as_if_not_there(folder):
         assert said["detail"] == "there is no job 's1'"
         await ask({"submit": [{"pool": "speech", "gpus": 1}]}, 403)
         said = await ask({"pools": [{"pool": "speech", "quota": 8}]})
-        assert (said["earlier"], said["pools"]) == ([], [])
+        assert (said["earlier"], said["pools"], said["starts"]) == ([], [], [0, 0])
+        # Everybody sees a pool's numbers; in words that refuse there is nothing else.
+        said = await ask({"pools": [{"pool": "speech", "quota": 1}]}, 409)
+        assert said["detail"] == (
+            "4 GPUs of pool speech are in use by its own jobs, which a quota of 1 would be below"
+        )
+        assert (await asked(client, "GET", "/v1/pools/speech", headers=mine))["dedicated"] == 4
         said = await asked(
             client, "POST", "/v1/whatif", {"pools": [{"pool": "speech", "quota": 8}]}
         )
         assert [move["job"] for move in said["earlier"]] == ["s1"]
+
+
+@story
+async def test_one_question_of_a_token_at_a_time(folder):
+    """A second one is told to come again; another token's is answered beside it."""
+    async with door(folder, **DOOR) as client:
+        body = {"name": "v", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        others = {"Authorization": f"Bearer {token}"}
+        what = {"lending": False}
+
+        async def ask(headers=None):
+            async with client.post("/v1/whatif", json=what, headers=headers) as response:
+                return response.status, response.headers.get("Retry-After"), await response.json()
+
+        mine, second, another = await asyncio.gather(ask(), ask(), ask(others))
+        assert sorted((mine[0], second[0])) == [200, 429]
+        again = max(mine, second, key=lambda said: said[0])
+        assert (again[1], again[2]["detail"]) == (
+            "2", "a question of token operator is being answered",
+        )  # fmt: skip
+        assert another[0] == 200
+        assert (await ask())[0] == 200
+
+
+@story
+async def test_more_starts_than_usual_are_for_operators(folder):
+    async with door(folder, **DOOR) as client:
+        body = {"name": "v", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        others = {"Authorization": f"Bearer {token}"}
+        for starts, status in ((WHATIF_STARTS, 200), (WHATIF_STARTS + 1, 403)):
+            what = {"lending": False, "starts": starts}
+            await asked(client, "POST", "/v1/whatif", what, headers=others, status=status)
+            await asked(client, "POST", "/v1/whatif", what)
 
 
 @story

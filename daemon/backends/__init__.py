@@ -5,16 +5,16 @@ when told, and finds it again after the daemon was away. Everything goes by (job
 
 How others fit. Slurm: jobs that wait here are nothing there yet, or held there since their
 submission; `start` releases one with a partition and nodes (or submits it so), `stop` is `scancel`,
-what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, `start`
-takes that away and adds node selectors, `stop` deletes it, a watch gives the observations. In both
-the name of what is made says job and attempt, so that a second `start` makes nothing, and
-`reconcile` is one listing of what bears such names.
+what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, or was
+so by others; `start` takes that away and adds node selectors, `stop` deletes it (others' are
+suspended), watches give the observations. In both the name of what is made says job and attempt,
+so that a second `start` makes nothing, and `reconcile` is one listing of what bears such names.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from daemon.inputs import Command, Observation
 from daemon.notes import Notes
 from daemon.parts import Parts
 from sia.model import Nodes
+from sia.state import PoolState
 
 Ask = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
 """Has commands done, in order, as clients have; they are durable when it returns. Raises
@@ -61,6 +62,8 @@ class House(NamedTuple):
     """Where it says how it is, under the name `backend`."""
     book: Callable[[], Book]
     """Jobs, pools and nodes, for reading."""
+    counts: Callable[[], Mapping[str, PoolState]] = dict
+    """Pools as the core counts them: what they use and lend, what is foreseen; for reading."""
 
 
 class Expected(Struct, frozen=True):

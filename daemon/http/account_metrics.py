@@ -28,7 +28,7 @@ class AccountMetrics(Collector):
         """O(pools). Loans count up to their last change, so that no counter goes back."""
         jobs = CounterMetricFamily(
             "sia_alone_jobs",
-            "Jobs of which is known when they would have run in their pool alone, by outcome.",
+            "Jobs that were compared with their pool alone, by outcome; forgotten: will not be.",
             labels=["pool", "outcome"],
         )
         seconds = CounterMetricFamily(
@@ -41,9 +41,11 @@ class AccountMetrics(Collector):
             "GPU-seconds lent and borrowed, up to the last change of each loan.",
             labels=["pool", "side"],
         )
+        self._service.engine.prepare()
         for pool, account in self._service.book.accounts.items():
             jobs.add_metric([pool, "slowed"], account.slowed)
             jobs.add_metric([pool, "in time"], account.jobs - account.slowed)
+            jobs.add_metric([pool, "forgotten"], account.forgotten)
             seconds.add_metric([pool, "sooner"], account.gained)
             seconds.add_metric([pool, "later"], account.lost)
             loans.add_metric([pool, "lent"], account.lent)

@@ -25,11 +25,13 @@ from daemon.http.problems import ProblemError, of_http
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_accounts import AccountRoutes
 from daemon.http.routes_audit import AuditRoutes
+from daemon.http.routes_cells import CellRoutes
 from daemon.http.routes_eta import EtaRoutes
 from daemon.http.routes_hooks import HookRoutes
 from daemon.http.routes_jobs import JobRoutes
 from daemon.http.routes_logs import LogRoutes
 from daemon.http.routes_pools import PoolRoutes
+from daemon.http.routes_queue import QueueRoutes
 from daemon.http.routes_status import StatusRoutes
 from daemon.http.routes_tokens import TokenRoutes
 from daemon.http.routes_views import ViewRoutes
@@ -64,7 +66,9 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
         WhyRoutes(service),
+        QueueRoutes(service, daemon.eta),
         PoolRoutes(service),
+        CellRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),
         AuditRoutes(service),

@@ -11,7 +11,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from daemon.access import Rule
-from daemon.account import Lent, Verdict
 from daemon.http.guard import demand, who_asks
 from daemon.http.limits import MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import Operation, Parameter, answer, query_of
@@ -20,6 +19,7 @@ from daemon.journal import Journal
 from daemon.ledgers import Table
 from daemon.schemas_accounts import AccountView, Ledger, Statement, Verdicts
 from daemon.statements import (
+    Tally,
     account_view,
     loan_row,
     month_of,
@@ -57,6 +57,7 @@ class AccountRoutes:
     def __init__(self, service: Service) -> None:
         """Serve this."""
         self._service = service
+        self._one = asyncio.Lock()  # statements read much: one at a time
 
     def operations(self) -> list[Operation]:
         """All of them."""
@@ -126,16 +127,17 @@ class AccountRoutes:
         pool, who, now = await self._pool(request), who_asks(request), self._service.clock.now()
         month = asked["month"] or _month(now)
         start, end = month_of(month)
-        verdicts: Rows[Verdict] = await self._within(
-            "verdicts", start, end, lambda j, before: j.verdicts(pool, before, MAX_PAGE)
-        )
-        loans: Rows[Lent] = await self._within(
-            "lent", start, end, lambda j, before: j.lent(pool, before, MAX_PAGE)
-        )
-        made = statement(
-            self._service.book, pool, month, now, [(n, row) for n, _, row in verdicts],
-            [(n, row) for n, _, row in loans], who.sees,
-        )  # fmt: skip
+        tally = Tally(pool)
+        async with self._one:
+            await self._within(
+                "verdicts", start, end, lambda j, before: j.verdicts(pool, before, MAX_PAGE),
+                tally.add_verdicts,
+            )  # fmt: skip
+            await self._within(
+                "lent", start, end, lambda j, before: j.lent(pool, before, MAX_PAGE),
+                tally.add_loans,
+            )  # fmt: skip
+        made = statement(self._service.book, tally, pool, month, now, who.sees)
         if HTML not in request.headers.get("Accept", ""):
             return answer(made)
         from daemon.statement_page import page  # noqa: PLC0415  jinja takes its time
@@ -144,18 +146,20 @@ class AccountRoutes:
         return web.Response(text=text, content_type=HTML, headers={"Vary": "Accept"})
 
     async def _within(
-        self, table: Table, start: float, end: float, read: Callable[[Journal, int], Rows[T]]
-    ) -> Rows[T]:
-        """All rows that were booked from a time to a time, the newest first."""
+        self,
+        table: Table,
+        start: float,
+        end: float,
+        read: Callable[[Journal, int], Rows[T]],
+        take: Callable[[list[tuple[int, T]]], None],
+    ) -> None:
+        """Take all rows that were booked from a time to a time, page by page, newest first."""
         first = await self._read(lambda j: j.booked_since(table, start))
         before = await self._read(lambda j: j.booked_since(table, end))
-        found: Rows[T] = []
-        while True:
+        while before > first:
             some = await self._read(lambda j, before=before: read(j, before))  # type: ignore[misc]
-            found += [row for row in some if row[0] >= first]
-            if len(some) < MAX_PAGE or some[-1][0] <= first:
-                return found
-            before = some[-1][0]
+            take([(number, row) for number, _, row in some if number >= first])
+            before = some[-1][0] if len(some) == MAX_PAGE else first
 
     async def _read(self, do: Callable[[Journal], T]) -> T:
         return await self._service.journal(do)

@@ -32,6 +32,10 @@ QUERY = (
         "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Bytes to leave out, from the beginning.",
         default=0,
     ),
+    Parameter(
+        "tail", Annotated[int, Meta(ge=1, le=LOG_PIECE)],
+        "Instead of `after`: so many bytes, from the end.",
+    ),
 )  # fmt: skip
 
 HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
@@ -76,11 +80,11 @@ class LogRoutes:
         found = await asyncio.to_thread(_read, backend, job, asked)
         if found is None and not grows:
             raise _nothing(f"nothing is left of what {job} wrote", "its files are gone")
-        data = found or b""
+        after, data = found or (asked["after"], b"")
         headers = dict(HEADERS)
         if grows or len(data) == LOG_PIECE:
-            asked["after"] += len(data)
-            query = "&".join(f"{key}={value}" for key, value in asked.items())
+            on = {"stream": asked["stream"], "attempt": attempt, "after": after + len(data)}
+            query = "&".join(f"{key}={value}" for key, value in on.items())
             headers["Link"] = f'</v1/jobs/{job}/log?{query}>; rel="next"'
         return web.Response(body=data, headers=headers)
 
@@ -95,8 +99,10 @@ class LogRoutes:
         return record
 
 
-def _read(backend: Backend, job: str, asked: dict[str, Any]) -> bytes | None:
-    """A piece; None where there is no such file. Raises ProblemError where it cannot be read.
+def _read(backend: Backend, job: str, asked: dict[str, Any]) -> tuple[int, bytes] | None:
+    """How many bytes stand before a piece, and the piece; None where there is no such file.
+
+    Raises ProblemError where it cannot be read.
 
     Only a file is read: a job may have put something else in its place, that leads elsewhere or
     never ends.
@@ -107,9 +113,12 @@ def _read(backend: Backend, job: str, asked: dict[str, Any]) -> bytes | None:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            if not S_ISREG(os.fstat(file).st_mode):
+            state = os.fstat(file)
+            if not S_ISREG(state.st_mode):
                 raise _nothing(f"what {job} wrote is no file any more", "its files are gone")
-            return os.pread(file, LOG_PIECE, asked["after"])
+            tail = asked["tail"]
+            after = asked["after"] if tail is None else max(0, state.st_size - tail)
+            return after, os.pread(file, LOG_PIECE, after)
         finally:
             os.close(file)
     except FileNotFoundError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -16,7 +15,7 @@ from daemon.answers import Accepted, Answer, Refused
 from daemon.http.guard import demand, who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
-from daemon.http.views import node_views, pool_view, shadow_view, unplaced
+from daemon.http.views import node_views, pool_view, pool_views, shadow_view, unplaced
 from daemon.inputs import (
     CancelMaintenance,
     Command,
@@ -118,9 +117,7 @@ class PoolRoutes:
     async def pools(self, request: web.Request) -> web.Response:
         """All, by name."""
         await self._service.settled()
-        book = self._service.book
-        widths = unplaced(book)
-        return answer(Pools([self._view(name, widths) for name in sorted(book.pools)]))
+        return answer(Pools(pool_views(self._service)))
 
     async def pool(self, request: web.Request) -> web.Response:
         """One, with its version as ETag."""
@@ -129,14 +126,10 @@ class PoolRoutes:
             raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
         return await self._shown(name)
 
-    def _view(self, name: str, widths: Mapping[str, Sequence[int]]) -> PoolView:
-        service = self._service
-        state = service.engine.core.state.pools[name]
-        return pool_view(service.book.pools[name], state, widths.get(name, ()))
-
     async def _shown(self, name: str) -> web.Response:
         await self._service.settled()
-        view = self._view(name, unplaced(self._service.book))
+        book, states = self._service.book, self._service.engine.core.state.pools
+        view = pool_view(book.pools[name], states[name], unplaced(book).get(name, ()))
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
     async def set_pool(self, request: web.Request) -> web.Response:

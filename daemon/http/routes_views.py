@@ -15,17 +15,16 @@ from daemon.build import Daemon
 from daemon.config import Config
 from daemon.http.guard import who_asks
 from daemon.http.limits import NEXT_SHOWN
-from daemon.http.operations import JSON, Operation, answer, body_of
-from daemon.http.problems import decoded
+from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
+from daemon.http.problems import ProblemError, decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
-from daemon.http.waits import held_back
 from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.mqtt import asyncapi
-from daemon.schemas import Health, LogLevel
+from daemon.schemas import Health, Label, LogLevel
 from daemon.schemas_plan import (
     Forecasts,
     Loans,
@@ -34,12 +33,16 @@ from daemon.schemas_plan import (
     PlanPool,
     PlanWindow,
     PoolForecast,
+    Usage,
 )
 from daemon.schemas_status import Ready
+from sia.policies.sia_ground import keeps_of, needs
 from sia.state import GroupState, PoolState
 
 UNREADY = "commands are not taken; sia status and the log say why"
 """To everybody: why names files, hosts and users."""
+
+POOL = (Parameter("pool", Label, "Only of this pool."),)
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -61,6 +64,9 @@ class ViewRoutes:
             Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
             "New load foreseen, and what is "
                       "held back for it.", {200: Forecasts}),
+            Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
+                      "What became of GPUs over the last hour.", {200: Usage},
+                      parameters=POOL, refusals=(404, 422)),
             Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
                       {200: Plan}),
             Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
@@ -89,22 +95,27 @@ class ViewRoutes:
         """O(pools · windows)."""
         await self._service.settled()
         state = self._service.engine.core.state
-        pools = [
-            PoolForecast(
-                name,
-                list(pool.load),
-                [held_back(pool, i, state.options) for i in range(len(pool.load))],
-            )
-            for name, pool in state.pools.items()
-        ]
         config, windows = self._config, list(state.options.windows)
         foresight, retraining = self._daemon.foresight, self._daemon.retraining
+        pools = []
+        for name, pool in state.pools.items():
+            held = needs(pool, state.options, keeps_of(pool, state.options))
+            record = [] if foresight is None else foresight.record(name)
+            judged, missed = [each[0] for each in record], [each[1] for each in record]
+            pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
         ready = foresight is not None and foresight.ready
         learned = retraining.last.why if retraining is not None and retraining.last else ""
         model = self._service.book.model
         return answer(
             Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
         )
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """O(samples)."""
+        pool = query_of(request, POOL)["pool"]
+        if pool is not None and pool not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+        return answer(Usage(pool or "", [*self._daemon.usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait)."""
@@ -118,8 +129,9 @@ class ViewRoutes:
     def _group(self, group: GroupState, who: Who) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
-        for i, window in enumerate(options.windows):
-            held = sum(held_back(pool, i, options) for pool in group.pools)
+        needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
+        for window, *each in zip(options.windows, *needed, strict=True):
+            held = sum(each)
             windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import ceil
+
 import msgspec
 from aiohttp import web
 
-from daemon.access import Rule
+from daemon.access import Rule, Who, allows
 from daemon.answers import Refused
 from daemon.build import Daemon
-from daemon.http.guard import forbids, who_asks
+from daemon.http.guard import FORBIDDEN, forbids, who_asks
 from daemon.http.operations import Operation, answer, body_of
 from daemon.http.problems import ProblemError, decoded, no_job, refusal
+from daemon.insight.aside import ASIDE_AGAIN
 from daemon.insight.asking import what_if
-from daemon.schemas_whatif import WHATIF_JOBS, WhatIf, WhatIfAnswer
+from daemon.schemas_whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
 from daemon.submissions import specs_of
 
 
@@ -23,6 +28,7 @@ class WhatIfRoutes:
         """Ask this."""
         self._service, self._foresight = daemon.service, daemon.foresight
         self._decoder = msgspec.json.Decoder(WhatIf)
+        self._asking: set[str] = set()  # tokens
 
     def operations(self) -> list[Operation]:
         """The one."""
@@ -40,10 +46,26 @@ class WhatIfRoutes:
         await self._check(request, asked)
         new = [spec for job in asked.submit for spec in specs_of(job, "")]
         who = who_asks(request)
-        found = await what_if(self._service, self._foresight, asked, new, who.sees)
+        with self._turn(who):
+            found = await what_if(self._service, self._foresight, asked, new, who.sees)
         if isinstance(found, Refused):
             raise refusal(found)
         return answer(found)
+
+    @contextmanager
+    def _turn(self, who: Who) -> Iterator[None]:
+        """Nobody has both children of two questions. Raises ProblemError where one is asked."""
+        if who.name in self._asking:
+            raise ProblemError(
+                429, "too many requests", f"a question of token {who.name} is being answered",
+                "wait for its answer, then ask again",
+                headers={"Retry-After": str(ceil(ASIDE_AGAIN))},
+            )  # fmt: skip
+        self._asking.add(who.name)
+        try:
+            yield
+        finally:
+            self._asking.remove(who.name)
 
     async def _check(self, request: web.Request, asked: WhatIf) -> None:
         """Whether that can be asked, by whoever asks. Raises ProblemError."""
@@ -57,6 +79,11 @@ class WhatIfRoutes:
             why = f"more than {WHATIF_JOBS:,} jobs, those of arrays counted"
             raise ProblemError(413, "too many jobs", why, "ask of fewer")
         who = who_asks(request)
+        if asked.starts > WHATIF_STARTS and not allows(who, Rule.OPERATE):
+            why = f"more than {WHATIF_STARTS} starts are played for operators alone"
+            raise ProblemError(403, FORBIDDEN, why, "ask for fewer starts, or ask an operator")
+        # Pools that are to have other numbers, and nodes, may be anybody's: these numbers all see,
+        # and of what follows from them each sees what becomes of the own jobs.
         for pool in [*(job.pool for job in asked.submit), *(job.pool for job in asked.jobs)]:
             if pool is not None and (wrong := forbids(who, Rule.VIEW, pool)) is not None:
                 raise refusal(wrong)

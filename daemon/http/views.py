@@ -11,10 +11,10 @@ import msgspec
 from daemon.access import Who
 from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
 from daemon.http.limits import NODE_JOBS
-from daemon.http.waits import position_of, why
 from daemon.rehearsal import Rehearsed
 from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
 from daemon.schemas_plan import LendingShadow, Loan, Loans, WouldLend
+from daemon.why import position_of, waits
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state import PoolState
 
@@ -42,7 +42,7 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         **msgspec.structs.asdict(view),
         command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
         preemptible=spec.preemptible, requeue=spec.requeue, array=spec.array,
-        position=position_of(core, record), waits=why(service.book, core, record),
+        position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip
 
 
@@ -94,6 +94,15 @@ def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) ->
         lent_hours=None if pool.spent is None else pool.spent.seconds / 3600,
         kept=dict(pool.kept),
     )  # fmt: skip
+
+
+def pool_views(service: Service) -> list[PoolView]:
+    """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
+    book, states, widths = service.book, service.engine.core.state.pools, unplaced(service.book)
+    return [
+        pool_view(book.pools[name], states[name], widths.get(name, ()))
+        for name in sorted(book.pools)
+    ]
 
 
 def _override_view(over: Override) -> OverrideView:

@@ -23,7 +23,7 @@ WHATIF_WITHIN = 20.0
 """Seconds for an answer: four times what `WHATIF_MOST` starts take where two cores are free."""
 
 WHATIF_KINDNESS = 10
-"""How far children step back for the daemon: whoever may look may ask."""
+"""How far children step back for the daemon: whoever may look may ask, one question at a time."""
 
 
 async def what_if(

@@ -11,12 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from heapq import heappop, heappush
-from math import exp, inf, isfinite
+from math import exp, inf, isfinite, log
 from typing import Literal
 
 from msgspec import Struct
 
+from daemon.insight.blend import Answers, Blend
 from daemon.insight.outlook import Spread, Times
+from daemon.insight.waits import UNKNOWN, Quantiles
 from predictors.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
@@ -52,6 +54,8 @@ class Said(Struct, frozen=True, array_like=True):
     p90: float | None
     mean: float | None
     raw: tuple[float | None, float | None]
+    waits: Quantiles = UNKNOWN
+    """Of a start: how long those still waited that had waited as long, in seconds."""
 
 
 class Given(Struct, frozen=True, omit_defaults=True):
@@ -118,6 +122,7 @@ class Calibration:
         self._moves = {
             share: Conformal(rate, most=BOUND) for share, rate in zip(SHARES, RATES, strict=True)
         }  # by pool and for all
+        self._blends = [Blend(share) for share in SHARES]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
         self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
         self._numbers = 0
@@ -127,29 +132,42 @@ class Calibration:
         moves = self._moves[share]
         return moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
 
-    def corrected(self, pool: str, made: float, times: Times) -> tuple[Said, Said | None]:
-        """End and start as they are to be stated; no job ends before it starts."""
+    def corrected(
+        self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
+    ) -> tuple[Said, Said | None]:
+        """End and start as they are to be stated; no job ends before it starts.
+
+        `waits` are how long others still waited that had waited as long.
+        """
         start = None
         if times.start is not None:
-            start = self._said("start", pool, made, times.start, (made, made))
+            start = self._said("start", pool, made, times.start, (made, made), waits)
         least = (made, made) if start is None else (start.p50 or made, start.p90 or made)
         return self._said("end", pool, made, times.end, least), start
 
     def _said(
-        self, what: Quantity, pool: str, made: float, raw: Spread, least: tuple[float, float]
+        self,
+        what: Quantity,
+        pool: str,
+        made: float,
+        raw: Spread,
+        least: tuple[float, float],
+        waits: Quantiles = UNKNOWN,
     ) -> Said:
         key = what, pool, horizon(raw.p50 - made)
-        p50, p90 = (
-            max(low, made + self._moved(max(0.0, moment - made), key, share))
-            for share, moment, low in zip(SHARES, (raw.p50, raw.p90), least, strict=True)
-        )
+        stated = []
+        for i, (moment, low) in enumerate(zip((raw.p50, raw.p90), least, strict=True)):
+            wait = max(0.0, moment - made)
+            answer = _log(wait)
+            if what == "start" and isfinite(wait):
+                answer = self._blends[i].of(_answers(i, wait, waits))
+            seconds = exp(answer + self.shift(key, SHARES[i])) - GRAIN
+            stated.append(max(low, made + seconds))
+        p50, p90 = stated
         return Said(
             finite(p50), finite(max(p50, p90)), finite(raw.mean),
-            (finite(raw.p50), finite(raw.p90)),
+            (finite(raw.p50), finite(raw.p90)), waits,
         )  # fmt: skip
-
-    def _moved(self, seconds: float, key: Key, share: float) -> float:
-        return (seconds + GRAIN) * exp(self.shift(key, share)) - GRAIN
 
     def give(self, given: Given) -> None:
         """This was stated. O(log n)."""
@@ -215,6 +233,10 @@ class Calibration:
         tally = self.tallies.setdefault(opened.key, Tally())
         tally.count += 1
         given, said = opened.given, opened.said
+        if opened.key[0] == "start":
+            for i, (raw, blended) in enumerate(zip(said.raw, self._blends, strict=True)):
+                wait = None if raw is None else max(0.0, raw - given.made)
+                blended.learn(_answers(i, wait, said.waits), _log(now - given.made))
         if said.p50 is None:
             return
         tally.errors.append(abs(now - said.p50))
@@ -223,6 +245,15 @@ class Calibration:
         predicted = said.p50 - given.submitted
         if opened.key[0] == "end" and predicted > 0:
             tally.pred_errors.append(abs(now - said.p50) / predicted)
+
+
+def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
+    """What is said of a start, first by the worlds, as `Blend` takes it."""
+    return [None if each is None else _log(each) for each in (wait, waits[share])]
+
+
+def _log(seconds: float) -> float:
+    return log(max(0.0, seconds) + GRAIN)
 
 
 def finite(moment: float) -> float | None:

@@ -56,7 +56,7 @@ def compare(
         now,
         min(as_is.until, changed.until),
         as_is.cut or changed.cut,
-        [len(as_is.starts), len(changed.starts)],
+        [sum(sees(start.pool) for start in played.starts) for played in (as_is, changed)],
         [*islice(_described(book, now, question, shown, before, after), WHATIF_JOBS)],
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),

@@ -14,6 +14,7 @@ from daemon.book import JobRecord
 from daemon.insight.calibration import Calibration, Given
 from daemon.insight.lately import Lately
 from daemon.insight.outlook import plain_job
+from daemon.insight.waits import Waits
 from predictors.lasting import Lasting
 from sia.model import Job
 
@@ -31,11 +32,13 @@ class Heard:
         lasting: How long jobs last.
         lately: Which came.
         calibration: What came of estimates.
+        waits: How long those waited that did.
     """
 
     def __init__(self) -> None:
         """Nothing happened yet."""
         self.lasting, self.lately, self.calibration = Lasting(), Lately(), Calibration()
+        self.waits = Waits()
 
     def events(self, records: Iterable[JobRecord], given: Iterable[Given] = ()) -> list[Event]:
         """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
@@ -62,8 +65,7 @@ class Heard:
             self.lately.submitted(job, thought)
 
         def start(now: float) -> None:
-            self.lasting.started(now, job)
-            self.calibration.started(job.id, now)
+            self._started(now, job)
 
         found: list[Event] = [(record.submitted, 0, come)]
         if began is not None:
@@ -83,8 +85,7 @@ class Heard:
             self.lasting.submitted(job)
             self.lately.submitted(job, record.run_time)
         elif kind == "started":
-            self.lasting.started(now, job)
-            self.calibration.started(job.id, now)
+            self._started(now, job)
         elif kind == "held":
             self.calibration.gone(job.id, now)
         elif kind == "requeued":
@@ -94,6 +95,11 @@ class Heard:
         elif kind in OVER:
             self._over(now, job, record.decided)
         return True
+
+    def _started(self, now: float, job: Job) -> None:
+        self.lasting.started(now, job)
+        self.calibration.started(job.id, now)
+        self.waits.started(job.pool, now - job.submit)
 
     def _over(self, now: float, job: Job, began: float | None) -> None:
         if began is None:

@@ -7,7 +7,7 @@ jobs come as they came on days drawn from the last two weeks. Loads stay as they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import ceil, inf
 
 from msgspec import Raw, Struct, msgpack
@@ -150,14 +150,24 @@ class Worlds:
     """
 
     def __init__(
-        self, engine: Engine, lasting: Lasting, lately: Lately, now: float, worlds: int = WORLDS
+        self,
+        engine: Engine,
+        lasting: Lasting,
+        lately: Lately,
+        now: float,
+        worlds: int = WORLDS,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Play them."""
+        """Play them until all that wait have started, or `only` these (ids of the core)."""
         self.engine, self.lasting, self.now, self.worlds = engine, lasting, now, worlds
         book, state = engine.book, engine.core.state
         self.stays = not engine.core.policy.needs.preemption
         self.records = {record.core: record for record in book.jobs.values() if record.core}
-        self.waiting = [core_id for core_id, job in state.jobs.items() if job.stream is None]
+        self.waiting = [
+            core_id
+            for core_id, job in state.jobs.items()
+            if job.stream is None and (only is None or core_id in only)
+        ]
         self.starts: dict[str, list[float]] = {core_id: [] for core_id in self.waiting}
         asked = self.waiting if self.stays else self.records
         self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
@@ -192,7 +202,11 @@ class Worlds:
         found = {}
         for name, pool in self.engine.core.state.pools.items():
             last = {job.job.width: job.job.id for job in pool.waiting()}
-            tails = [Tail(width, self.starts[core_id]) for width, core_id in last.items()]
+            tails = [
+                Tail(width, self.starts[core_id])
+                for width, core_id in last.items()
+                if core_id in self.starts
+            ]
             waits = self.waits.get(name, [])
             if tails or waits:
                 found[name] = Pending(tails, waits)

@@ -7,11 +7,18 @@ from daemon.http.auth import Gate
 from daemon.http.events import SSE, EventRoutes
 from daemon.http.operations import Operation
 from daemon.http.sessions import UI
+from daemon.web.audit import AuditPages
+from daemon.web.job import JobPages
+from daemon.web.loans import LoanPages
+from daemon.web.nodes import NodePages
 from daemon.web.overview import OverviewPages
 from daemon.web.pages import Pages
+from daemon.web.plan import PlanPages
 from daemon.web.pool import PoolPages
+from daemon.web.queue import QueuePages
 from daemon.web.settings import SettingsPages
 from daemon.web.sign import SignPages
+from daemon.web.whatif import WhatIfPages
 
 
 def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operation]:
@@ -20,6 +27,13 @@ def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operati
         SignPages(pages, gate),
         OverviewPages(pages),
         PoolPages(pages),
+        QueuePages(pages),
+        JobPages(pages),
+        PlanPages(pages),
+        NodePages(pages),
+        LoanPages(pages),
+        WhatIfPages(pages),
+        AuditPages(pages),
         SettingsPages(pages),
         pages.assets,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from aiohttp import web
@@ -34,7 +34,7 @@ class Api:
         body: Any = None,
         **names: str,
     ) -> Any:
-        """The answer to what is asked for, as the struct that the operation says it is.
+        """The answer to what is asked for, as the struct (or text) that the operation says it is.
 
         `what` is method and path as in the table (`GET /v1/jobs/{id}`); its names are those of the
         page's own path, or given. Of the query None is left out. Raises ProblemError.
@@ -51,8 +51,8 @@ class Api:
             await self._guard.remember(asked)
             raise
         assert isinstance(response, web.Response), "pages follow no streams"
-        kind, said = operation.answers[response.status], response.body
-        return msgspec.json.decode(said, type=kind) if isinstance(said, bytes) else None
+        said = response.body
+        return _read(said, operation.answers[response.status]) if isinstance(said, bytes) else None
 
     async def ask_if_allowed(
         self, request: web.Request, what: str, query: Mapping[str, Any] | None = None, **names: str
@@ -64,6 +64,19 @@ class Api:
             if problem.status in (403, 404):
                 return None
             raise
+
+
+def _read(said: bytes, kind: Any) -> Any:
+    """An answer; of structs of which it may be either, the first that has what it says."""
+    if isinstance(kind, str):
+        return said.decode(errors="replace")
+    *others, last = get_args(kind) or (kind,)
+    for each in others:
+        try:
+            return msgspec.json.decode(said, type=each)
+        except msgspec.ValidationError:
+            continue
+    return msgspec.json.decode(said, type=last)
 
 
 def _asking(

@@ -12,7 +12,8 @@ from daemon.access import Rule
 from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.sessions import UI
 from daemon.schemas import PoolView
-from daemon.web.numbered import MAX_NUMBER, addresses, cut
+from daemon.web.chart import chart_of
+from daemon.web.numbered import PAGE, addresses, cut
 from daemon.web.pages import HTML, Pages
 
 SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
@@ -22,7 +23,7 @@ Order = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiti
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "What a pool's name has.", default=""),
     Parameter("sort", Order, "What they are ordered by.", default="name"),
-    Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Which page.", default=1),
+    PAGE,
 )
 
 
@@ -46,12 +47,13 @@ class OverviewPages:
         """O(pools)."""
         asked = query_of(request, QUERY)
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
+        usage = await self._pages.api.ask(request, "GET /v1/usage")
         found = [pool for pool in pools if asked["q"].lower() in pool.name.lower()]
         found.sort(key=_order(asked["sort"]))
         shown = cut(found, asked["page"])
         return await self._pages.page(
-            request, "overview.html", asked=asked, total=totals(pools), pools=shown.rows,
-            count_pages=shown.pages, address=addresses(request),
+            request, "overview.html", asked=asked, total=totals(pools), shown=shown,
+            address=addresses(request), chart=chart_of(usage.samples),
         )  # fmt: skip
 
 

@@ -46,7 +46,14 @@ class Entry(NamedTuple):
 
 MENU = (
     Entry(f"{UI}/", "Overview"),
+    Entry(f"{UI}/queue", "Queue"),
+    Entry(f"{UI}/jobs", "Jobs"),
+    Entry(f"{UI}/plan", "Plan"),
+    Entry(f"{UI}/nodes", "Nodes"),
+    Entry(f"{UI}/loans", "Loans"),
+    Entry(f"{UI}/whatif", "What if"),
     Entry(f"{UI}/settings", "Settings"),
+    Entry(f"{UI}/audit", "Audit", Rule.OPERATE),
 )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from aiohttp import web
 
 from daemon.access import Rule
 from daemon.http.operations import Operation, Parameter
 from daemon.http.sessions import UI
+from daemon.schemas_plan import PoolForecast
+from daemon.web.chart import chart_of
 from daemon.web.pages import HTML, Pages
 
 NAME = Parameter("name", str, "Of the pool.", "path")
@@ -40,11 +45,31 @@ class PoolPages:
         ledger = await api.ask_if_allowed(request, f"{one}/ledger", {"limit": LATEST})
         forecasts = await api.ask(request, "GET /v1/forecasts")
         estimates = await api.ask(request, "GET /v1/estimates", {"pool": name})
+        usage = await api.ask(request, "GET /v1/usage", {"pool": name})
         foreseen = next((each for each in forecasts.pools if each.pool == name), None)
+        windows = [] if foreseen is None else windows_of(forecasts.windows, foreseen)
         return await self._pages.page(
             request, "pool.html", pool=pool, account=account, ledger=ledger, estimates=estimates,
-            windows=[] if foreseen is None else [
-                *zip(forecasts.windows, foreseen.load, foreseen.held_back, strict=True)
-            ],
-            forecast=forecasts, latest=LATEST,
+            windows=windows, judged=any(row.judged for row in windows),
+            chart=chart_of(usage.samples), forecast=forecasts, latest=LATEST,
         )  # fmt: skip
+
+
+class Window(NamedTuple):
+    """What is foreseen of a pool for so long (seconds), and how such forecasts did."""
+
+    window: float
+    load: int
+    held_back: int
+    judged: int
+    missed: int
+
+
+def windows_of(windows: Sequence[float], foreseen: PoolForecast) -> list[Window]:
+    """A pool's forecasts, window by window; nothing is judged where nobody watches."""
+    nothing = [0] * len(windows)
+    columns = (
+        windows, foreseen.load, foreseen.held_back, foreseen.judged or nothing,
+        foreseen.missed or nothing,
+    )  # fmt: skip
+    return [Window(*row) for row in zip(*columns, strict=True)]

@@ -58,9 +58,13 @@ class SignPages:
         try:
             digest = self._gate.enter(request, fields.get("token", "").strip())
         except ProblemError as problem:
-            return await self._pages.page(
-                request, "sign_in.html", status=problem.status, problem=problem.details, to=to
+            if problem.status != 401:
+                raise
+            page = await self._pages.page(
+                request, "sign_in.html", status=401, problem=problem.details, to=to
             )
+            page.headers.update(problem.headers)
+            return page
         response = see(to if _ours(to) else HOME)
         self._gate.sessions.begin(response, digest)
         return response

@@ -10,11 +10,14 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from cells.holds import Holds
+from sia.glance import glance
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
 from sia.state import JobState, PoolState, State
-from sia.why import Why, in_turn, on_idle
+from sia.why import PLACES, Why, in_turn, on_idle
 
 
 class Needs(NamedTuple):
@@ -91,6 +94,9 @@ class Policy:
     """That it knows what to do where there are cells, but none for a job that quota has room for:
     within a pass, once they were not there they stay so, for this job and wider ones."""
 
+    unsaid = "who else is served first"
+    """What its `why` leaves out, in words."""
+
     state: State
 
     def attach(self, state: State) -> None:
@@ -146,10 +152,13 @@ class Policy:
         For one that shares, what is not idle; else what its pool's quota lacks. O(jobs). A policy
         that knows what it goes by says more, and that this is exact.
         """
-        jobs = self.state.jobs.values()
-        if self.shares:
-            return on_idle(job, jobs, self.state.now)
-        return in_turn(job, jobs, self.state.now, turn=False)
+        said = on_idle if self.shares else in_turn
+        unknown = self.unsaid if self.state.places is None else PLACES
+        return replace(said(job, self.state.jobs.values(), self.state.now), unknown=unknown)
+
+    def glance(self, job: JobState) -> Why:
+        """What a waiting job lacks at first sight, never all of it. O(1)."""
+        return glance(job, self.state.now, (), shares=self.shares)
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""

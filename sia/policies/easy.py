@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import insort
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from sortedcontainers import SortedList
 
 from sia.earliest import Earliest
 from sia.model import Stream
-from sia.policies import Needs, Policy, Proposal, Start
+from sia.policies import Needs, Proposal, Start
+from sia.policies.plain_why import Plain, Queues
 from sia.state import JobState, PoolState, State
 
 
-class Easy(Policy):
+class Easy(Plain):
     """First come, first served; others go ahead if the head, by the estimates, starts no later.
 
     The head is promised the instant at which enough will have ended. A later job may start if it
@@ -76,7 +78,7 @@ class Easy(Policy):
         fitting = [(width, queue) for (width, _), queue in queues if width <= free]
         if not fitting:
             return None
-        promised, extra = self._promise(pool, head, free, now)
+        promised, extra = _promise(self._running[pool], head, free, now)
         first: int | None = None
         for width, queue in fitting:
             sequence = queue.first(inf if width <= extra else promised - now)
@@ -84,16 +86,23 @@ class Easy(Policy):
                 first = sequence
         return None if first is None else pool.waits(first)
 
-    def _promise(self, pool: PoolState, head: JobState, free: int, now: float) -> tuple[float, int]:
-        """When the head can start if all run as estimated, and the GPUs it then leaves over."""
-        promised = inf  # if it never can, it holds nobody up
-        for end, _, width in self._running[pool]:
-            if end > promised:
-                break
-            free += width
-            if free >= head.width and promised == inf:
-                promised = max(end, now)
-        return promised, free - head.width
+    def serve(self, queues: Queues) -> Iterator[JobState]:
+        """The same, of what is left."""
+        pool, now = queues.job.pool, queues.time
+        ended = {_end(job) for job in queues.ended}
+        running = [end for end in self._running[pool] if end not in ended]
+        while (head := queues.head(pool)) is not None:
+            free = pool.quota - queues.now(pool).dedicated
+            first: JobState | None = head
+            if head.width > free:
+                promised, extra = _promise(running, head, free, now)
+                within = (j for j in queues.line(pool) if j.width <= free)
+                fits = (j for j in within if j.width <= extra or j.run_time <= promised - now)
+                first = next(fits, None)
+            if first is None:
+                return
+            yield first
+            insort(running, (now + first.run_time, first.sequence, first.width))
 
     def check(self) -> None:
         """Queues and ends are those of the state."""
@@ -107,3 +116,17 @@ class Easy(Policy):
 
 def _end(job: JobState) -> tuple[float, int, int]:
     return job.end(job.run_time), job.sequence, job.width
+
+
+def _promise(
+    running: Iterable[tuple[float, int, int]], head: JobState, free: int, now: float
+) -> tuple[float, int]:
+    """When the head can start if all run as estimated, and the GPUs it then leaves over."""
+    promised = inf  # if it never can, it holds nobody up
+    for end, _, width in running:
+        if end > promised:
+            break
+        free += width
+        if free >= head.width and promised == inf:
+            promised = max(end, now)
+    return promised, free - head.width

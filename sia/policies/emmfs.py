@@ -36,6 +36,7 @@ class ElasticMaxMin(Policy):
 
     needs = Needs(preemption=True)
     shares = True
+    unsaid = "who would go on with fewer GPUs for it"
 
     def attach(self, state: State) -> None:
         """Take all jobs, running ones included, into their pools' lines."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sia.model import Stream
-from sia.policies import Policy, Proposal, Start
+from sia.policies import Proposal, Start
+from sia.policies.plain_why import Plain, Queues
 from sia.state import JobState
-from sia.why import Why, in_turn
 
 
-class Fcfs(Policy):
+class Fcfs(Plain):
     """The head of each queue starts when it fits in its pool's quota; until then it blocks."""
 
     places = True
@@ -23,7 +23,9 @@ class Fcfs(Policy):
                 if head.stream is None:
                     break
 
-    def why(self, job: JobState) -> Why:
-        """All that it waits for, but for places. O(jobs)."""
-        state = self.state
-        return in_turn(job, state.jobs.values(), state.now, exact=state.places is None)
+    def serve(self, queues: Queues) -> Iterator[JobState]:
+        """The same, of what is left."""
+        for job in queues.line(queues.job.pool):
+            if not queues.within(job):
+                return
+            yield job

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, takewhile
 
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, anywhere, is_barred
+from sia.policies import Needs, Proposal, anywhere, is_barred
+from sia.policies.plain_why import Plain, Queues
 from sia.state import GroupState, JobState, State
 
 
-class GlobalSsf(Policy):
+class GlobalSsf(Plain):
     """The job with least run time · width of the group starts when it fits in what is idle."""
 
     needs = Needs(run_times=True)
@@ -24,13 +26,17 @@ class GlobalSsf(Policy):
         }
         super().attach(state)
 
+    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+        """By priority, then by service; ties go to who came first."""
+        return -job.job.priority, job.run_time * job.job.width, job.sequence, job.job.id
+
     def submitted(self, job: JobState) -> None:
         """O(log n) in the group's queue."""
-        self._queues[job.pool.group].add(_rank(job))
+        self._queues[job.pool.group].add(self.rank(job))
 
     def left(self, job: JobState) -> None:
         """O(log n) in the group's queue."""
-        self._queues[job.pool.group].remove(_rank(job))
+        self._queues[job.pool.group].remove(self.rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start the least service of the groups that changed; while it does not fit, it blocks.
@@ -51,12 +57,18 @@ class GlobalSsf(Policy):
                 if job.stream is None:
                     break
 
+    def serve(self, queues: Queues) -> Iterator[JobState]:
+        """The same, of what is left."""
+        all_jobs = (self.state.jobs[rank[-1]] for rank in self._queues[queues.job.pool.group])
+        jobs = filter(queues.waits, all_jobs)
+        for job in jobs:
+            if job.width > queues.group.idle:
+                queues.blocked = takewhile(lambda j: j is not queues.job, chain([job], jobs))
+                return
+            yield job
+
     def check(self) -> None:
         """Every waiting job stands in its group's queue once."""
         for group, queue in self._queues.items():
             waiting = [job for pool in group.pools for job in pool.waiting()]
-            assert list(queue) == sorted(map(_rank, waiting)), group.name
-
-
-def _rank(job: JobState) -> tuple[int, float, int, str]:
-    return -job.job.priority, job.run_time * job.job.width, job.sequence, job.job.id
+            assert list(queue) == sorted(map(self.rank, waiting)), group.name

@@ -6,15 +6,17 @@ With locality where there are cells: they are HiveD's own (`cells`), but for pre
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from sia.line import Line
 from sia.model import Stream
-from sia.policies import Policy, Proposal, Start, is_barred, stream_of
+from sia.policies import Proposal, Start, is_barred, stream_of
 from sia.policies.lineup import Lineup
+from sia.policies.plain_why import Plain, Queues
 from sia.state import GroupState, JobState, PoolState, State
 
 
-class HiveD(Policy):
+class HiveD(Plain):
     """Heads start within their pool's quota; what is left idle goes to whoever came first and fits.
 
     The star: as opportunistic jobs are not preempted here, an owner may find its GPUs taken.
@@ -94,6 +96,18 @@ class HiveD(Policy):
         else:
             self._lineups[pool.group].drop(pool)
 
+    def serve(self, queues: Queues) -> Iterator[JobState]:
+        """The same, of what is left."""
+        heads = _Heads(queues)
+        for head in queues.heads():
+            heads.line_up(head)
+        yield from heads
+        for job in queues.in_order():
+            if job.width <= queues.group.idle:
+                yield job
+                heads.line_up(queues.head(job.pool))
+                yield from heads
+
     def check(self) -> None:
         """Every waiting job stands in its queue; every head within quota is lined up."""
         for group, queues in self._queues.items():
@@ -125,3 +139,22 @@ def _arrival(pool: PoolState) -> int:
     head = pool.head
     assert head is not None, "a pool without a head is not lined up"
     return head.sequence
+
+
+class _Heads:
+    """Heads within quota, as a pass serves them; who finds no room finds none later in it."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._heads: list[tuple[int, str, JobState]] = []
+
+    def line_up(self, head: JobState | None) -> None:
+        if head is not None and self._queues.within(head):
+            heappush(self._heads, (head.sequence, head.pool.name, head))
+
+    def __iter__(self) -> Iterator[JobState]:
+        while self._heads:
+            head = heappop(self._heads)[2]
+            if head.width <= self._queues.group.idle:
+                yield head
+                self.line_up(self._queues.head(head.pool))

@@ -24,6 +24,7 @@ from sortedcontainers import SortedList
 from sia.model import Stream
 from sia.policies import Needs, Policy, Preempt, Proposal, Start, is_barred, stream_of
 from sia.state import GroupState, JobState, PoolState, State
+from sia.why import STOPS
 
 Rank = tuple[int, Any, int]
 """Least goes first: minus the priority, the policy's own measure, then the order of arrival."""
@@ -49,6 +50,7 @@ class Ranked(Policy):
 
     needs = Needs(run_times=True, preemption=True)
     shares = True
+    unsaid = STOPS
 
     def waiting_rank(self, job: JobState) -> Any:
         """The measure of a job that waits; it stays as long as it waits."""

@@ -20,16 +20,17 @@ from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from cells.holds import Holds
+from sia.glance import glance_at_sia
 from sia.line import Line
 from sia.model import Stream
 from sia.places import Places
 from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
 from sia.policies.lineup import Lineup
-from sia.policies.sia_ground import ROUNDING, Ground
+from sia.policies.sia_ground import ROUNDING, Ground, keeps_of
 from sia.policies.sia_why import Inquiry
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns, TurnsMemory
-from sia.why import Why
+from sia.why import PLACES, Why
 
 
 class _Group:
@@ -76,10 +77,7 @@ class Sia(Policy):
         self._held: dict[PoolState, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()
         }
-        self._keeps = {
-            pool: [i for i, w in enumerate(options.windows) if (pool.name, w) in options.no_lending]
-            for pool in state.pools.values()
-        }
+        self._keeps = {pool: keeps_of(pool, options) for pool in state.pools.values()}
         # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
         # this pass, the next one has to look.
         self._uncovered: dict[GroupState, None] = {}
@@ -269,7 +267,9 @@ class Sia(Policy):
         own = self._groups[group]
         best: JobState | None = None
         order: tuple[int, float, str] | None = None
-        loans = sum(self._spared(pool, window) for pool in group.pools) if group.limited else 0
+        loans = 0  # nor is anything, where lending is off: not looked at each time
+        if group.limited and group.lending:
+            loans = sum(self._spared(pool, window) for pool in group.pools)
         for pool in own.waiting:
             usable = min(gpus, self._room(pool, window, loans)) if group.limited else gpus
             first = None
@@ -306,7 +306,11 @@ class Sia(Policy):
         keeps, rank = self._keeps, self._rank
         asked = Ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
         found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
-        return found if self._turns is None else replace(found, exact=False)
+        return found if self._turns is None else replace(found, exact=False, unknown=PLACES)
+
+    def glance(self, job: JobState) -> Why:
+        """What it lacks in its turn, and for whom GPUs are held back. O(pools)."""
+        return glance_at_sia(job, self.state.options, self._held, self.state.now)
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import Enum
 from functools import cached_property
 from math import ceil
-from typing import Any, NamedTuple
 
 from sia.limits import UNLIMITED
 from sia.line import Line
 from sia.model import Options
 from sia.policies.sia_copies import Lenders
+from sia.policies.why_least import Kind, Unit
 from sia.state import GroupState, JobState, PoolState
 
 ROUNDING = 1e-9
 """GPUs by which a slack factor's product may miss a whole number, as 10 · 1.1 does in floats."""
-
-
-class Kind(Enum):
-    """What may be taken away."""
-
-    TURN = "jobs of the pool that wait before the job"
-    END = "a running job"
-    QUEUE = "all other jobs that wait in a pool"
-    LOAD = "all that is foreseen for a pool"
-    KEEP = "that a pool lends nothing"
-    LENDING = "that lending is off"
-    LEND = "a pool's limit on lending"
-    BORROW = "a pool's limit on borrowing"
-    LENDS = "all pools' limits on lending"
-    OTHERS = "all that waits or is foreseen in several pools"
-
-
-class Unit(NamedTuple):
-    """One thing that is taken away as a whole; `of` is a pool, `Others` or a running job."""
-
-    kind: Kind
-    of: Any
 
 
 class Others:
@@ -50,6 +27,12 @@ class Others:
         self.held = [sum(column) for column in zip(*held, strict=True)] or [0] * len(
             ground.reserved
         )
+
+
+def keeps_of(pool: PoolState, options: Options) -> list[int]:
+    """Windows in which a pool was told to lend nothing. O(windows)."""
+    no = options.no_lending
+    return [i for i, window in enumerate(options.windows) if (pool.name, window) in no]
 
 
 def needs(pool: PoolState, options: Options, keeps: Collection[int]) -> list[int]:

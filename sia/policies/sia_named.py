@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sia import why
+from sia.glance import LARGEST
 from sia.model import Stream
-from sia.policies.sia_ground import Ground, Kind, Others, Unit
+from sia.policies.sia_ground import Ground, Others
+from sia.policies.why_least import Kind, Unit
 from sia.state import JobState, PoolState
 from sia.why import (
     Limit,
@@ -19,9 +21,6 @@ from sia.why import (
     leaves,
     turn_of,
 )
-
-LARGEST = 3
-"""Of many pools those that are named for what is held back for them."""
 
 
 class Asked(NamedTuple):

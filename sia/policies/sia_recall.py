@@ -25,7 +25,7 @@ from sia.policies.sia import Sia
 from sia.policies.sia_ground import ROUNDING
 from sia.state import GroupState, JobState, PoolState, State
 from sia.turns import Turns
-from sia.why import Why
+from sia.why import STOPS, Why
 
 
 class _Stoppable:
@@ -207,7 +207,7 @@ class SiaRecall(Sia):
         """As SIA, but not who could be stopped for it: where that counts, it is not exact."""
         stops = job.job.preemptible is not None or bool(self._stoppable[job.pool.group].jobs)
         found = super().why(job)
-        return replace(found, exact=False) if stops else found
+        return replace(found, exact=False, unknown=STOPS) if stops else found
 
     def check(self) -> None:
         """What may be stopped is counted, and what is reserved for good."""

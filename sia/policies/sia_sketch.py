@@ -12,7 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from sia.model import Stream
 from sia.policies.sia_copies import Copies, Lenders
-from sia.policies.sia_ground import Ground, Kind, Others, Unit, needs
+from sia.policies.sia_ground import Ground, Others, needs
+from sia.policies.why_least import Kind, Unit
 from sia.state import JobState, PoolState
 
 

@@ -41,6 +41,7 @@ class SiaVc(Policy):
 
     needs = Needs(future=True)
     shares = True
+    unsaid = "for whom of those to come GPUs are reserved"
 
     def attach(self, state: State) -> None:
         """Expect the future as an event."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
-from itertools import combinations, count
+from itertools import count
 from math import ceil
 
-from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
+from sia.glance import never_in_turn, never_spare
+from sia.limits import UNLIMITED
 from sia.model import Stream
-from sia.policies.sia_ground import ROUNDING, Ground, Kind, Others, Unit
+from sia.policies.sia_ground import ROUNDING, Ground, Others
 from sia.policies.sia_named import Asked, named, others_of
 from sia.policies.sia_sketch import Sketch
+from sia.policies.why_least import MANY, ROUNDS, EnoughError, Kind, Least, Unit
 from sia.state import JobState, PoolState
 from sia.why import (
     ByEnd,
-    Length,
     Obstacle,
     Way,
     Why,
-    Width,
     before,
     by_width,
     first_to_end,
@@ -37,21 +37,6 @@ MOST_TRIALS = 400
 MOST_POOLS, FEWEST_PASSES = 20_000, 30
 """Pools of the group, summed over all passes that are thought through; passes that are in any case.
 A pass over a thousand pools takes some milliseconds; few answers need twenty."""
-
-MANY = 8
-"""Pools that are named one by one: more are one obstacle, as nobody reads them, and as it would
-take seconds to find those of a thousand pools that could be spared."""
-
-ROUNDS = 2
-"""Passes after which all other pools are taken for rivals, where there are many."""
-
-FEW = 6
-"""Obstacles of which all parts are tried: that one less is too few says it for nearly all others
-as well, and 2⁶ are thought through in a millisecond or two."""
-
-
-class _Enough(Exception):  # noqa: N818  no error: as much was thought through as is allowed
-    pass
 
 
 class Inquiry:
@@ -71,62 +56,33 @@ class Inquiry:
         self._order: ByEnd | None = None
         self._trials = 0
         self._passes = max(FEWEST_PASSES, MOST_POOLS // len(ground.group.pools))
-        self._known: dict[tuple[frozenset[Unit], Stream | None], bool] = {}
+        self._least = Least(self._tried)
 
     def answer(self) -> Why:
         """What it waits for."""
-        if self._starts(()):
+        if self._least.starts(()):
             ways = (Way("turn", open=True, obstacles=()), Way("spare", open=True, obstacles=()))
             return Why((), ways, exact=True)
         exact = True
-        turn, spare = self._never_in_turn(), self._never_spare()
+        turn, spare = never_in_turn(self._job), never_spare(self._job, self._options)
         found: list[tuple[Unit, ...]] = []
         if turn is None:
-            units, sure = self._least(self._in_turn(), Stream.DEDICATED)
+            units, sure = self._least.of(self._in_turn(), Stream.DEDICATED)
             turn, exact = self._way("turn", units), exact and sure
             found.append(units)
         if spare is None:
-            units, sure = self._least(self._on_spare(), None)
+            units, sure = self._least.of(self._on_spare(), None)
             spare, exact = self._way("spare", units), exact and sure
             found.append(units)
         ways = (turn, spare)
         if not found:
             return Why((*turn.obstacles, *spare.obstacles), ways, exact)
         fewest = found[0] if len(found[0]) <= len(found[-1]) else found[-1]
-        best, sure = self._least(fewest, None)
+        best, sure = self._least.of(fewest, None)
         return Why(self._named(best), ways, exact and sure)
-
-    def _never_in_turn(self) -> Way | None:
-        quota, width = self._job.pool.quota, self._job.width
-        if width <= quota:
-            return None
-        return Way("turn", open=False, obstacles=(Width(width, quota),))
-
-    def _never_spare(self) -> Way | None:
-        windows, job = self._options.windows, self._job
-        if self._bin == len(windows):
-            thought = None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
-            longest = Length(thought, windows[-1])
-            return Way("spare", open=False, obstacles=(longest,))
-        quota = job.pool.quota
-        others = self._ground.group.quota - quota  # its own are held back, for itself
-        if job.width <= max(quota, others):
-            return None
-        return Way("spare", open=False, obstacles=(Width(job.width, max(quota, others)),))
 
     def _sketch(self, units: Collection[Unit]) -> Sketch:
         return Sketch(self._ground, self._job, units)
-
-    def _starts(self, units: Collection[Unit], stream: Stream | None = None) -> bool:
-        """Whether it starts, in its turn if that is asked for, were these gone."""
-        gone = frozenset(units)
-        for asked in {stream, Stream.DEDICATED}:
-            if self._known.get((gone, asked)):
-                return True
-        known = self._known.get((gone, stream))
-        if known is None:
-            known = self._known[gone, stream] = self._tried(units, stream)
-        return known
 
     @property
     def _tired(self) -> bool:
@@ -135,38 +91,12 @@ class Inquiry:
     def _tried(self, units: Collection[Unit], stream: Stream | None) -> bool:
         self._trials += 1
         if self._tired:
-            raise _Enough
+            raise EnoughError
         if Sketch(self._ground, self._job, units, light=True).hopeless(self._ahead):
             return False
         self._passes -= 1
         found = self._sketch(units).run(stream)
         return found is not None and stream in (None, found)
-
-    def _least(self, units: Iterable[Unit], stream: Stream | None) -> tuple[tuple[Unit, ...], bool]:
-        """As few of these as will do, and whether it is sure that no part of them would."""
-        kept = list(dict.fromkeys(units))
-        try:
-            if not self._starts(kept, stream):
-                return tuple(kept), False
-            self._drop(kept, stream)
-            while len(kept) <= FEW and (part := self._part(kept, stream)) is not None:
-                kept = [*part]
-        except _Enough:
-            return tuple(kept), False
-        return tuple(kept), True
-
-    def _drop(self, kept: list[Unit], stream: Stream | None) -> None:
-        for unit in kept[::-1]:
-            less = [each for each in kept if each is not unit]
-            if self._starts(less, stream):
-                kept.remove(unit)
-
-    def _part(self, units: list[Unit], stream: Stream | None) -> tuple[Unit, ...] | None:
-        for size in range(len(units)):
-            for part in combinations(units, size):
-                if self._starts(part, stream):
-                    return part
-        return None
 
     def _running(self) -> list[JobState]:
         if self._mine is None:
@@ -249,8 +179,8 @@ class Inquiry:
 
     def _starts_within(self, units: list[Unit]) -> bool:
         try:
-            return self._starts(units)
-        except _Enough:
+            return self._least.starts(units)
+        except EnoughError:
             return True
 
     def _unreserve(self, units: list[Unit], sketch: Sketch) -> None:

@@ -3,6 +3,8 @@
 
 const EVERY = 15000; // ms between two looks where nobody says that anything happened
 const AT_MOST = 1000; // ms between two looks, however much happens
+const REST = 20; // times as long as the last look took: a daemon that is slow is asked less
+const WITHIN = 30000; // ms in which an answer is to come
 const AGAIN = 5000; // ms until events are followed again after a cut
 
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -47,7 +49,7 @@ function show(text) {
   }
 }
 
-let looking = false, due = 0, looked = 0;
+let looking = false, again = false, due = 0, next = 0;
 
 function told(works) {
   document.getElementById("cut").hidden = works;
@@ -56,11 +58,15 @@ function told(works) {
 async function look() {
   due = 0;
   if (document.hidden) return;
-  if (looking) return soon();
+  if (looking) {
+    again = true;
+    return;
+  }
   looking = true;
-  looked = Date.now();
+  const began = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const signal = AbortSignal.timeout(WITHIN);
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal });
     if (answer.status === 401) return location.reload();
     if (answer.ok) show(await answer.text());
     told(answer.ok);
@@ -68,11 +74,14 @@ async function look() {
     told(false);
   } finally {
     looking = false;
+    next = began + Math.max(AT_MOST, REST * (Date.now() - began));
+    if (again) soon();
+    again = false;
   }
 }
 
 function soon() {
-  due ||= setTimeout(look, Math.max(0, looked + AT_MOST - Date.now()));
+  due ||= setTimeout(look, Math.max(0, next - Date.now()));
 }
 
 // A stream only says that something happened; what is so now, the page itself is asked.
@@ -85,6 +94,7 @@ async function follow(address) {
       const headers = { Accept: "text/event-stream" };
       const answer = await fetch(address, { headers, signal: stop.signal });
       const reader = answer.ok ? answer.body.getReader() : null;
+      soon(); // what happened since the page was made is not told
       for (let said; reader && !(said = await reader.read()).done; ) {
         if (new TextDecoder().decode(said.value).includes("data:")) soon();
       }
@@ -92,6 +102,7 @@ async function follow(address) {
       // cut off: it is followed again
     }
     document.removeEventListener("visibilitychange", leave);
+    soon(); // what cut it off may be seen there
     await new Promise((go) => setTimeout(go, AGAIN));
   }
 }

@@ -1,0 +1,291 @@
+"""Jobs that people create suspended: they are taken over, and started when it is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from daemon.answers import Refused
+from daemon.backends import House
+from daemon.backends.kube_api import (
+    Kube,
+    KubeConflictError,
+    KubeForbiddenError,
+    KubeGoneError,
+    KubeRefusedError,
+)
+from daemon.backends.kube_bodies import GRACE, suspend
+from daemon.backends.kube_nodes import Nodes
+from daemon.backends.kube_runs import Key, Ref, Run, plain
+from daemon.backends.kube_shapes import (
+    GATE_OWN,
+    ORDER,
+    OVER,
+    POOL,
+    PRIORITY,
+    QUEUE,
+    Job,
+    gpus_of,
+    gpus_of_pod,
+)
+from daemon.backends.kube_watch import Mirror
+from daemon.book import JobRecord
+from daemon.config_kube import KubeConfig
+from daemon.inputs import Cancel, Command, Limited, SetPriority, Submit
+from daemon.jobs import JobPhase, JobSpec
+from daemon.limits import MAX_ID, MAX_PRIORITY
+from daemon.logs import log
+
+ACTOR = "kubernetes"
+"""Who asks for what people have Kubernetes do."""
+
+AT_ONCE = 500
+"""Jobs that are adopted in one step: no other client waits for long."""
+
+RETRY = 60.0
+"""Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
+
+WAITING = (JobPhase.PENDING, JobPhase.HELD)
+
+NAMED = "app.kubernetes.io/name"
+"""A label by which Jobs alike are known, where their own names are numbered."""
+
+Place = tuple[str, str]
+"""A namespace, and the name of a Job in it."""
+
+
+class Adopter:
+    """Takes Jobs over, and follows what becomes of those that wait."""
+
+    def __init__(
+        self, config: KubeConfig, kube: Kube, house: House, nodes: Nodes,
+        known: Callable[[Ref], Job | None], seen: Callable[[Job], None],
+    ) -> None:  # fmt: skip
+        """None is taken over; those of before come to be known by their origin."""
+        self._config, self._kube, self._house = config, kube, house
+        self._nodes, self._known, self._seen = nodes, known, seen
+        self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
+        self._refused: dict[Place, float] = {}  # when it is asked for again
+        self._strange: dict[Place, str] = {}  # those that are left alone, and why
+        self._unseen: set[Place] = set()  # those that nobody has looked at yet
+        self._due = 0.0
+
+    async def look(
+        self, mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place], runs: Mapping[Key, Run]
+    ) -> None:
+        """Take over what is new, and follow what waits. O(news), and now and then O(waiting)."""
+        now = asyncio.get_running_loop().time()
+        if self._jobs is None:
+            records = self._house.book().jobs.values()
+            there = [(Ref.of(r.spec.origin), r.spec.id) for r in records if r.spec.origin]
+            self._jobs = {ref[:2]: (ref, job_id) for ref, job_id in there}
+        self._unseen |= set(_places(mirrors, news))
+        if self._config.adopt and self._house.fence.holds():
+            await self._take_over(mirrors, now)
+        if now >= self._due:
+            self._due = now + self._config.poll
+            await self._follow(mirrors, runs)
+
+    async def _take_over(self, mirrors: Mapping[str, Mirror[Job]], now: float) -> None:
+        assert self._jobs is not None, "they are known"
+        new: dict[Place, JobSpec] = {}
+        for place in self._unseen | {each for each, due in self._refused.items() if due <= now}:
+            job = mirrors[place[0]].objects.get(place[1])
+            if job is None:
+                self._refused.pop(place, None)
+            if job is None or now < self._refused.get(place, 0.0):
+                continue
+            known = self._jobs.get(place)
+            if known is not None and known[0].uid == job.metadata.uid:
+                continue
+            spec = self._spec(place, job)
+            if spec is not None:
+                new[place] = spec
+        wanted = list(new.items())
+        for i in range(0, len(wanted), AT_ONCE):
+            await self._submit(wanted[i : i + AT_ONCE], now)
+        self._unseen.clear()
+
+    async def _submit(self, wanted: list[tuple[Place, JobSpec]], now: float) -> None:
+        assert self._jobs is not None, "they are known"
+        asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
+        answers = await self._house.ask(asked)
+        for (place, spec), answer in zip(wanted, answers, strict=True):
+            if not isinstance(answer, Refused):
+                self._refused.pop(place, None)
+                self._jobs[place] = Ref.of(spec.origin), spec.id
+                continue
+            if place not in self._refused:
+                log().warning(
+                    "a suspended Job of Kubernetes is left alone", job=spec.id, why=answer.detail,
+                    mend=answer.mend,
+                )  # fmt: skip
+            self._refused[place] = now + RETRY
+
+    def _spec(self, place: Place, job: Job) -> JobSpec | None:
+        """The job that a suspended one of Kubernetes is here; None where it is left alone."""
+        meta = job.metadata
+        over = job.verdict is not None or meta.deletion_timestamp or meta.note(OVER)
+        meant = GATE_OWN in job.gates if self._config.kueue else meta.label(POOL)
+        if over or not meant or not job.suspended or meta.note(ORDER):
+            return None
+        pool = self._pool_of(job)
+        why = self._strangeness(job, pool)
+        if why:
+            self._tell_strange(place, why)
+            return None
+        assert pool is not None, "it would be strange"
+        self._strange.pop(place, None)
+        limit = job.spec.active_deadline_seconds
+        return JobSpec(
+            id_of(job), pool, gpus_of(job, self._config.gpu),
+            name=plain(meta.label(NAMED) or meta.name, 200), warn=0.0,
+            time_limit=None if limit is None else float(limit + GRACE),
+            nodes=self._spread(job), priority=priority_of(job) or 0,
+            origin=str(Ref(meta.namespace, meta.name, meta.uid)),
+        )  # fmt: skip
+
+    def _pool_of(self, job: Job) -> str | None:
+        """The pool that a Job is of, by its namespace or its label; None where that is none."""
+        pools, label = self._house.book().pools, job.metadata.label(POOL)
+        if self._config.namespace:
+            return label if label in pools else None
+        space = job.metadata.namespace
+        own = next((name for name in pools if self._config.namespace_of(name) == space), None)
+        return own if label in ("", own) else None
+
+    def _strangeness(self, job: Job, pool: str | None) -> str:
+        """Why a Job is left alone that asks to be taken over, with the mend."""
+        spec, label = job.spec.template.spec, plain(job.metadata.label(POOL), 63)
+        if pool is None:
+            return f"its namespace is not that of a pool {label!r}; name the pool in label {POOL}"
+        if job.spec.managed_by not in (None, "kubernetes.io/job-controller"):
+            return "another controller runs it (spec.managedBy); leave that out"
+        if not self._config.kueue and job.metadata.label(QUEUE):
+            return f"it is in a queue of Kueue; take label {QUEUE} away, or set backend.kueue"
+        each = gpus_of_pod(spec, self._config.gpu)
+        if not each or not job.pods:
+            return f"it asks for no {self._config.gpu}; ask for some, or take label {POOL} away"
+        if not self._nodes.fits(pool, spec.node_selector or {}):
+            return (
+                "its nodeSelector leaves out nodes that its pool or those it shares with have; "
+                "leave it out, or give pools by backend.nodes the nodes that are alike"
+            )
+        return ""
+
+    def _tell_strange(self, place: Place, why: str) -> None:
+        if self._strange.get(place) != why:
+            self._strange[place] = why
+            what, _, mend = why.rpartition("; ")
+            log().warning(
+                "a suspended Job of Kubernetes is left alone", job="/".join(place), why=what,
+                mend=mend,
+            )  # fmt: skip
+
+    def _spread(self, job: Job) -> int | None:
+        """Over how many nodes its pods go: the fewest that hold them, all with as many."""
+        most = self._nodes.most
+        if not most:
+            return None
+        pods, each = job.pods, gpus_of_pod(job.spec.template.spec, self._config.gpu)
+        fewest = range(max(1, -(-pods * each // most)), pods + 1)
+        return next((n for n in fewest if pods % n == 0 and pods // n * each <= most), pods)
+
+    async def _follow(self, mirrors: Mapping[str, Mirror[Job]], runs: Mapping[Key, Run]) -> None:
+        """What people do to Jobs that wait, or that are over here."""
+        assert self._jobs is not None, "they are known"
+        book, wanted = self._house.book(), list[Command]()
+        for place, (ref, job_id) in list(self._jobs.items()):
+            if place[0] not in mirrors or not mirrors[place[0]].synced:
+                continue
+            record, job = book.jobs.get(job_id), self._known(ref)
+            if record is None:
+                await self._let_go(place, job_id, job)
+            elif (job_id, record.attempt) not in runs and record.phase in WAITING:
+                wanted += await self._waits(record, ref, job)
+            if job is not None and record is not None:
+                self._limit(record, job)
+        if wanted:
+            await self._house.ask(wanted)
+
+    async def _let_go(self, place: Place, job_id: str, job: Job | None) -> None:
+        """It is over here: what still waits there was cancelled here, and stays suspended."""
+        assert self._jobs is not None, "they are known"
+        waits = job is not None and job.suspended and job.verdict is None
+        ended = self._house.book().ended.get(job_id)
+        told = job is None or not waits or ended is None or bool(job.metadata.note(OVER))
+        if not told and job is not None and self._house.fence.holds():
+            told = await self._suspend(job, "ended by sia")
+        if told:
+            del self._jobs[place]
+
+    async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command]:
+        """What somebody has done to a Job that waits here."""
+        if job is None and await self._is_there(ref):
+            return []
+        gone = Cancel(record.spec.id, actor=ACTOR)
+        if job is None or job.verdict is not None or job.metadata.deletion_timestamp:
+            return [gone]
+        if self._pool_of(job) != record.spec.pool or job.metadata.note(OVER):
+            log().warning("a Job was taken back in Kubernetes", job=record.spec.id)
+            return [gone]
+        if self._config.kueue and GATE_OWN not in job.gates:
+            log().warning("somebody has opened sia's gate of a Job", job=record.spec.id)
+            return [gone]
+        if not job.suspended and not self._config.kueue and self._house.fence.holds():
+            log().warning("somebody has started a Job before its turn", job=record.spec.id)
+            await self._suspend(job)
+        priority = priority_of(job)
+        if priority is not None and priority != record.priority:
+            return [SetPriority(record.spec.id, priority, actor=ACTOR)]
+        return []
+
+    async def _is_there(self, ref: Ref) -> bool:
+        try:
+            return (await self._kube.get(ref.path, Job)).metadata.uid == ref.uid
+        except KubeGoneError:
+            return False
+
+    async def _suspend(self, job: Job, over: str = "") -> bool:
+        """Have it wait; whether that was done, or needs not be. What fails is tried again."""
+        meta = job.metadata
+        try:
+            path = Ref(meta.namespace, meta.name, meta.uid).path
+            self._seen(await self._kube.patch(path, suspend(job, over), Job))
+        except KubeGoneError:
+            return True
+        except KubeForbiddenError:
+            raise
+        except (KubeConflictError, KubeRefusedError):
+            return False
+        return True
+
+    def _limit(self, record: JobRecord, job: Job) -> None:
+        limit = job.spec.active_deadline_seconds
+        if limit is not None and record.time_limit != limit + GRACE:
+            self._house.sink(Limited(record.spec.id, float(limit + GRACE)))
+
+
+def _places(mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place]) -> Iterator[Place]:
+    """The Jobs that news are of; with no name, of all in a namespace."""
+    for space, name in news:
+        if name:
+            yield space, name
+        else:
+            yield from ((space, each) for each in mirrors[space].objects)
+
+
+def id_of(job: Job) -> str:
+    """What a Job is called here: another one of the same name is another one here, too."""
+    meta = job.metadata
+    tail = plain(meta.uid, 8)
+    return plain(f"k8s-{meta.namespace}.{meta.name}", MAX_ID - 9).replace("/", "?") + f"-{tail}"
+
+
+def priority_of(job: Job) -> int | None:
+    """The priority that its annotation asks for; None where there is none, or it is no number."""
+    said = job.metadata.note(PRIORITY).strip()
+    digits = said.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 9):
+        return None
+    return max(-MAX_PRIORITY, min(MAX_PRIORITY, int(said)))

@@ -1,0 +1,91 @@
+"""Whether an attempt is over in Kubernetes: it is when no pod of it is on a node any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from daemon.backends.kube_api import Kube, KubeError, KubeExpiredError, KubeGoneError
+from daemon.backends.kube_nodes import Nodes
+from daemon.backends.kube_runs import DELETED, FORGOTTEN, Ref, Run, end_of
+from daemon.backends.kube_shapes import Job, Pod
+from daemon.config_kube import KubeConfig
+from daemon.inputs import Ended, Lost, Observation, Requeued
+
+
+class Ends:
+    """Says of attempts that may be over whether they are, and how they ended."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        kube: Kube,
+        nodes: Nodes,
+        seen: Callable[[Job], None],
+        done: Callable[[Run, Observation], None],
+    ) -> None:
+        """`seen` hears of Jobs as they are, `done` of ends."""
+        self._config, self._kube, self._nodes = config, kube, nodes
+        self._seen, self._done = seen, done
+
+    async def look(self, run: Run, now: float) -> None:
+        """See what is left of one; it is looked at again while that are pods. Raises KubeError."""
+        assert run.ref is not None, "what has no name is not looked at"
+        run.due = now + self._config.poll
+        job = await self._asked(run.ref)
+        if job is not None:
+            self._seen(job)
+        over = job is None or job.verdict is not None
+        if not over and not run.ending:
+            run.due = None
+            await self._strand(run, now)
+            return
+        off = over or (run.ended and job is not None and job.suspended)
+        pods = await self._pods(run.ref) if off else []
+        if off and not any(pod.holds for pod in pods):
+            self._done(run, _last(run, job, pods))
+
+    async def _strand(self, run: Run, now: float) -> None:
+        """Have one wait again whose node is lost with all that ran there."""
+        lost = self._nodes.lost(run.order.nodes)
+        if not lost or not run.released or run.ref is None:
+            return
+        if any(pod.holds for pod in await self._pods(run.ref)):
+            run.due = now + self._config.poll
+            return
+        ran = run.told and not run.adopted  # whether it is to run again is its owner's matter
+        run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
+
+    async def _asked(self, ref: Ref) -> Job | None:
+        """A Job as it is now; None where it is not there any more."""
+        try:
+            job = await self._kube.get(ref.path, Job)
+        except KubeGoneError:
+            return None
+        return job if job.metadata.uid == ref.uid else None
+
+    async def _pods(self, ref: Ref) -> list[Pod]:
+        """The pods of a Job, also of one that is gone."""
+        path = f"/api/v1/namespaces/{ref.namespace}/pods"
+        found: list[Pod] = []
+        try:
+            async for page in self._kube.pages(
+                path, {"labelSelector": f"controller-uid={ref.uid}"}
+            ):
+                found += [msgspec.json.decode(raw, type=Pod) for raw in page.items]
+        except KubeExpiredError as error:
+            raise KubeError(str(error)) from None
+        except msgspec.MsgspecError as error:
+            why = f"of pods the API server says what is not understood: {error}"
+            raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+        return found
+
+
+def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:
+    """What to say of one of which nothing is left."""
+    if job is not None and job.verdict is not None:
+        return end_of(run.key, job.verdict, pods)
+    if run.leaving is not None:
+        return run.leaving
+    return Ended(*run.key, why=DELETED if run.seen else FORGOTTEN, cancelled=run.seen)

@@ -1,0 +1,112 @@
+"""Nodes of Kubernetes: not ready, cordoned, tainted, or with fewer GPUs than at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from daemon.backends import House
+from daemon.backends.kube_found import Found
+from daemon.backends.kube_runs import Run
+from daemon.backends.kube_shapes import Node
+from daemon.backends.kube_watch import Mirror
+from daemon.config_kube import KubeConfig
+from daemon.engine_nodes import BACKEND
+from daemon.inputs import NodeDown, NodeUp
+from daemon.logs import log
+from sia.model import Nodes as Gpus
+
+NO_NODE = "Kubernetes has no such node any more"
+
+
+class Nodes:
+    """Says of each node whether jobs start there.
+
+    Attributes:
+        mirror: The nodes as they are; None where Kueue places jobs.
+        news: Whether one has changed since the last look.
+    """
+
+    def __init__(self, config: KubeConfig, house: House, found: Found) -> None:
+        """Of those that were found at the start."""
+        self._config, self._house = config, house
+        self._gpus = {name: len(gpus) for name, gpus in found.gpus}
+        self._areas = found.areas
+        self._strange: set[str] = set()
+        self.mirror: Mirror[Node] | None = None
+        self.news = False
+
+    def host(self, node: str) -> str:
+        """What a node's label says by which jobs are sent there."""
+        known = None if self.mirror is None else self.mirror.objects.get(node)
+        return node if known is None else known.hostname
+
+    @property
+    def most(self) -> int:
+        """GPUs of the largest node; 0 where Kueue places jobs."""
+        return max(self._gpus.values(), default=0)
+
+    def fits(self, pool: str, selector: dict[str, str]) -> bool:
+        """Whether each node that the pool's jobs may be on bears these labels."""
+        if self.mirror is None:
+            return True
+        pools = self._house.book().pools
+        own = pools[pool]
+        with_it = [p.name for p in pools.values() if p.share and own.share and p.group == own.group]
+        names = {node for p in {pool, *with_it} for node in self._areas.get(p, self._gpus)}
+        nodes = (self.mirror.objects.get(name) for name in names)
+        return all(
+            selector.items() <= (node.metadata.labels or {}).items()
+            for node in nodes
+            if node is not None
+        )
+
+    def lost(self, places: Gpus) -> str:
+        """Why what ran there may run no more; nothing where its nodes are ready."""
+        if self.mirror is None or not self.mirror.synced:
+            return ""
+        for name, _ in places:
+            node = self.mirror.objects.get(name)
+            if node is None:
+                return f"node {name} is not in Kubernetes any more"
+            if not node.ready:
+                return f"node {name} is not ready, and nothing of the job is left there"
+        return ""
+
+    def look(self, runs: Iterable[Run]) -> None:
+        """Say what has changed; what is on a node that is lost is looked at again."""
+        if self.mirror is None or not self.mirror.synced or not self.news:
+            return
+        self.news = False
+        records = self._house.book().nodes
+        for name in self._gpus:
+            why, known = self._against(name), records.get(name)
+            before = "" if known is None else known.reasons.get(BACKEND, "")
+            if known is not None and why != before:
+                self._house.sink(NodeDown(name, why) if why else NodeUp(name))
+        for run in runs:
+            if run.ref is not None and run.due is None and self.lost(run.order.nodes):
+                run.due = 0.0
+        self._tell_of_others()
+
+    def _against(self, name: str) -> str:
+        """Why no job starts on a node; nothing where jobs do."""
+        assert self.mirror is not None, "it was looked at"
+        node, gpus = self.mirror.objects.get(name), self._gpus[name]
+        if node is None:
+            return NO_NODE
+        there = node.gpus(self._config.gpu)
+        if there < gpus:
+            return f"Kubernetes counts {there} GPUs on it, and it had {gpus}"
+        return node.against(self._config.tolerations)
+
+    def _tell_of_others(self) -> None:
+        """Log of nodes that came since the start."""
+        assert self.mirror is not None, "it was looked at"
+        new = {
+            name
+            for name, node in self.mirror.objects.items()
+            if name not in self._gpus and node.gpus(self._config.gpu) and not self._areas
+        } - self._strange
+        if new:
+            self._strange |= new
+            log().warning("new nodes in Kubernetes: restart to use them", nodes=sorted(new)[:20])

@@ -1,0 +1,145 @@
+"""What a daemon is told of the Kubernetes cluster that it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+MAX_TEXT = 4096
+"""Characters of a path: Linux knows no longer one."""
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Label = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(?!\n)$")]
+"""A name as RFC 1123 has it: of namespaces."""
+
+Name = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(?!\n)$")]
+"""A name of most other things in Kubernetes."""
+
+Key = Annotated[
+    str,
+    Meta(
+        max_length=317,
+        pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(?!\n)$",
+    ),
+]
+"""What labels, taints and resources are called."""
+
+Value = Annotated[str, Meta(max_length=63)]
+"""What a label says."""
+
+
+class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
+    """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
+
+    kubeconfig: Text = ""
+    """A file, beside the configuration if relative; without, the pod's own service account."""
+    context: Text = ""
+    """Which one of that file, if not its current one."""
+    home: Label = "sia"
+    """The daemon's own namespace: its Lease is there."""
+    lease: Name = "sia-daemon"
+    """That Lease, needed where no PostgreSQL decides who acts."""
+    namespace: Annotated[str, Meta(max_length=63)] = ""
+    """That of all pools, where only the label `sia.internal/pool` says which is whose."""
+    namespaces: dict[str, Label] = {}
+    """By pool; a pool that is not here has the namespace of its own name."""
+    nodes: dict[str, dict[Key, Value]] = {}
+    """By pool, labels that its nodes bear; a pool that is not here has all nodes with GPUs."""
+    gpu: Key = "nvidia.com/gpu"
+    """The resource that pods ask for."""
+    tolerations: tuple[Key, ...] = ("nvidia.com/gpu",)
+    """Taints that jobs tolerate once they are started; nodes with others take none."""
+    image: Text = ""
+    """What jobs run in that are submitted with a command."""
+    keep: Annotated[float, Meta(ge=0, le=366 * 86400)] = 86400.0
+    """Seconds for which Kubernetes keeps such jobs when they have ended."""
+    adopt: bool = True
+    """Whether suspended Jobs are taken over that others create with the pool's label."""
+    poll: Annotated[float, Meta(ge=0.05, le=60)] = 2.0
+    """Seconds from one look to the next at what no watch tells: whether the pods are gone."""
+    kueue: bool = False
+    """Whether to stand in front of Kueue: release Jobs to it, and say what its queues lend."""
+    local_queues: dict[str, Name] = {}
+    """LocalQueues by pool, of its own name if it is not here."""
+    cluster_queues: dict[str, Name] = {}
+    """ClusterQueues by pool, of its own name if it is not here."""
+
+    def namespace_of(self, pool: str) -> str:
+        """The namespace of a pool."""
+        return self.namespace or self.namespaces.get(pool, pool)
+
+    def cluster_queue_of(self, pool: str) -> str:
+        """The ClusterQueue of a pool."""
+        return self.cluster_queues.get(pool, pool)
+
+    def local_queue_of(self, pool: str) -> str:
+        """The LocalQueue of a pool."""
+        return self.local_queues.get(pool, pool)
+
+
+def kube_placed(config: KubeConfig, base: Path) -> KubeConfig:
+    """The same, its file beside the configuration where it is relative."""
+    if not config.kubeconfig:
+        return config
+    return replace(config, kubeconfig=str(base / config.kubeconfig))
+
+
+def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
+    """A line for each thing that is wrong with it."""
+    if find_spec("kubernetes_asyncio") is None:
+        yield (
+            "backend.kind: kubernetes needs kubernetes-asyncio; "
+            "pip install 'sia-scheduler[kubernetes]'"
+        )
+    if config.kubeconfig and not Path(config.kubeconfig).is_file():
+        yield f"backend.kubeconfig: there is no file {config.kubeconfig}; name one"
+    if config.context and not config.kubeconfig:
+        yield "backend.context: is one of a kubeconfig; write kubeconfig, or leave it out"
+    if config.namespace and config.namespaces:
+        yield "backend.namespace: is that of all pools; leave namespaces out, or namespace"
+    for key in ("namespaces", "nodes", "local_queues", "cluster_queues"):
+        for pool in getattr(config, key):
+            if pool not in pools:
+                yield f"backend.{key}: there is no pool {pool!r}; name one, or leave it out"
+    yield from _names(config, pools)
+    if config.nodes and config.kueue:
+        yield "backend.nodes: Kueue chooses nodes by its flavors; leave nodes or kueue out"
+
+
+def _names(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
+    """Pools whose namespaces cannot be told apart, or cannot be."""
+    taken: dict[str, str] = {}
+    for pool in pools:
+        name = config.namespace_of(pool)
+        if not _is_label(name):
+            yield (
+                f"backend.namespaces: pool {pool!r} would have the namespace {name!r}, which can "
+                "be none; write one for it"
+            )
+        other = taken.setdefault(name, pool)
+        if other != pool and not config.namespace:
+            yield (
+                f"backend.namespaces: pools {other} and {pool} have the same namespace; give each "
+                "its own, or all one by namespace"
+            )
+        if config.namespace and not _is_value(pool):
+            yield (
+                f"backend.namespace: {pool!r} can be no label's value; rename the pool, or give "
+                "it a namespace by namespaces"
+            )
+
+
+def _is_label(name: str) -> bool:
+    words = name.replace("-", "")
+    plain = words.isascii() and words.isalnum() and words == words.lower()
+    return plain and len(name) <= 63 and name.strip("-") == name
+
+
+def _is_value(name: str) -> bool:
+    words = name.translate({ord(each): "" for each in "-_."})
+    return words.isascii() and words.isalnum() and len(name) <= 63 and name.strip("-_.") == name

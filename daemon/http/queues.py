@@ -1,0 +1,106 @@
+"""Who waits, who runs and who is held, pool by pool, looking at few jobs besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from daemon.book import Book, JobRecord, job_of
+from daemon.jobs import ON_GPUS, JobPhase
+from daemon.why import waiting_in
+from daemon.why_words import needed
+from replay.text import counted
+from sia.core import Core
+from sia.why import in_turn
+
+
+class Place(NamedTuple):
+    """A job that waits, and its number in its pool's queue if it is in it."""
+
+    record: JobRecord
+    position: int | None = None
+
+
+Passes = Callable[[JobRecord], bool]
+
+
+class Waiting:
+    """All that wait in some pools: those that have their turn first, then in their order."""
+
+    def __init__(self, book: Book, core: Core, pools: Iterable[str]) -> None:
+        """Look at these pools, one after the other. O(jobs that have their turn)."""
+        self._book, self._core, self._pools = book, core, list(pools)
+        self._turn: dict[str, list[JobRecord]] = {}
+        for job_id in book.seatless:
+            record = book.jobs[job_id]
+            self._turn.setdefault(record.spec.pool, []).append(record)
+
+    def piece(self, offset: int, limit: int) -> tuple[int, Sequence[Place]]:
+        """How many there are, and some of them. O(pools + jobs of the pools that these are of)."""
+        found: list[Place] = []
+        total = 0
+        for pool in self._pools:
+            count = self._count(pool)
+            start = max(0, offset - total)
+            total += count
+            if start < count and len(found) < limit:
+                found += [*self._of(pool)][start : start + limit - len(found)]
+        return total, found
+
+    def all(self) -> Iterator[Place]:
+        """Every one of them."""
+        for pool in self._pools:
+            yield from self._of(pool)
+
+    def _count(self, pool: str) -> int:
+        state = self._core.state.pools[pool]
+        queue = len(state.pending) + len(state.aside)
+        return len(self._turn.get(pool, ())) + queue + len(self._book.pools[pool].waiting)
+
+    def _of(self, pool: str) -> Iterator[Place]:
+        """Those of a pool: with their turn, in its queue, and outside as the pool is on hold."""
+        jobs = self._book.jobs
+        yield from map(Place, self._turn.get(pool, ()))
+        for position, job in enumerate(self._core.state.pools[pool].waiting(), 1):
+            yield Place(jobs[job_of(job.job.id)], position)
+        for job_id in self._book.pools[pool].waiting:
+            yield Place(jobs[job_id])
+
+
+def held(record: JobRecord) -> bool:
+    """Whether a job waits for a release."""
+    return record.phase is JobPhase.HELD
+
+
+def runs(record: JobRecord) -> bool:
+    """Whether a job is on GPUs."""
+    return record.placed and record.phase in ON_GPUS
+
+
+KINDS: Mapping[str, Passes] = {"held": held, "running": runs}
+
+
+def alive(book: Book, pools: frozenset[str], passes: Passes) -> Sequence[Place]:
+    """Jobs of some pools that pass, by pool, those that came first before others. O(jobs)."""
+    jobs = book.jobs.values()
+    found = [record for record in jobs if record.spec.pool in pools and passes(record)]
+    found.sort(key=lambda record: record.spec.pool)
+    return [*map(Place, found)]
+
+
+def shortly(core: Core, place: Place) -> str:
+    """Why a job waits, in a line; nothing for one that runs. O(1)."""
+    record, position = place
+    if held(record):
+        return "it is held"
+    if record.phase is JobPhase.STARTING and not record.placed:
+        return "it has its turn, and its GPUs are not free yet"
+    if record.phase is not JobPhase.PENDING:
+        return ""
+    job = waiting_in(core, record)
+    if job is None:
+        return f"pool {record.spec.pool} is on hold"
+    if position is not None and position > 1:
+        return f"{counted(position - 1, 'job')} before it"
+    lacks = needed(in_turn(job, (), core.state.now), core.state.now)
+    return lacks[0] if lacks else "first in its queue: it starts once its GPUs are idle"

@@ -1,0 +1,91 @@
+"""`/v1/queue`: who waits, who runs, who is held, with when that is thought to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.access import Rule
+from daemon.book import JobRecord
+from daemon.http.eta_views import estimate_view
+from daemon.http.guard import who_asks
+from daemon.http.limits import MAX_PAGE, MAX_SEQ, PAGE
+from daemon.http.operations import Operation, Parameter, answer, query_of
+from daemon.http.queues import KINDS, Place, Waiting, alive, shortly
+from daemon.http.views import job_view
+from daemon.insight.eta import Eta
+from daemon.schemas import Label
+from daemon.schemas_queue import Queue, Queued
+
+if TYPE_CHECKING:
+    from daemon.service import Service
+
+What = Literal["waiting", "held", "running"]
+
+QUERY = (
+    Parameter("what", What, "Jobs that wait for GPUs, for a release, or are on GPUs.",
+              default="waiting"),
+    Parameter("pool", Label, "Only jobs of this pool."),
+    Parameter("user", Label, "Only jobs of this user."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter("offset", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Jobs to leave out.", default=0),
+)  # fmt: skip
+
+
+class QueueRoutes:
+    """The handler of it."""
+
+    def __init__(self, service: Service, eta: Eta) -> None:
+        """Serve this."""
+        self._service, self._eta = service, eta
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", "/v1/queue", Rule.VIEW, self.queue,
+                "Jobs by pool: those that wait, in the order of its queue, or that run or are "
+                "held, those that are here longest first; with when they start and end.",
+                {200: Queue}, parameters=QUERY, refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def queue(self, request: web.Request) -> web.Response:
+        """A page: O(pools + jobs of its pools); O(jobs alive) of a user's, or those that run."""
+        asked = query_of(request, QUERY)
+        await self._service.settled()
+        who, book = who_asks(request), self._service.book
+        pools = [name for name in sorted(book.pools) if who.sees(name)]
+        if asked["pool"] is not None:
+            pools = [name for name in pools if name == asked["pool"]]
+        count, places = self._found(asked, pools)
+        return answer(Queue(self._service.clock.now(), count, [*map(self._line, places)]))
+
+    def _found(self, asked: dict[str, Any], pools: list[str]) -> tuple[int, Sequence[Place]]:
+        book, user = self._service.book, asked["user"]
+        offset, limit = asked["offset"], asked["limit"]
+        if asked["what"] != "waiting":
+            passes = KINDS[asked["what"]]
+            found = alive(book, frozenset(pools), lambda r: passes(r) and _of(user, r))
+            return len(found), found[offset : offset + limit]
+        waiting = Waiting(book, self._service.engine.core, pools)
+        if user is None:
+            return waiting.piece(offset, limit)
+        found = [place for place in waiting.all() if _of(user, place.record)]
+        return len(found), found[offset : offset + limit]
+
+    def _line(self, place: Place) -> Queued:
+        record, eta = place.record, self._eta
+        given = eta.estimate(record)
+        return Queued(
+            job_view(record), place.position, shortly(self._service.engine.core, place),
+            None if given is None else estimate_view(given),
+            eta.why_unknown(record) if given is None else "",
+        )  # fmt: skip
+
+
+def _of(user: str | None, record: JobRecord) -> bool:
+    return user is None or record.spec.user == user

@@ -1,0 +1,149 @@
+"""`/ui/jobs/ID`: a job's time line, why it is where it is, when it is thought to end, its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+from aiohttp import web
+
+from daemon.access import Rule, allows
+from daemon.http.guard import who_asks
+from daemon.http.operations import Operation, Parameter, query_of
+from daemon.http.problems import ProblemError
+from daemon.http.sessions import UI
+from daemon.jobs import JobPhase
+from daemon.schemas import ArrayDetail, JobDetail
+from daemon.schemas_eta import Eta
+from daemon.web.numbered import PAGE, addresses, cut
+from daemon.web.pages import HTML, Pages
+from daemon.web.sign import see
+from daemon.web.trace import trace
+
+JOB = Parameter("id", str, "Of the job, or of an array.", "path")
+
+TAIL = 2**14
+"""Bytes of a log that the page shows: some two hundred lines."""
+
+QUERY = (
+    Parameter("stream", Literal["stdout", "stderr"], "What it wrote where.", default="stdout"),
+    PAGE,
+)
+
+CHANGES = {
+    "cancel": "DELETE /v1/jobs/{id}",
+    "hold": "POST /v1/jobs/{id}/hold",
+    "release": "POST /v1/jobs/{id}/release",
+}
+
+
+class Step(NamedTuple):
+    """Something in a job's life; `thought` of what has not come yet."""
+
+    time: float | None
+    words: str
+    thought: bool = False
+    late: float | None = None
+    """Nine times in ten before."""
+
+
+class JobPages:
+    """One job, or an array, and what may be done to it."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        here = f"{UI}/jobs/{{id}}"
+        return [
+            Operation(
+                "GET", here, Rule.VIEW, self.job, "One job, or an array.", {200: HTML},
+                parameters=(JOB, *QUERY), refusals=(404, 422), of="job",
+            ),
+            *(
+                Operation(
+                    "POST", f"{here}/{what}", Rule.SUBMIT, self.change, f"To {what} it.",
+                    {303: None}, None, (JOB,), (404, 409), of="job",
+                )
+                for what in CHANGES
+            ),
+        ]  # fmt: skip
+
+    async def job(self, request: web.Request) -> web.Response:
+        """What it is decides what the page says."""
+        asked = query_of(request, QUERY)
+        found = await self._pages.api.ask(request, "GET /v1/jobs/{id}")
+        if isinstance(found, ArrayDetail):
+            return await self._array(request, found, asked["page"])
+        return await self._one(request, found, asked["stream"])
+
+    async def _one(self, request: web.Request, job: JobDetail, stream: str) -> web.Response:
+        api, one = self._pages.api, "GET /v1/jobs/{id}"
+        eta, why = [await api.ask(request, f"{one}/{what}") for what in ("eta", "why")]
+        may = allows(who_asks(request), Rule.SUBMIT, job.pool)
+        return await self._pages.page(
+            request, "job.html", job=job, eta=eta, why=why, ways=trace(why), steps=steps(job, eta),
+            changes=changes(job.phase) if may else [],
+            log=await self._log(request, stream) if may else None, stream=stream,
+            address=addresses(request),
+        )  # fmt: skip
+
+    async def _array(self, request: web.Request, array: ArrayDetail, page: int) -> web.Response:
+        pool = array.jobs[0].pool if array.jobs else None
+        may = allows(who_asks(request), Rule.SUBMIT, pool)
+        here = {job.phase for job in array.jobs}
+        shown = cut(array.jobs, page)
+        return await self._pages.page(
+            request, "array.html", array=array, jobs=shown.rows, page=page,
+            count_pages=shown.pages, address=addresses(request),
+            changes=sorted({each for phase in here for each in changes(phase)}) if may else [],
+        )  # fmt: skip
+
+    async def _log(self, request: web.Request, stream: str) -> dict[str, Any]:
+        """The end of what it wrote, or why there is nothing."""
+        query = {"stream": stream, "tail": TAIL}
+        try:
+            text = await self._pages.api.ask(request, "GET /v1/jobs/{id}/log", query)
+        except ProblemError as problem:
+            return {"text": "", "why": problem.details.detail}
+        return {"text": text, "why": ""}
+
+    async def change(self, request: web.Request) -> web.Response:
+        """As by the API, and back to the job."""
+        what = request.path.rpartition("/")[2]
+        await self._pages.api.ask(request, CHANGES[what])
+        return see(f"{UI}/jobs/{quote(request.match_info['id'], safe='')}")
+
+
+def changes(phase: JobPhase) -> list[str]:
+    """What can be done to a job in a phase."""
+    if phase.over or phase is JobPhase.ENDING:
+        return []
+    more = {JobPhase.HELD: ["release"], JobPhase.PENDING: ["hold"]}
+    return ["cancel", *more.get(phase, [])]
+
+
+def steps(job: JobDetail, eta: Eta) -> list[Step]:
+    """What happened to a job, and what is thought to, in the order of time."""
+    return sorted(_steps(job, eta), key=lambda step: (step.time is None, step.time or 0.0))
+
+
+def _steps(job: JobDetail, eta: Eta) -> Iterator[Step]:
+    yield Step(job.submitted, "submitted")
+    if job.alone is not None:
+        yield Step(job.alone, "would have started in its pool alone")
+    if eta.started is not None:
+        again = f", attempt {job.attempt}" if job.attempt > 1 else ""
+        yield Step(eta.started, f"given its GPUs{again}")
+    if job.started is not None:
+        yield Step(job.started, "runs")
+    if job.ended is not None:
+        yield Step(job.ended, job.phase.value)
+    if eta.estimate is not None:
+        start, end = eta.estimate.start, eta.estimate.end
+        if start is not None:
+            yield Step(start.p50, "starts", thought=True, late=start.p90)
+        yield Step(end.p50, "ends", thought=True, late=end.p90)

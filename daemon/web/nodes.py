@@ -1,0 +1,118 @@
+"""`/ui/nodes`: who is where, which nodes are out, and how large the pieces are that are free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.access import Rule
+from daemon.http.operations import Operation, Parameter, query_of
+from daemon.http.sessions import UI
+from daemon.schemas import NodeView
+from daemon.schemas_cells import CellChain
+from daemon.web.numbered import PAGE, addresses, cut
+from daemon.web.pages import HTML, Pages
+
+State = Literal["", "out", "free", "full"]
+
+JOBS = 10
+"""Jobs that are named with a node here; the API names more."""
+
+QUERY = (
+    Parameter("q", Annotated[str, Meta(max_length=64)], "What a node's name has.", default=""),
+    Parameter("state", State, "Only such nodes.", default=""),
+    PAGE,
+)
+
+
+class Pieces(NamedTuple):
+    """Free pieces of one size."""
+
+    what: str
+    gpus: int
+    """Of one."""
+    free: int
+    of: int
+
+    @property
+    def sum(self) -> int:
+        """GPUs of all of them."""
+        return self.gpus * self.free
+
+
+class Vacancy(NamedTuple):
+    """Free GPUs by the largest free piece that they are in, the largest first."""
+
+    name: str
+    pieces: list[Pieces]
+
+    @property
+    def free(self) -> int:
+        """GPUs."""
+        return sum(piece.sum for piece in self.pieces)
+
+
+class NodePages:
+    """The one."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/nodes", Rule.VIEW, self.nodes, "Nodes and cells.", {200: HTML},
+                parameters=QUERY, refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """O(nodes + jobs alive)."""
+        asked, api = query_of(request, QUERY), self._pages.api
+        nodes: list[NodeView] = (await api.ask(request, "GET /v1/nodes")).nodes
+        chains = (await api.ask(request, "GET /v1/cells")).chains
+        windows = (await api.ask(request, "GET /v1/maintenance")).maintenance
+        found = [
+            node for node in nodes
+            if asked["q"].lower() in node.name.lower() and is_in(node, asked["state"])
+        ]  # fmt: skip
+        shown = cut(found, asked["page"])
+        return await self._pages.page(
+            request, "nodes.html", asked=asked, nodes=shown.rows, count=len(found), jobs=JOBS,
+            vacancies=[*map(of_chain, chains)] or [of_nodes(nodes)], cells=bool(chains),
+            windows=windows, count_pages=shown.pages, address=addresses(request),
+            total={
+                "gpus": sum(node.gpus for node in nodes), "used": sum(node.used for node in nodes),
+                "out": sum(node.gpus - node.used for node in nodes if node.out),
+                "free": sum(node.gpus - node.used for node in nodes if not node.out),
+            },
+        )  # fmt: skip
+
+
+def is_in(node: NodeView, state: State) -> bool:
+    """Whether a node is in a state; in any, where none is named."""
+    if state == "out":
+        return bool(node.out)
+    if state == "":
+        return True
+    return not node.out and (node.used < node.gpus) is (state == "free")
+
+
+def of_chain(chain: CellChain) -> Vacancy:
+    """Of the cells of a chain."""
+    levels = chain.levels
+    pieces = [Pieces(level.type, level.gpus, level.free, level.cells) for level in levels]
+    return Vacancy(chain.chain, pieces)
+
+
+def of_nodes(nodes: Sequence[NodeView]) -> Vacancy:
+    """Without cells a piece is what is free on a node."""
+    free = Counter(node.gpus - node.used for node in nodes if not node.out)
+    sizes = range(max((node.gpus for node in nodes), default=0), 0, -1)
+    return Vacancy("", [Pieces("", size, free[size], len(nodes)) for size in sizes if free[size]])

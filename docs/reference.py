@@ -1,0 +1,297 @@
+"""The reference pages, made from the code when the site is built."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+from aiohttp.test_utils import TestClient, TestServer
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo, fields
+
+from daemon import config_access, config_mqtt, config_read, config_slurm
+from daemon.build import build
+from daemon.config import Config, LocalConfig, NodeConfig, PoolConfig, SimulatedConfig
+from daemon.config_hooks import _Hook
+from daemon.hooks.kinds import KINDS
+from daemon.http.app import make_app
+from daemon.http.prometheus import Metrics
+from daemon.logs import begin
+from daemon.mqtt.asyncapi import document as asyncapi
+from sia.plugins import plugins
+
+SECTIONS: Mapping[str, type[Struct]] = {
+    "[daemon]": config_read._Daemon,  # noqa: SLF001  what the file may say, before it is checked
+    "[[pool]]": PoolConfig,
+    "[[node]]": NodeConfig,
+    '[backend] kind = "simulated"': SimulatedConfig,
+    '[backend] kind = "local"': LocalConfig,
+    '[backend] kind = "slurm"': config_slurm.SlurmConfig,
+    '[backend] kind = "mqtt"': config_mqtt.MqttBackendConfig,
+    "[mqtt]": config_mqtt.MqttConfig,
+    "[tls]": config_access.TlsConfig,
+    "[limits]": config_access.LimitsConfig,
+    "[[webhook]]": _Hook,
+}
+"""Tables of `sia.toml`."""
+
+GROUP = "sia.commands"
+
+
+class Family(NamedTuple):
+    """A metric."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
+
+def write(folder: Path) -> None:
+    """Write all pages into the folder, which is this function's own."""
+    folder.mkdir(exist_ok=True)
+    api, metrics = asyncio.run(_asked())
+    pages = {
+        "cli": _cli(),
+        "configuration": _configuration(),
+        "metrics": _metrics(metrics),
+        "api": _api(api),
+        "events": _events(),
+        "topics": _topics(),
+    }
+    for name, lines in pages.items():
+        text = "\n".join(lines).rstrip() + "\n"
+        page = folder / f"{name}.md"
+        if not page.exists() or page.read_text() != text:  # Sphinx reads what is newer
+            page.write_text(text)
+
+
+def _cli() -> Iterator[str]:
+    """Every command with its options, as click says them."""
+    yield "# Commands\n"
+    yield "`sia COMMAND --help` says the same. Misuse ends with 2, a daemon that is not there with 3."
+    for name, point in plugins(GROUP).items():
+        yield from _command(point.load(), f"sia {name}")
+
+
+def _command(command: click.Command, path: str, level: int = 2) -> Iterator[str]:
+    """One command, and those below it."""
+    context = click.Context(command, info_name=path, max_content_width=98)
+    yield f"\n{'#' * level} {path}\n\n```text\n{command.get_help(context)}\n```"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _command(below, f"{path} {name}", level + 1)
+
+
+def _configuration() -> Iterator[str]:
+    """Every key of every table, with its type, default and meaning."""
+    yield "# Configuration\n"
+    yield "Keys of `sia.toml`, in TOML. Times are seconds, or text like `5m`. What they are for and how they"
+    yield "go together: [the daemon](../daemon.md). `sia serve --check` says all that is wrong with a file."
+    for title, struct in SECTIONS.items():
+        said = _said_of(struct) | (_said_of(Config) if title == "[daemon]" else {})
+        yield f"\n## {title}\n\n{_first(struct.__doc__)}\n\n| key | type | default | |\n|---|---|---|---|"
+        for field in fields(struct):
+            about = said.get(field.name, "")
+            yield _row(f"`{field.encode_name}`", _type(field), _default(field), about)
+
+
+def _said_of(struct: type[Struct]) -> dict[str, str]:
+    """What stands below each field in its source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            found[field.target.id] = " ".join(ast.literal_eval(below.value).split())
+    return found
+
+
+def _type(field: FieldInfo) -> str:
+    """In words of JSON."""
+    schema = msgspec.json.schema(field.type)
+    definitions = schema.pop("$defs", {})
+    return _kind(schema, definitions)
+
+
+def _kind(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return _kind(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        kinds = (_kind(each, definitions) for each in schema["anyOf"])
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null"))
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
+    kind = {"string": "text", "array": "list"}.get(
+        schema.get("type", ""), schema.get("type", "any")
+    )
+    if kind == "list" and isinstance(schema.get("items"), Mapping):
+        kind = f"list of {_kind(schema['items'], definitions)}"
+    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    high = schema.get("maximum")
+    bounds = [
+        *([f"≥ {low:g}"] if low is not None else []),
+        *([f"> {above:g}"] if above is not None else []),
+        *([f"≤ {high:g}"] if high is not None else []),
+    ]
+    return " ".join([kind, *bounds[:1], *(["and", bounds[1]] if len(bounds) > 1 else [])])
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not NODEFAULT:
+        value = field.default_factory()
+    elif field.default is NODEFAULT:
+        return "**needed**"
+    else:
+        value = field.default
+    if value in (None, "", (), {}, []):
+        return ""
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _metrics(families: Iterable[Family]) -> Iterator[str]:
+    """From what a daemon counts."""
+    yield "# Metrics\n"
+    yield "`GET /metrics`, in Prometheus' text format."
+    yield "\n| metric | kind | labels | |\n|---|---|---|---|"
+    for family in families:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        yield _row(f"`{family.name}`", family.kind, labels, family.about)
+
+
+def _api(document: Mapping[str, Any]) -> Iterator[str]:
+    """From the daemon's own OpenAPI document."""
+    yield "# HTTP API\n"
+    yield f"The document itself: `GET /v1/openapi.json` (OpenAPI {document['openapi']}). "
+    yield "Who may do what: [access](../access.md). Problems are `application/problem+json`."
+    for path, methods in sorted(document["paths"].items()):
+        for method, said in methods.items():
+            yield f"\n## {method.upper()} {path}\n"
+            yield f"{said['summary']} Rule: `{said['x-sia-rule']}`."
+            yield from _parameters(said.get("parameters", []))
+            if "requestBody" in said:
+                yield f"\nBody: {_content(said['requestBody'])}."
+            good = (
+                f"{status}: {_content(a)}"
+                for status, a in said["responses"].items()
+                if status < "4"
+            )
+            bad = [f"{status}" for status in said["responses"] if status >= "4"]
+            yield f"\nAnswers {'; '.join(good)}. Problems: {', '.join(bad)}."
+    yield "\n## Schemas"
+    for name, schema in document["components"]["schemas"].items():
+        yield from _schema(name, schema)
+
+
+def _parameters(parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    rows = [
+        _row(f"`{each['name']}`", each["in"], each.get("description", "")) for each in parameters
+    ]
+    if rows:
+        yield from ("\n| parameter | in | |\n|---|---|---|", *rows)
+
+
+def _content(answer: Mapping[str, Any]) -> str:
+    """What a body is."""
+    kinds = [
+        _shown(content["schema"]) if "json" in kind else f"`{kind}`"
+        for kind, content in answer.get("content", {}).items()
+    ]
+    return ", ".join(kinds) or "nothing"
+
+
+def _shown(schema: Mapping[str, Any]) -> str:
+    """A type, with a link where it has a name."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for many in ("anyOf", "oneOf"):
+        if many in schema:
+            return " or ".join(dict.fromkeys(map(_shown, schema[many])))
+    if schema.get("type") == "array" and isinstance(schema.get("items"), Mapping):
+        return f"list of {_shown(schema['items'])}"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"map to {_shown(schema['additionalProperties'])}"
+    return _kind(schema, {})
+
+
+def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n### {name}\n\n{_first(schema.get('description', ''))}"
+    properties = schema.get("properties", {})
+    if not properties:
+        yield f"\n{_shown(schema)}"
+        return
+    yield "\n| field | type | needed |\n|---|---|---|"
+    for key, kind in properties.items():
+        yield _row(f"`{key}`", _shown(kind), "yes" if key in schema.get("required", ()) else "")
+
+
+def _events() -> Iterator[str]:
+    """Kinds of what happens."""
+    yield "# Events\n"
+    yield "What `sia events`, `GET /v1/events`, topics and [webhooks](../webhooks.md) tell of. Each has `seq`, one"
+    yield "more than the one before, `time` in seconds since the epoch, `kind`, and the `job`, `pool` or `node` that"
+    yield "it is about. Its `data` depend on its kind.\n"
+    yield from (f"- `{kind}`" for kind in sorted(KINDS))
+
+
+def _topics() -> Iterator[str]:
+    """From the AsyncAPI document."""
+    made = msgspec.json.decode(msgspec.json.encode(asyncapi()))
+    yield "# MQTT topics\n"
+    yield f"`sia asyncapi` prints the document itself (AsyncAPI {made['asyncapi']}), `GET /v1/asyncapi.json`, too."
+    yield "How it goes: [MQTT](../mqtt.md).\n\n| topic | |\n|---|---|"
+    for channel in made["channels"].values():
+        about = channel.get("description") or channel.get("summary") or channel.get("title") or ""
+        yield _row(f"`{channel['address']}`", about)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _first(doc: str | None) -> str:
+    """The first paragraph, in one line."""
+    return " ".join(inspect.cleandoc(doc or "").split("\n\n")[0].split())
+
+
+async def _asked() -> tuple[dict[str, Any], list[Family]]:
+    """What a daemon says of itself: its OpenAPI document, and what it counts."""
+    begin("error")
+    with TemporaryDirectory() as folder:
+        config = msgspec.structs.replace(
+            Config.embedded(), database=Path(folder) / "sia.db", models=Path(folder)
+        )
+        metrics = Metrics()
+        daemon = build(config, metrics)
+        await daemon.service.start()
+        try:
+            app = make_app(daemon, config, "token", metrics)
+            async with TestClient(TestServer(app)) as client:
+                headers = {"Authorization": "Bearer token"}
+                async with client.get("/v1/openapi.json", headers=headers) as said:
+                    return await said.json(), sorted(_families(metrics))
+        finally:
+            await daemon.service.stop()
+
+
+def _families(metrics: Metrics) -> Iterator[Family]:
+    """All that is counted; labels are told by no public name of prometheus_client."""
+    for collector in metrics.registry._collector_to_names:  # noqa: SLF001  as said
+        counted = [collector] if hasattr(collector, "_labelnames") else collector.collect()
+        for each in counted:
+            family = next(iter(each.collect())) if hasattr(each, "collect") else each
+            end = "_total" if family.type == "counter" else ""
+            about = family.documentation
+            yield Family(family.name + end, family.type, tuple(each._labelnames), about)  # noqa: SLF001  as said

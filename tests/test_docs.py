@@ -1,0 +1,47 @@
+"""What the docs show is what the code does."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import drawn  # noqa: PLC0415  it stands beside the docs
+
+    yield drawn
+    del sys.modules["drawn"]
+
+
+def test_the_papers_example_goes_as_it_is_told(drawn):
+    table = drawn.lines(drawn.table(drawn.played()))
+    assert table in (DOCS / "algorithm.md").read_text()
+
+
+def test_in_the_papers_example_only_who_does_not_look_ahead_slows_anybody(drawn):
+    ends = {name: schedule.ends for name, schedule in drawn.played().items()}
+    alone = ends["fcfs"]
+    slowed = {
+        name: [drawn.NAMES[i] for i, end in enumerate(found) if end > alone[i]]
+        for name, found in ends.items()
+    }
+    assert slowed == {"fcfs": [], "mmfs": ["J6", "J7"], "sia": []}
+    pairs = zip(drawn.NAMES, ends["sia"], alone, strict=True)
+    sooner = [name for name, end, usual in pairs if end < usual]
+    assert sooner == ["J3", "J4", "J5"]
+
+
+def test_the_picture_shows_each_job_on_as_many_gpus_as_it_has(drawn):
+    for schedule in drawn.played().values():
+        bars = drawn.bars(schedule)
+        for name, _, _, gpus, hours in drawn.STORY:
+            mine = sum(bar.end - bar.start for bar in bars if bar.job == name)
+            assert mine == pytest.approx(gpus * hours)
+        for row in range(4):
+            spans = sorted((bar.start, bar.end) for bar in bars if bar.row == row)
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
