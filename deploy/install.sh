@@ -122,7 +122,7 @@ restart() {
     if booted; then
         systemctl daemon-reload
         systemctl enable --quiet sia
-        systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why"
+        systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why, $0 back switches versions again"
         systemctl --no-pager --lines=0 status sia
     else
         systemctl enable sia
