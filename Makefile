@@ -92,7 +92,7 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--extra postgres --extra learn --no-header --constraint requirements.lock \
+		--extra postgres --extra learn --extra kubernetes --no-header --constraint requirements.lock \
 		pyproject.toml requirements.build.in -o deploy/requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-header --constraint requirements.lock requirements.tools.in -o requirements.tools.lock

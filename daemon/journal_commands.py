@@ -32,16 +32,41 @@ def journal() -> None:
     """Read a daemon's journal, whether it runs or not; nothing of it is changed."""
 
 
+def _database(state: Path | None, config: Path | None) -> Path | DatabaseUrl:
+    """The database that is meant. Raises UserError."""
+    if state is not None and config is not None:
+        raise UserError("--state and --config: name one of them")
+    return state / "sia.db" if state is not None else peek(find_config(config)).database
+
+
+@journal.command("backup")
+@STATE
+@CONFIG
+@click.argument("file", type=Path)
+def backup_(state: Path | None, config: Path | None, file: Path) -> None:
+    """Copy a journal, as it is at this moment, to a new FILE that only you can read.
+
+    The daemon may run. In the place of its database, while it does not, it is that moment again.
+    """
+    from daemon.journal_copy import backup  # noqa: PLC0415  help needs none of it
+
+    database = _database(state, config)
+    if not isinstance(database, Path):
+        raise UserError(f"{database}: is copied by PostgreSQL's own pg_dump --schema=sia")
+    try:
+        backup(database, file)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; give a file in another folder") from None
+    click.echo(f"{file}: {decimal(file.stat().st_size / 2**20, 1)} MB")
+
+
 def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:
     """Export a database to files; what there is to say of it."""
     from daemon.journal_copy import opened  # noqa: PLC0415  help and other commands need none of it
     from daemon.journal_export import export  # noqa: PLC0415
     from daemon.journal_files import write_export  # noqa: PLC0415
 
-    if state is not None and config is not None:
-        raise UserError("--state and --config: name one of them")
-    database: Path | DatabaseUrl
-    database = state / "sia.db" if state is not None else peek(find_config(config)).database
+    database = _database(state, config)
     if not out.parent.is_dir():
         raise UserError(f"{out.parent}: there is no such folder; make it, or give another --out")
     with opened(database, out.parent) as book:

@@ -8,9 +8,11 @@ its head, with other salts then, tells. In PostgreSQL one transaction sees one m
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,6 +86,33 @@ def copied(database: Path, copy: Path) -> None:
         if _head(log) == head:
             return
     raise UserError(f"{database}: is written too fast to be copied; try again, or stop the daemon")
+
+
+def backup(database: Path, to: Path) -> None:
+    """Write a SQLite database to one new file, as it is at this moment, for its owner alone.
+
+    Raises UserError where there is none, it is damaged, or the file is there already; OSError.
+    """
+    if not database.is_file():
+        raise UserError(f"{database}: there is no such database; name the daemon's --state")
+    with TemporaryDirectory(prefix=".backup-", dir=to.parent) as folder:
+        copy = Path(folder) / "sia.db"
+        copied(database, copy)
+        copy.chmod(0o600)
+        try:
+            with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+                found = db.execute("PRAGMA quick_check").fetchone()[0]
+                db.execute("PRAGMA journal_mode=DELETE")  # the log goes into the file
+        except sqlite3.Error as error:
+            found = str(error)
+        if found != "ok":
+            raise UserError(f"{database}: is damaged ({found}); keep it, and restore a backup")
+        with copy.open("rb") as file:
+            os.fsync(file.fileno())
+        try:
+            os.link(copy, to)  # which overwrites nothing
+        except FileExistsError:
+            raise UserError(f"{to}: is there already; give another file") from None
 
 
 def _head(log: Path) -> bytes:

@@ -122,7 +122,7 @@ restart() {
     if booted; then
         systemctl daemon-reload
         systemctl enable --quiet sia
-        systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why"
+        systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why, $0 back switches versions again"
         systemctl --no-pager --lines=0 status sia
     else
         systemctl enable sia
@@ -163,6 +163,9 @@ go_back() {
 
 uninstall_sia() {
     check_machine uninstall
+    if [ "${1:-}" = --purge ] && [ -n "$(ls "$STATE/jobs/alive" 2>/dev/null)" ]; then
+        fail "jobs may still run, and their files would go; sia jobs shows them, sia cancel ends them"
+    fi
     for unit in sia sia-slurmrestd; do
         if [ -e "$UNITS/$unit.service" ]; then
             ! booted || systemctl stop "$unit"

@@ -18,7 +18,7 @@ from daemon.inputs import Cancel, Hold, Lending, Release, SetPool, Submit
 from daemon.jobs import PoolMode
 from daemon.journal import Journal
 from daemon.journal_commands import journal as command
-from daemon.journal_copy import copied, opened
+from daemon.journal_copy import backup, copied, opened
 from daemon.journal_export import export
 from replay.errors import UserError
 from replay.read import read_pools, read_trace
@@ -257,3 +257,41 @@ def test_a_database_on_a_server_is_read_beside_the_daemon_that_leads(tmp_path, p
             made = export(copy)
         assert copy.last < journal.last
     assert {d.job for d in made.done} == set(lasts)
+
+
+def test_a_backup_beside_a_daemon_is_its_journal_at_that_moment(tmp_path):
+    source, to = tmp_path / "state" / "sia.db", tmp_path / "backup.db"
+    source.parent.mkdir()
+    with closing(Journal(source)) as journal:
+        life = Life(Engine.new(setup(a=4)), lambda spec: 5.0, journal=journal)
+        for i in range(50):
+            life.step(BEGIN + i, [submit(f"j{i}", "a", 1, 5.0)])
+        said = CliRunner().invoke(command, ["backup", "--state", str(source.parent), str(to)])
+        assert said.exit_code == 0, said.output
+        kept = list(journal.records(0))
+        life.step(BEGIN + 99, [submit("later", "a", 1, 5.0)])
+    assert to.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path != source.parent] == ["backup.db"]
+    with closing(Journal(to)) as again:
+        assert list(again.records(0)) == kept
+
+
+def test_a_backup_overwrites_nothing_and_says_what_is_wrong(tmp_path):
+    source, to = tmp_path / "sia.db", tmp_path / "backup.db"
+    with pytest.raises(UserError, match="there is no such database; name"):
+        backup(source, to)
+    with closing(Journal(source)):
+        backup(source, to)
+        before = to.read_bytes()
+        with pytest.raises(UserError, match="is there already; give another file"):
+            backup(source, to)
+    assert to.read_bytes() == before
+    source.write_bytes(before[:100] + b"x" * (len(before) - 100))
+    with pytest.raises(UserError, match=r"is damaged .*; keep it, and restore"):
+        backup(source, tmp_path / "other.db")
+    code = CliRunner().invoke(command, ["backup", "--state", str(tmp_path), "/proc/none/x.db"])
+    assert code.exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".db") == [
+        "backup.db",
+        "sia.db",
+    ]

@@ -8,13 +8,12 @@ from deployed import DEPLOY, run, sia_here
 from files import written
 
 from daemon.config import LocalConfig
-from daemon.config_read import BACKENDS, read_config
+from daemon.config_kube import KubeConfig
+from daemon.config_read import read_config
 from daemon.config_slurm import SlurmConfig
 
 KUBERNETES = [DEPLOY / "kubernetes" / name / "sia.toml" for name in ("base", "postgres")]
-EXAMPLES = [*sorted((DEPLOY / "config").glob("*.toml"))]
-if "kubernetes" in BACKENDS:
-    EXAMPLES += KUBERNETES
+EXAMPLES = [*sorted((DEPLOY / "config").glob("*.toml")), *KUBERNETES]
 
 
 def moved(folder, path):
@@ -39,10 +38,9 @@ def test_an_example_is_in_order(path, tmp_path):
 
 def test_each_is_for_what_it_says(tmp_path):
     kinds = {path: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
-    assert {path.stem: kind for path, kind in kinds.items() if path not in KUBERNETES} == {
-        "workstation": LocalConfig,
-        "slurm": SlurmConfig,
+    assert {path.parent.name + "-" + path.stem: kind for path, kind in kinds.items()} == {
+        "config-workstation": LocalConfig,
+        "config-slurm": SlurmConfig,
+        "base-sia": KubeConfig,
+        "postgres-sia": KubeConfig,
     }
-    for path in EXAMPLES:
-        if path in KUBERNETES:
-            assert kinds[path] is BACKENDS["kubernetes"]

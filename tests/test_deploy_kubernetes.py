@@ -9,11 +9,7 @@ import yaml
 from deployed import DEPLOY, DOCS, run
 from servers import needs
 
-from daemon.config_read import BACKENDS
-
 FOLDER = DEPLOY / "kubernetes"
-
-NEEDS_BACKEND = pytest.mark.skipif("kubernetes" not in BACKENDS, reason="comes with the backend")
 
 VERSIONS = ("1.29", "1.37")
 """Of Kubernetes, between which all are taken to be understood."""
@@ -120,7 +116,6 @@ def table():
     }
 
 
-@NEEDS_BACKEND
 def test_rights_are_those_that_the_backend_needs():
     assert table()
     assert rights() == table()

@@ -16,6 +16,7 @@ from machines import machine
 pytestmark = pytest.mark.skipif("SIA_NEWCOMER" not in os.environ, reason="make newcomer")
 
 SOURCE = "/root/sia"
+TOKEN = "SIA_TOKEN_FILE=/var/lib/sia/token"
 OLDER = os.environ.get("SIA_OLDER", "")
 
 
@@ -39,12 +40,12 @@ def debian(tmp_path_factory):
 
 
 def phase(debian, job):
-    return debian.sh(f"SIA_TOKEN_FILE=/var/lib/sia/token sia job {job}")
+    return debian.sh(f"{TOKEN} sia job {job}")
 
 
 def submit(debian, *words):
-    line = f"SIA_TOKEN_FILE=/var/lib/sia/token sia submit --pool vision --gpus 1 {' '.join(words)}"
-    return debian.sh(line).split()[-1]
+    line = f"{TOKEN} sia submit --pool vision --gpus 1 {' '.join(words)}"
+    return re.search(r"\bj[0-9a-f]{16}\b", debian.sh(line))[0]
 
 
 def test_the_guide_is_followed_to_the_first_job(debian):
@@ -63,6 +64,7 @@ def test_jobs_run_on_while_it_is_restarted_and_installed_again(debian):
         debian.sh(line)
         assert re.search(r"\bphase +running\b", phase(debian, job)), line
     assert len(debian.sh("ls /opt/sia/releases").split()) == 1
+    debian.sh(f"{TOKEN} sia cancel {job}")
 
 
 def test_a_configuration_that_is_none_changes_nothing(debian):
@@ -81,7 +83,7 @@ def test_it_is_there_after_a_boot(debian):
     debian.halt()
     debian.boot()
     assert debian.sh("systemctl is-active sia").strip() == "active"
-    assert re.search(r"\bphase +\w+", phase(debian, done.split()[0]))
+    assert re.search(r"\bphase +\w+", phase(debian, done))
 
 
 def test_a_backup_that_is_restored_is_that_moment_again(debian):
@@ -91,7 +93,7 @@ def test_a_backup_that_is_restored_is_that_moment_again(debian):
     later = submit(debian, "--hold", "--", "true")
     debian.sh(blocks("upgrade.md", "Restore"))
     assert "held" in phase(debian, kept)
-    assert "Error" in debian.sh(f"SIA_TOKEN_FILE=/var/lib/sia/token sia job {later} || true")
+    assert "there is no job" in debian.sh(f"{TOKEN} sia job {later} || true")
 
 
 def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
@@ -106,7 +108,7 @@ def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
     debian.sh("mkdir -p /etc/systemd/system/sia.service.d")
     debian.sh("printf '[Service]\nType=exec\n' >/etc/systemd/system/sia.service.d/older.conf")
     debian.sh(f"{old}/deploy/install.sh install")
-    debian.sh("until [ -e /var/lib/sia/token ] && SIA_TOKEN_FILE=/var/lib/sia/token sia jobs; "
+    debian.sh(f"until [ -e /var/lib/sia/token ] && {TOKEN} sia jobs; "
               "do sleep 0.2; done")  # fmt: skip
     job = submit(debian, "--time-limit", "10m", "--", "sleep", "600")
     held = submit(debian, "--hold", "--", "true")
@@ -117,6 +119,11 @@ def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
     assert re.search(r"\bphase +running\b", phase(debian, job))
     assert "held" in phase(debian, held)
     assert len(debian.sh("ls /opt/sia/releases").split()) == 2
+    assert "jobs may still run" in debian.sh(
+        f"{SOURCE}/deploy/install.sh uninstall --purge || true"
+    )
+    debian.sh(f"{TOKEN} sia cancel {job}")
+    debian.sh('until [ -z "$(ls /var/lib/sia/jobs/alive)" ]; do sleep 0.1; done')
 
 
 def test_it_goes_as_it_came(debian):
