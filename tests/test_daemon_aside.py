@@ -162,7 +162,7 @@ async def test_a_child_has_no_handlers_of_the_daemons(folder):
         os.kill(os.getpid(), signal.SIGTERM)
         forever()
 
-    with pytest.raises(AsideError, match="ended"):
+    with pytest.raises(AsideEndedError, match="ended"):
         await aside(end, seconds=5)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     assert not heard

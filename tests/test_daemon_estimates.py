@@ -63,6 +63,15 @@ def test_a_queue_starts_when_those_before_it_are_over():
         assert times.end.p50 - times.start.p50 == pytest.approx(1000, rel=0.5)
 
 
+def test_of_a_start_more_than_a_week_away_nothing_is_said():
+    told = Told(a=1)
+    told.ran(30, 20 * DAY)
+    told.heard.lately = Lately()  # nobody comes
+    told.step(told.now + 500, submit("runs"), submit("waits"))
+    times = told.look(after=DAY).times("waits")
+    assert (times.start.p50, times.start.p90) == (inf, inf)
+
+
 def test_the_same_state_gives_the_same_answer_and_is_not_changed():
     told = Told(a=2, b=1)
     told.ran(30, 200.0)

@@ -1,11 +1,15 @@
 """The present played forward: who runs until when, who starts when, what changes meanwhile."""
 
+from datetime import UTC, datetime
+
 from daemons import setup, submit
+from msgspec.structs import replace
 
 from daemon.engine import Engine
-from daemon.inputs import Cancel, Drain, Ended, Hold, Maintain, SetPool, Started
+from daemon.inputs import Cancel, Drain, Ended, Hold, Maintain, SetPool, Started, Tick
 from daemon.insight.futures import future_of, is_unknown, thought
 from daemon.jobs import PoolMode
+from daemon.setup import Budget
 from sia.decisions import StartJob
 from sia.events import TimePassed
 from sia.limits import UNKNOWN_RUN_TIME
@@ -107,6 +111,47 @@ def test_overrides_end():
     engine.step(1.0, [SetPool("a", quota=1), SetPool("a", quota=3, until=30.0)])
     assert [fact.time for fact in future_of(engine, 2.0, thought(2.0)).facts] == [30.0]
     assert future_of(engine, 40.0, thought(40.0)).facts[0].time == 40.0
+
+
+def lending_too_much(now):
+    """Of `b`, which has lent more than it may this month; `a` has one that waits."""
+    cluster = replace(setup(a=2, b=4), policy="gssf", budgets={"b": Budget(0.001, None)})
+    engine = Engine.new(cluster)
+    for time, *inputs in (
+        (now - 101.0, submit("full", gpus=2, run_time=1e6)),
+        (now - 100.0, submit("guest", gpus=2)),
+        (now - 99.0, Started("full", 1), Started("guest", 1)),
+        (now - 50.0, Ended("guest", 1, 0)),
+        (now - 1.0, Tick()),
+        (now, submit("waits", gpus=2)),
+    ):
+        engine.step(time, inputs)
+    assert engine.book.pools["b"].kept.keys() == {"hours"}
+    return engine
+
+
+def test_who_has_lent_enough_this_month_lends_again_in_the_next():
+    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(ends - 500.0)
+    assert starts(engine, ends - 500.0) == {"waits": ends}
+    assert future_of(engine, ends - 500.0, thought(ends)).left_out == []
+
+
+def test_an_override_that_ends_meanwhile_does_not_have_it_lend():
+    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(ends - 500.0)
+    engine.step(ends - 499.0, [SetPool("b", quota=3, until=ends - 300.0)])
+    engine.step(ends - 498.0, [SetPool("b", lend_limit=2, until=ends - 200.0)])
+    assert starts(engine, ends - 498.0) == {"waits": ends}
+
+
+def test_who_may_lend_again_nobody_knows_when_is_said():
+    engine = lending_too_much(1e6)
+    engine.book.pools["b"].told["drift"] = "forecasts are wrong"
+    assert starts(engine, 1e6) == {}
+    assert future_of(engine, 1e6, thought(1e6)).left_out == [
+        "that pools lend again which are kept from it: b"
+    ]
 
 
 def test_what_is_left_out_is_said():

@@ -67,8 +67,12 @@ class AsideLateError(UnavailableError):
         super().__init__(503, why, ASIDE_AGAIN)
 
 
-class AsideEndedError(AsideError):
+class AsideEndedError(UnavailableError):
     """A child was ended by somebody else: by the kernel, where memory runs out."""
+
+    def __init__(self) -> None:
+        """Say so, in a line."""
+        super().__init__(503, "what works it out was ended, as where memory runs out", ASIDE_AGAIN)
 
 
 class Line:
@@ -220,7 +224,7 @@ class _Child:
             self.answer.set_result(said)
         else:
             why = said.decode(errors="replace")
-            error = AsideError(why) if kind == FAILED else AsideEndedError("it was ended")
+            error = AsideError(why) if kind == FAILED else AsideEndedError()
             self.answer.set_exception(error)
 
     def end(self, line: Line) -> None:

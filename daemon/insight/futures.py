@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, TypeVar
 
-from daemon.book import Book, JobRecord, PoolRecord, Window, job_of
+from daemon.book import Book, JobRecord, Override, PoolRecord, Window, job_of
 from daemon.engine import Engine
+from daemon.engine_rails import HOURS, LATE, month_of
 from daemon.jobs import JobPhase
 from sia.events import NodeBack, NodeOut, PoolChanged
-from sia.limits import UNKNOWN_RUN_TIME
+from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.playout import Fact
 
 SHOWN = 8
@@ -23,6 +25,8 @@ SHOWN = 8
 
 FEW = 4
 """Of a fourth of the pools or fewer, jobs are found by pool: to merge those of all takes longer."""
+
+Value = TypeVar("Value")
 
 Thought = Callable[[JobRecord], float]
 """How long a job runs in all (seconds), and no less than it has run."""
@@ -111,25 +115,41 @@ class _Durations(dict[str, float]):
 
 
 def _facts(engine: Engine, now: float) -> list[Fact]:
-    """Overrides that end; with cells, nodes that go and come."""
+    """Overrides that end, pools that lend again; with cells, nodes that go and come."""
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
-        if pool.override is not None:
-            facts.append(_back(pool, now))
+        facts += _changes(pool, now)
     if engine.core.state.places is not None:
         for window in book.windows.values():
             facts += _maintained(book, window, now)
     return sorted(facts, key=lambda fact: fact.time)
 
 
-def _back(pool: PoolRecord, now: float) -> PoolChanged:
-    over = pool.override
-    assert over is not None, "what has no override does not end one"
-    return PoolChanged(
-        max(now, over.until), pool.name, pool.quota if over.quota is None else over.quota,
-        pool.cells if over.cells is None else over.cells,
-        over.lend_limit, over.borrow_limit, over.weight,
-    )  # fmt: skip
+def _changes(pool: PoolRecord, now: float) -> Iterator[PoolChanged]:
+    """What a pool is when its override ends, and when it lends again after what is kept from it."""
+    over, again = pool.override, _lends_again(pool, now)
+    ends = inf if over is None else max(now, over.until)
+    for time in sorted({ends, again} - {inf, -inf}):
+        was = over if over is not None and time >= ends else Override(inf)
+        lend = _other(was.lend_limit, UNLIMITED if pool.lend_limit is None else pool.lend_limit)
+        yield PoolChanged(
+            time, pool.name, _other(was.quota, pool.quota), _other(was.cells, pool.cells),
+            lend if time >= again else 0, was.borrow_limit, was.weight,
+        )  # fmt: skip
+
+
+def _lends_again(pool: PoolRecord, now: float) -> float:
+    """When it lends as its limits say: -inf for one that does, inf where nobody knows."""
+    if not pool.told:
+        return -inf
+    if pool.told.keys() - {HOURS, LATE}:
+        return inf
+    ends = month_of(now)[1] if HOURS in pool.told else now
+    return max(ends, pool.rests_until if LATE in pool.told else now)
+
+
+def _other(then: Value | None, now: Value) -> Value:
+    return now if then is None else then
 
 
 def _maintained(book: Book, window: Window, now: float) -> list[Fact]:
@@ -159,6 +179,9 @@ def _left_out(engine: Engine) -> list[str]:
     switched = [p.name for p in book.pools.values() if p.override and p.override.state is not None]
     if switched:
         found.append(f"that overrides end which hold or open pools: {_some(switched)}")
+    kept = [pool.name for pool in book.pools.values() if _lends_again(pool, 0.0) == inf]
+    if kept:
+        found.append(f"that pools lend again which are kept from it: {_some(kept)}")
     if book.seatless:
         found.append(f"that GPUs of jobs that were started are not free yet: {len(book.seatless)}")
     cells = engine.core.state.places is not None

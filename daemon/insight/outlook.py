@@ -276,6 +276,8 @@ class _World:
             running=running,
             durations=self._lasts,
         ):
+            if instant.now >= self._seen.now + HORIZON:
+                return instant.now
             self._hear(instant)
             if not self._left or instant.now >= until:
                 return instant.now
