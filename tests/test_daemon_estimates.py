@@ -23,8 +23,9 @@ from sia.model import Job, Options
 class Told:
     """An engine, and those who hear of it."""
 
-    def __init__(self, now=1e6, **quotas):
-        cluster = replace(setup(**quotas), options=Options())  # its ticks are minutes apart
+    def __init__(self, now=1e6, policy="sia", **quotas):
+        # Its ticks are minutes apart.
+        cluster = replace(setup(**quotas), options=Options(), policy=policy)
         self.engine, self.heard, self.now = Engine.new(cluster), Heard(), now
 
     def step(self, now, *inputs):
@@ -64,7 +65,7 @@ def test_a_queue_starts_when_those_before_it_are_over():
 
 
 def test_of_a_start_more_than_a_week_away_nothing_is_said():
-    told = Told(a=1)
+    told = Told(policy="gssf", a=1)  # which has no ticks: what comes next comes in weeks
     told.ran(30, 20 * DAY)
     told.heard.lately = Lately()  # nobody comes
     told.step(told.now + 500, submit("runs"), submit("waits"))
