@@ -17,6 +17,7 @@ from yarl import URL
 
 from daemon.config import PoolConfig
 from daemon.config_access import TlsConfig
+from daemon.http.forms import MAX_FORM
 from daemon.http.sessions import LASTS, MOST, Sessions
 from daemon.schemas_plan import PoolForecast, UsageSample
 from daemon.web.chart import chart_of
@@ -418,3 +419,14 @@ async def test_a_form_that_is_none_is_refused(folder):
         for body in (b"\xff\xfe", b"&".join(b"a%d=1" % i for i in range(99)), b"[1]", b""):
             async with visitor.post("/ui/settings/lending", data=body) as response:
                 assert response.status in (403, 422)
+
+
+@story
+async def test_a_form_as_large_as_a_batch_of_jobs_is_not_taken_apart(folder):
+    """It would take seconds, and who has not signed in may send one."""
+    async with door(folder) as client, browser(client) as visitor:
+        body = b"token=" + b"%41" * (MAX_FORM // 3)
+        async with visitor.post("/ui/sign-in", data=body) as response:
+            assert response.status == 413
+        async with visitor.post("/ui/sign-in", data=body[: MAX_FORM - 6]) as response:
+            assert response.status == 401, "it is read, and no token"

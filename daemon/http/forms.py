@@ -25,6 +25,10 @@ FORM = web.RequestKey("form", Fields)
 MAX_FIELDS = 50
 """Of a form; the longest of ours has a dozen."""
 
+MAX_FORM = 2**16
+"""Bytes of a form: a what-if with fields as long as names may be has some 20,000. To take megabytes
+apart, for people who have not even signed in, takes seconds in which nobody else is served."""
+
 SEAL = "form"
 """The field that says that the form was on a page of this session's."""
 
@@ -34,6 +38,10 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
     if FORM not in request:
         copy = request.clone()  # whoever reads a request's body cannot clone it any more
         body = await body_of(copy)
+        if len(body) > MAX_FORM:
+            raise ProblemError(
+                413, "too large", f"the form has more than {MAX_FORM:,} bytes", "write less into it"
+            )
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
         except ValueError:
