@@ -29,18 +29,19 @@ NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """What a configuration says of a pool that commands may change too."""
 
 
-def adapted(book: Book, core: Core, setup: Setup) -> tuple[Book, Core] | Refused:
+def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book, Core] | Refused:
     """The same jobs under other settings, or why that cannot be. O(n log n).
 
     What has been changed by commands stays so unless the configuration says something new of it;
-    new numbers are still to be told: `changes`.
+    new numbers are still to be told: `changes`. The loads (GPUs) of a new pool, or of all where
+    policy or options are others, are `unseen`.
     """
     for wrong in _problems(book, setup):
         return refused(409, "configuration", *wrong)
     kept = dump(core)
     known = {record.pool.name: record for record in kept.pools}
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
-    loads = (0,) * len(setup.options.windows)
+    loads = (unseen,) * len(setup.options.windows)
     pools = [_kept_pool(p, known.get(p.name), loads, same=same) for p in setup.pools]
     memory = kept.memory
     if not same or _regrouped(book.setup, setup):

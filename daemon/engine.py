@@ -319,7 +319,7 @@ class Engine:
         papers = self._desk
         papers.flush()  # what was due before is done under the settings of before
         papers.accounts.settle()
-        before, made = self.book, adapted(self.book, self.core, asked.setup)
+        before, made = self.book, adapted(self.book, self.core, asked.setup, asked.unseen)
         if isinstance(made, Refused):
             return made
         self._begin(*made)

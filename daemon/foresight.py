@@ -64,12 +64,19 @@ class Predictors(NamedTuple):
         return self.label != NONE and (needs.loads or needs.run_times)
 
     @property
-    def unknown(self) -> list[Input]:
-        """What is foreseen before anything is: that all of every pool will be needed."""
+    def unseen(self) -> int:
+        """What is foreseen of a pool (GPUs) before anything is: that all of it will be needed."""
         if not (self.any and load(self.setup.policy).needs.loads) or self.choice.forecast == NONE:
+            return 0
+        return MAX_GROUP
+
+    @property
+    def unknown(self) -> list[Input]:
+        """The same of all pools, where anything is foreseen."""
+        if not self.unseen:
             return []
         windows = range(len(self.setup.options.windows))
-        loads = [Load(pool.name, w, MAX_GROUP) for pool in self.setup.pools for w in windows]
+        loads = [Load(pool.name, w, self.unseen) for pool in self.setup.pools for w in windows]
         return [Foreseen(loads)]
 
     @property

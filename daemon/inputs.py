@@ -289,6 +289,8 @@ class Configured(Struct, frozen=True, tag=True):
     """The operator has other settings from now on; a step has nothing else then."""
 
     setup: Setup
+    unseen: int = 0
+    """What is foreseen (GPUs) of pools and windows that are new, until anybody says more."""
 
 
 Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick

@@ -54,15 +54,17 @@ class Keeper:
         self.trail = trail_of(await self.run(self.journal.last_audit))
         return engine
 
-    async def configure(self, engine: Engine, setup: Setup, clock: Clock) -> None:
+    async def configure(self, engine: Engine, setup: Setup, clock: Clock, unseen: int = 0) -> None:
         """Have an engine go by other settings than it does, if they are others.
+
+        Until predictors are ready pools that are new have a load of `unseen` (GPUs).
 
         Raises UserError for what cannot be, with nothing recorded.
         """
         if setup == engine.book.setup:
             return
         before = engine.book.setup
-        anchor, inputs = clock.anchor(), [Configured(setup)]
+        anchor, inputs = clock.anchor(), [Configured(setup, unseen)]
         step = engine.step(anchor.now, inputs)
         answer = step.answers[0]
         if isinstance(answer, Refused):

@@ -31,6 +31,18 @@ class PoolHeld(Struct, frozen=True, tag="pool_hold"):
     pool: str
 
 
+class Kept(Struct, frozen=True, tag="kept"):
+    """A pool is kept from lending. Taken away: it is not, and may lend whatever it has.
+
+    `why` is in words, by kind of reason (docs/guardrails.md); empty words where the asker may not
+    see the pool. `limit` is what it may lend besides; None without a limit.
+    """
+
+    pool: str
+    why: dict[str, str]
+    limit: int | None
+
+
 class Place(Struct, frozen=True, tag="place"):
     """It has its turn, and its GPUs are not free yet; `nodes` that are out give none."""
 
@@ -40,7 +52,7 @@ class Place(Struct, frozen=True, tag="place"):
 
 Obstacle = (
     Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
-    | Held | PoolHeld | Place
+    | Held | PoolHeld | Kept | Place
 )  # fmt: skip
 
 

@@ -109,7 +109,8 @@ class Service(Reading):
         """
         try:
             self.engine = await self._keeper.recover(self._setup)
-            await self._keeper.configure(self.engine, self._setup, self.clock)
+            unseen = 0 if self._foresight is None else self._foresight.predictors.unseen
+            await self._keeper.configure(self.engine, self._setup, self.clock, unseen)
         except JournalError as error:
             raise UserError(str(error)) from error
         freeze()

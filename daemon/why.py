@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from daemon.access import Who
-from daemon.book import Book, JobRecord, job_of
+from daemon.book import Book, JobRecord, PoolRecord, job_of
 from daemon.jobs import JobPhase
-from daemon.schemas_why import Held, JobWhy, Obstacle, Place, PoolHeld, WayView
+from daemon.schemas_why import Held, JobWhy, Kept, Obstacle, Place, PoolHeld, WayView
 from daemon.why_place import apart, out, seatless
 from daemon.why_words import doubt, needed, over_words, run_words
 from sia.core import Core
 from sia.state import JobState
-from sia.why import Leaves, Quota, Room, Turn, Why
+from sia.why import Leaves, Limit, Quota, Room, Turn
 from sia.why import Obstacle as CoreObstacle
 
 
@@ -32,11 +32,11 @@ def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
     if job is not None and record.phase is JobPhase.PENDING:
-        said = _seen(core.policy.why(job), who)
+        said = core.policy.why(job)
         found.exact, found.position = said.exact, position_of(core, record)
-        found.obstacles = [*said.obstacles]
-        found.ways = [WayView(w.name, w.open, [*w.obstacles]) for w in said.ways]
-        found.words = [*needed(said, found.time), *_beside(book, core, job), *doubt(said)]
+        found.obstacles = _seen(said.obstacles, book, who)
+        found.ways = [WayView(w.name, w.open, _seen(w.obstacles, book, who)) for w in said.ways]
+        found.words = [*needed(found, found.time), *_beside(book, core, job), *doubt(said)]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
@@ -105,22 +105,27 @@ def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
     return []
 
 
-def _seen(said: Why, who: Who) -> Why:
-    """What somebody may see of it."""
-    ways = tuple(replace(way, obstacles=_each_seen(way.obstacles, who)) for way in said.ways)
-    return replace(said, obstacles=_each_seen(said.obstacles, who), ways=ways)
-
-
-def _each_seen(obstacles: Iterable[CoreObstacle], who: Who) -> tuple[CoreObstacle, ...]:
-    found: list[CoreObstacle] = []
+def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Who) -> list[Obstacle]:
+    """What somebody may see of them, as the daemon knows it."""
+    found: list[Obstacle] = []
     for each in obstacles:
         if isinstance(each, Quota | Room):
             found.append(replace(each, ends=_told(each.ends, who)))
         elif isinstance(each, Turn):
             found.append(replace(each, first=job_of(each.first)))
+        elif isinstance(each, Limit) and each.pool and each.kind == "lend":
+            found.append(_lends(each, book.pools[each.pool], who))
         else:
             found.append(each)
-    return tuple(found)
+    return found
+
+
+def _lends(each: Limit, pool: PoolRecord, who: Who) -> Limit | Kept:
+    """Why a pool lends no more: the core knows of no reason but a limit."""
+    if not pool.told:
+        return each
+    why = pool.told if who.sees(pool.name) else dict.fromkeys(pool.told, "")
+    return Kept(pool.name, dict(why), pool.lend_limit)
 
 
 def _told(ends: Iterable[Leaves], who: Who) -> tuple[Leaves, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.book import JobRecord
+from daemon.engine_rails import DRIFT, HOURS, PERCENT
+from daemon.schemas_why import JobWhy, Kept, Obstacle, WayView
 from replay.text import counted, duration
 from sia.model import Stream
 from sia.why import (
     Leaves,
     Length,
     Limit,
-    Obstacle,
     Others,
     Quota,
     Reservation,
@@ -26,14 +27,22 @@ from sia.why import (
 NAMED = 3
 """Jobs that are named of those that would have to end: more make no line."""
 
+MENDS = {
+    HOURS: "sia pool set {} --lend-budget-hours none",
+    PERCENT: "sia pool set {} --slowed-budget-pct none",
+    DRIFT: 'drift = "say" in [daemon]',
+}
+"""What ends a reason for which a pool is kept from lending, where it does not end by itself."""
+
 WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
 
 
-def needed(said: Why, now: float) -> list[str]:
+def needed(said: Why | JobWhy, now: float) -> list[str]:
     """What would have to go away for it to start, a line a way; the best first."""
     if said.exact and not said.obstacles:
         return ["nothing is in its way: it starts when it is looked at next"]
-    ways = sorted(said.ways, key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
+    ways: list[Way | WayView] = [*said.ways]
+    ways.sort(key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
     lines = [_line(way, now) for way in ways if way.open and way.obstacles]
     lines += [_never(way.name, way.obstacles[0]) for way in ways if not way.open]
     if not any(way.open for way in said.ways):
@@ -62,7 +71,7 @@ def _never(way: str, each: Obstacle) -> str:
     return "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"
 
 
-def _line(way: Way, now: float) -> str:
+def _line(way: Way | WayView, now: float) -> str:
     named = "; ".join(_word(each, now) for each in way.obstacles)
     return f"{WAYS[way.name]} it would start now, but for: {named}"
 
@@ -74,6 +83,8 @@ def _word(each: Obstacle, now: float) -> str:
             return _short(each, now)
         case Limit():
             return _limit(each)
+        case Kept():
+            return _kept(each)
         case Turn() | Rival() | Reservation() | Others():
             return _ahead(each)
     return ""
@@ -132,9 +143,21 @@ def _limit(each: Limit) -> str:
     if each.kind == "lending":
         return "lending, which is not on: sia lending on"
     if not each.pool:
-        return "the limits of many pools on what they may lend"
+        return "what other pools may lend, by limits or as they are kept from it (sia pool list)"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
     return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
+
+
+def _kept(each: Kept) -> str:
+    """Why a pool lends nothing for now, and what ends that."""
+    whys = [_with_mend(each.pool, reason, why) for reason, why in each.why.items() if why]
+    if each.limit is not None:
+        whys.append(_limit(Limit("lend", each.pool, each.limit)))
+    return f"{each.pool} lends nothing for now" + (f": {', and '.join(whys)}" if whys else "")
+
+
+def _with_mend(pool: str, reason: str, why: str) -> str:
+    return f"{why} ({MENDS[reason].format(pool)})" if reason in MENDS else why
 
 
 def _jobs(ends: Sequence[Leaves], now: float) -> str:

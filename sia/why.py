@@ -313,7 +313,10 @@ def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
         found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
     elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:
         if group.lending:
-            found.append(Limit("borrow", pool.name, min(pool.borrow_limit, pool.room)))
+            own = max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows)
+            borrows = job.gpus > own  # or else it is what others may lend
+            limit = Limit("borrow", pool.name, pool.borrow_limit) if borrows else Limit("lend")
+            found.append(limit)
         else:
             found.append(Limit("lending"))
     return only("spare", found, exact=False)

@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 from daemons import FakeBackend, StillClock, job, until
+from msgspec.structs import replace
 
 from daemon.answers import Accepted
 from daemon.book import JobRecord
@@ -32,8 +33,8 @@ from daemon.setup import Setup
 from daemon.watch import Watch
 from predictors.seen import judged_after
 from sia.forecasts import Loads
-from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import Pool, Stream
+from sia.limits import MAX_GROUP, UNKNOWN_RUN_TIME
+from sia.model import Options, Pool, Stream
 
 HOUR, DAY = 3600.0, 86400.0
 MONDAY = 1_700_000_400.0
@@ -554,3 +555,30 @@ def test_nobody_lends_before_the_pools_were_watched(tmp_path, ready):
         assert await phase_after(judged_after(300.0) + 10.0) == "starting", "b never had a job"
 
     served(tmp_path, story)
+
+
+@pytest.mark.parametrize("anew", ["a pool", "windows"])
+def test_what_is_new_lends_nothing_while_the_past_cannot_be_told(tmp_path, monkeypatch, anew):
+    """The other pools have loads from before: they do not say that somebody was listening."""
+    more, windows = (*POOLS, Pool("c", 8)), Options(windows=(120.0, HOUR, 12 * HOUR))
+    other = replace(SETUP, pools=more) if anew == "a pool" else replace(SETUP, options=windows)
+
+    def fails(*_):
+        raise JournalError("disk I/O error")
+
+    async def life(settings, asked):
+        foresight, journal = Foresight(Predictors(settings, "peaks+survival")), Journal(path)
+        monkeypatch.setattr(journal, "history", fails)
+        clock = StillClock(MONDAY)
+        service = Service(settings, FakeBackend(), journal, clock, foresight=foresight)
+        await service.start()
+        await service.submit([*map(Submit, asked)])
+        loads = {load.gpus for load in said_to(service.engine.core.state)}
+        phase = service.book.job("guest").phase.value
+        await service.stop()
+        return phase, loads
+
+    path = tmp_path / "db"
+    jobs = job("own", gpus=8), job("guest", gpus=8, time_limit=60.0)
+    assert asyncio.run(life(SETUP, jobs)) == ("pending", {MAX_GROUP})
+    assert asyncio.run(life(other, [job("later")])) == ("pending", {MAX_GROUP})

@@ -3,13 +3,18 @@
 import msgspec
 from daemons import setup, submit
 from doors import asked, door, job_in, story
+from msgspec.structs import replace
 
 from daemon.access import Role, Who
 from daemon.config import NodeConfig
 from daemon.engine import Engine
-from daemon.inputs import Started
+from daemon.inputs import Drifted, SetPool, Started
+from daemon.jobs import JobPhase
+from daemon.limits import NO_BUDGET
+from daemon.schemas_why import Kept
+from daemon.setup import Budget
 from daemon.why import explain
-from sia.why import Leaves
+from sia.why import Leaves, Limit
 
 ALL = Who("op", Role.OPERATOR, frozenset())
 GUESTS = {"guest0": 2, "guest1": 2, "guest2": 3}
@@ -128,3 +133,52 @@ def test_what_a_policy_does_not_work_out_is_said():
         assert said.exact is (left_out is None)
         doubt = f"there may be more to it: {left_out} is not worked out"
         assert (doubt in said.words) is (left_out is not None)
+
+
+def kept_from_lending(policy="sia", **budget):
+    """Pool b is kept from lending by its budget; `waits` is a job of pool a that it could hold."""
+    budgets = {"b": Budget(**budget)}
+    engine = Engine.new(replace(setup(a=2, b=4), policy=policy, budgets=budgets))
+    engine.step(1.0, [submit("full", "a", 2, 90.0)])
+    engine.step(2.0, [submit("waits", "a", 2, 90.0)])
+    return engine
+
+
+def spare_way(engine, who=ALL):
+    said = explain(engine.book, engine.core, engine.book.jobs["waits"], who)
+    return said.ways[-1].obstacles, said.words[-1]
+
+
+def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends_it():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    (kept,), words = spare_way(engine)
+    assert kept == Kept("b", {"hours": "it has lent 0.0 of 0 GPU-hours this month (UTC)"}, None)
+    mend = "(sia pool set b --lend-budget-hours none)"
+    assert words.endswith(f"but for: b lends nothing for now: {kept.why['hours']} {mend}")
+
+    engine.step(3.0, [SetPool("b", lend_budget_hours=NO_BUDGET)])
+    assert engine.book.jobs["waits"].phase is JobPhase.STARTING
+
+
+def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    engine.step(3.0, [Drifted({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
+    (kept,), words = spare_way(engine)
+    assert (kept.why["drift"], kept.limit) == ("7 of 20 windows missed", 1)
+    assert 'and 7 of 20 windows missed (drift = "say" in [daemon]), and b\'s limit:' in words
+
+    engine.step(4.0, [Drifted({}), SetPool("b", lend_budget_hours=NO_BUDGET)])
+    assert spare_way(engine)[0] == [Limit("lend", "b", 1)]
+
+
+def test_why_a_pool_is_kept_is_told_to_those_who_may_see_it():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    (kept,), words = spare_way(engine, Who("ann", Role.VIEWER, frozenset("a")))
+    assert kept == Kept("b", {"hours": ""}, None)
+    assert words.endswith("but for: b lends nothing for now")
+
+
+def test_who_lends_idle_gpus_blames_no_limit_of_the_borrower_where_others_may_not_lend():
+    engine = kept_from_lending("gssf", lend_budget_hours=0.0)
+    (limit,), _ = spare_way(engine)
+    assert limit == Limit("lend")

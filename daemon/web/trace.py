@@ -18,6 +18,7 @@ KINDS = {
     "turn": "Jobs before it", "quota": "Its pool's quota", "room": "Idle GPUs",
     "reservation": "GPUs held back", "rival": "A pool served first", "others": "Other pools",
     "limit": "A limit on loans", "length": "How long it runs", "width": "How wide it is",
+    "kept": "A pool kept from lending",
     "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
 }  # fmt: skip
 """What obstacles are called among people, by their tags."""
@@ -80,6 +81,8 @@ def _value(key: str, value: Any) -> Markup | str:
             shown = NUMBERS.get(key, number)(value)
         case str():
             shown = name(value)
+        case dict():
+            shown = "; ".join(filter(None, value.values()))
         case _:
             shown = _several(value)
     return shown
