@@ -12,6 +12,12 @@ from msgspec import Struct
 
 from sia.alone import VirtualClock
 
+DEFECTS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+"""What code raises that is wrong about its data: the same for the same inputs, so that who begins
+anew after one does so in each replay."""
+
 
 class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
     """When a job ran, and when it would have in its pool alone."""
@@ -88,8 +94,12 @@ class Account(Struct, forbid_unknown_fields=True):
     """What these would have taken alone."""
     forgotten: int = 0
     """Verdicts that say nothing, beside `jobs`."""
+    renewed: int = 0
+    """Times that its clock was begun anew, after a defect: nothing is said of jobs of before."""
+    broken: str = ""
+    """The defect, while that has not been done yet; nothing is taken of its clock then."""
 
     @property
     def weight(self) -> int:
         """How many entries it is in a snapshot: it has fields of its own, and jobs."""
-        return 25 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
+        return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)

@@ -34,6 +34,8 @@ def account(client: Client, pool: str, as_json: bool) -> None:
     _line("since", moment(said["since"]))
     _line("known of", f"{known}; not yet of {unknown:,} that have ended" if unknown else known)
     _lines(said)
+    if said["renewed"]:
+        _line("begun anew", f"{counted(said['renewed'], 'time')}, after a defect")
 
 
 def _lines(sums: dict[str, Any]) -> None:

@@ -227,6 +227,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     booked: float = 0.0
     """When something could be booked last, and how many steps there have been since."""
     unbooked: int = 0
+    heard: float | None = None
+    """When the core was last told or decided something that is not booked yet."""
 
     @property
     def mode(self) -> LendingMode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daemon.account import DEFECTS
 from daemon.answers import Effect, Notice, Refused
 from daemon.areas import Areas
 from daemon.book import Book, JobRecord, job_of
@@ -116,7 +117,7 @@ class Desk:
             return
         try:
             shadow.settle()
-        except (ArithmeticError, AssertionError, LookupError, ValueError):
+        except DEFECTS:
             shadow.kept.renewed += 1
             self.rehearsal = Rehearsal.begin(shadow.kept, self.core, self.core.state.now)
 

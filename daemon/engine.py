@@ -195,6 +195,8 @@ class Engine:
         desk.clear(now)
         desk.tell_rehearsed()
         desk.accounts.pass_time(now)
+        for name in desk.accounts.renewed:
+            desk.tell("account_renewed", pool=name, times=self.book.accounts[name].renewed)
         while (timer := desk.timers.due(now)) is not None:
             self._of_timer[timer.kind].due(timer)
         done = [self._handle(each) for each in inputs]

@@ -1,6 +1,7 @@
 """The engine's part for accounts: who lent what to whom, and how each pool would be alone.
 
-It hears what the core is told and what it decides, and changes nothing of it.
+It hears what the core is told and what it decides, and changes nothing of it. What goes wrong here
+ends no step: the account of the pool is begun anew from what the core says, as a new pool's is.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from daemon.account import Account, Booked, Lent, Loan, Verdict
+from daemon.account import DEFECTS, Account, Booked, Verdict
 from daemon.book import Book, job_of
+from daemon.engine_loans import Loans
 from daemon.limits import KEEP_ENDED
 from sia.alone import VirtualClock
 from sia.core import Core
@@ -59,9 +61,11 @@ class Accounts:
         self._touched: dict[str, VirtualClock] = {}  # that were told something, by pool
         self._opened = self._closed = False
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
-        self._told = False  # something of it is more than that time has passed
         self._over = 0  # jobs of it that have ended
         self.booked = Booked()
+        self.renewed: list[str] = []
+        """Pools whose accounts were begun anew in this step."""
+        self._loans = Loans(book)
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -87,7 +91,7 @@ class Accounts:
         """
         if self._closed:
             return
-        self._told = True
+        self._book.heard = self._step
         self._heard.append((self._step, events, decisions))
 
     def close(self) -> None:
@@ -104,11 +108,15 @@ class Accounts:
         book, books = self._book, self._books(now)
         if books or not self._opened:
             self.settle()
-        self._step = now
+        self._step, self.renewed = now, []
         if not self._opened:
             self._open()
+        if books:  # at a moment that does not hang on when somebody looked
+            self._renew()
         self._heard.append((now, (), ()))
         self.booked = NOTHING
+        if books:
+            book.heard = None
         if books and (book.verdicts or book.rows):
             self.booked = Booked(book.verdicts, book.rows)
             book.verdicts, book.rows = [], []
@@ -141,23 +149,72 @@ class Accounts:
             return
         handlers = self._handlers
         heard, self._heard = self._heard, []
-        self._told, self._over = False, 0
+        self._over = 0
         for now, events, decisions in heard:
             self._advance(now)
             for fact in (*events, *decisions):
                 handler = handlers.get(type(fact))
-                if handler is not None:
+                if handler is None:
+                    continue
+                try:
                     handler(fact)
-            for pool, clock in self._touched.items():
-                clock.bound(now, KEEP_OVER, KEEP_COMING)
-                if clock.ready:
+                except DEFECTS as error:
+                    self._break(self._whose(fact), error)
+            touched, self._touched = self._touched, {}
+            for pool, clock in touched.items():
+                try:
+                    clock.bound(now, KEEP_OVER, KEEP_COMING)
                     self._take(pool, clock)
-                self._look_again(pool, clock)
-            self._touched.clear()
+                except DEFECTS as error:
+                    self._break([pool], error)
+
+    def _whose(self, fact: Event | Decision) -> list[str]:
+        """The pool that a fact is of; where nobody knows, it may be of any."""
+        if isinstance(fact, JobSubmitted):
+            return [fact.job.pool]
+        if isinstance(fact, PoolChanged):
+            return [fact.pool]
+        record = self._book.job(job_of(getattr(fact, "job_id", "")))
+        return [*self._book.accounts] if record is None else [record.spec.pool]
+
+    def _break(self, pools: list[str], error: Exception) -> None:
+        """A defect: what these pools' clocks say counts no more, until they are begun anew.
+
+        Until then an empty one hears for each, of which nothing is taken.
+        """
+        for pool in pools:
+            account = self._book.accounts.get(pool)
+            if account is not None:
+                account.broken = f"{type(error).__name__}: {error}"
+                account.clock = VirtualClock.of(account.clock.told)
+                self._touched.pop(pool, None)
+                self._look.pop(pool, None)
+
+    def _renew(self) -> None:
+        """Begin broken accounts anew from what the core says. O(pools), and O(jobs) if any is.
+
+        Loans go on in rows of their own. Jobs that cannot even be taken in are left out.
+        """
+        accounts = self._book.accounts
+        broken = [name for name in self._book.pools if accounts[name].broken]
+        if not broken:
+            return
+        self._advance(self._step)
+        self._loans.close(broken)
+        for name in broken:
+            account, quota = accounts[name], self._core.state.pools[name].quota
+            account.clock, account.broken = VirtualClock.of(quota), ""
+            account.renewed += 1
+            try:
+                self._adopt({name: None})
+            except DEFECTS:
+                account.clock = VirtualClock.of(quota)
+            self._look_again(name, account.clock)
+        self.renewed = broken
 
     def _advance(self, now: float) -> None:
         """Look at the clocks of which more is known by now. O(pools of which it is)."""
-        self._now = now
+        self._now = self._loans.now = now
         looks, pools = self._looks, []
         while looks and looks[0][0] < now:
             when, pool = heappop(looks)
@@ -166,46 +223,50 @@ class Accounts:
                 pools.append(pool)
         for pool in pools:  # once each: rounded, a clock's next look may be a little before now
             clock = self._book.accounts[pool].clock
-            clock.advance(now)
-            if clock.ready:
+            try:
+                clock.advance(now)
                 self._take(pool, clock)
-            self._look_again(pool, clock)
+            except DEFECTS as error:
+                self._break([pool], error)
 
     @property
     def due(self) -> float:
         """When it wants to be called at the latest, so that what is known is booked."""
         if self._closed:
             return inf
-        if self._told and self._book.setup.book_every > 1:
-            return self._step + BOOK_WITHIN
+        book, looks = self._book, self._looks
+        if book.heard is not None and book.setup.book_every > 1:
+            return book.heard + BOOK_WITHIN
         self.settle()
-        book = self._book
         if book.rows or book.verdicts:
             return book.found + BOOK_WITHIN
-        if not self._looks:
-            return inf
-        return max(self._looks[0][0], self._core.state.now) + BOOK_WITHIN
+        while looks and self._look.get(looks[0][1]) != looks[0][0]:
+            heappop(looks)
+        return max(looks[0][0], self._core.state.now) + BOOK_WITHIN if looks else inf
 
     def _look_again(self, pool: str, clock: VirtualClock) -> None:
         """Look at a clock when more is known of it by itself."""
         when = clock.quiet()
-        if when < inf and self._look.get(pool) != when:
+        if when == inf:
+            self._look.pop(pool, None)
+        elif self._look.get(pool) != when:
             self._look[pool] = when
             heappush(self._looks, (when, pool))
 
     def _take(self, pool: str, clock: VirtualClock) -> None:
-        """Book a clock's verdicts."""
-        account, verdicts = self._book.accounts[pool], self._book.verdicts
-        self._find()
-        for found in clock.take():
-            verdicts.append(verdict := _verdict(pool, found))
-            count(account, verdict)
-
-    def _find(self) -> None:
-        """Something is to be booked."""
-        book = self._book
+        """Book a clock's verdicts, and look at it again when it knows more."""
+        book, account = self._book, self._book.accounts[pool]
+        self._look_again(pool, clock)
+        if not clock.ready:
+            return
+        found = clock.take()
+        if account.broken:
+            return
         if not (book.verdicts or book.rows):
             book.found = self._now
+        for each in found:
+            book.verdicts.append(verdict := _verdict(pool, each))
+            count(account, verdict)
 
     def _open(self) -> None:
         """Open the accounts of pools that have none; look at all clocks once. O(jobs)."""
@@ -238,7 +299,7 @@ class Accounts:
             elif job.stream is Stream.DEDICATED:
                 clock.adopt(core_id, job.width, job.start)
             for donor, gpus in job.loans.items():
-                self._lend(job_of(core_id), pool, donor.name, gpus)
+                self._loans.lend(job_of(core_id), pool, donor.name, gpus)
 
     def _clock(self, core_id: str) -> VirtualClock:
         """The clock of a job's pool, which is looked at in the end."""
@@ -259,9 +320,9 @@ class Accounts:
     def _finished(self, event: JobFinished) -> None:
         job_id = job_of(event.job_id)
         pool = self._pool(job_id)
-        self._of(pool).finished(event.time, event.job_id)
         for lender in [*self._book.lent.get(job_id, ())]:
-            self._take_back(job_id, lender)
+            self._loans.take_back(job_id, lender)
+        self._of(pool).finished(event.time, event.job_id)
 
     def _cancelled(self, event: JobCancelled) -> None:
         self._clock(event.job_id).withdrawn(event.time, event.job_id)
@@ -275,39 +336,17 @@ class Accounts:
     def _started(self, start: StartJob) -> None:
         job_id = job_of(start.job_id)
         pool = self._pool(job_id)
-        self._of(pool).started(self._now, start.job_id)
         for lender, gpus in start.loans:
-            self._lend(job_id, pool, lender, gpus)
+            self._loans.lend(job_id, pool, lender, gpus)
+        self._of(pool).started(self._now, start.job_id)
 
     def _moved(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)
         pool = self._pool(job_id)
-        left = self._take_back(job_id, move.previous) - move.gpus
-        self._lend(job_id, pool, move.previous, left)
-        more = self._take_back(job_id, move.donor)
-        self._lend(job_id, pool, move.donor, more + move.gpus)
-
-    def _lend(self, job_id: str, borrower: str, lender: str, gpus: int) -> None:
-        """From now on a pool lends a job so many GPUs; what a pool's own jobs use is no loan."""
-        if lender != borrower and gpus > 0:
-            self._book.lent.setdefault(job_id, {})[lender] = Loan(borrower, gpus, self._now)
-
-    def _take_back(self, job_id: str, lender: str) -> int:
-        """A pool lends a job no more what it has lent it up to now: so many GPUs."""
-        loans = self._book.lent.get(job_id, {})
-        loan = loans.pop(lender, None)
-        if loan is None:
-            return 0
-        if not loans:
-            del self._book.lent[job_id]
-        if self._now > loan.since:
-            row = Lent(job_id, lender, loan.borrower, loan.gpus, loan.since, self._now)
-            self._find()
-            self._book.rows.append(row)
-            accounts = self._book.accounts
-            accounts[lender].lent += row.seconds
-            accounts[loan.borrower].borrowed += row.seconds
-        return loan.gpus
+        left = self._loans.take_back(job_id, move.previous) - move.gpus
+        self._loans.lend(job_id, pool, move.previous, left)
+        more = self._loans.take_back(job_id, move.donor)
+        self._loans.lend(job_id, pool, move.donor, more + move.gpus)
 
 
 def _verdict(pool: str, found: Found) -> Verdict:

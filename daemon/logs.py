@@ -13,7 +13,7 @@ from daemon.answers import Notice
 from daemon.buckets import Bucket
 
 LEVELS = {
-    **dict.fromkeys(("lost", "stray", "refused"), logging.WARNING),
+    **dict.fromkeys(("account_renewed", "lost", "stray", "refused"), logging.WARNING),
     **dict.fromkeys(
         (
             "pool_changed", "node_out", "node_back", "maintenance_dropped", "lending", "model",

@@ -31,6 +31,12 @@ class AccountView(Struct):
     forgotten: Annotated[
         int, Meta(description="Jobs of which it will not be known: too many were before them.")
     ] = 0
+    renewed: Annotated[
+        int,
+        Meta(
+            description="Times that it began anew after a defect; of jobs of then nothing is known."
+        ),
+    ] = 0
 
 
 class LoanRow(Struct, omit_defaults=True):

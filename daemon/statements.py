@@ -77,6 +77,7 @@ def account_view(book: Book, pool: str, now: float) -> AccountView:
         _percent(account.slowed, account.jobs), account.never, account.gained / HOUR,
         account.lost / HOUR, account.took_alone / account.took if account.took else None,
         account.lent / HOUR + lent, account.borrowed / HOUR + borrowed, account.forgotten,
+        account.renewed,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from daemon.answers import Refused
 from daemon.engine import Engine
+from daemon.engine_accounts import BOOK_WITHIN
 from daemon.engine_rails import LATE_REST, month_of
 from daemon.inputs import Cancel, Configured, Drifted, SetPool
 from daemon.limits import NO_BUDGET
@@ -118,7 +119,7 @@ def test_a_pool_lends_until_one_more_slowed_job_would_be_too_many():
         for kind in ("lending_kept", "lending_resumed")
     )
     assert len(stopped) == len(resumed) == 1
-    assert 1010.0 < stopped[0] <= 1100.0 < resumed[0] == 1400.0
+    assert 1010.0 < stopped[0] <= 1100.0 < resumed[0] == 1350.0 + BOOK_WITHIN
 
 
 def test_a_first_slowed_job_is_on_credit_but_no_second_and_none_where_none_may_be():

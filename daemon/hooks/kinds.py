@@ -1,7 +1,8 @@
 """Kinds of events, so that a configuration cannot wait for one that never comes."""
 
 KINDS = frozenset((
-    "cancelled", "configured", "ended", "ending", "held", "lending", "lending_kept",
+    "account_renewed", "cancelled", "configured", "ended", "ending", "held", "lending",
+    "lending_kept",
     "lending_resumed", "limited", "loan_closed",
     "loan_moved", "loan_opened", "lost", "maintenance_dropped", "model", "node_back", "node_out",
     "pool_changed", "priority", "refused", "released", "requeued", "running", "started", "stray",

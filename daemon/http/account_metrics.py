@@ -41,13 +41,19 @@ class AccountMetrics(Collector):
             "GPU-seconds lent and borrowed, up to the last change of each loan.",
             labels=["pool", "side"],
         )
+        renewed = CounterMetricFamily(
+            "sia_alone_renewed",
+            "Times that a pool's account was begun anew after a defect.",
+            labels=["pool"],
+        )
         self._service.engine.prepare()
         for pool, account in self._service.book.accounts.items():
             jobs.add_metric([pool, "slowed"], account.slowed)
             jobs.add_metric([pool, "in time"], account.jobs - account.slowed)
             jobs.add_metric([pool, "forgotten"], account.forgotten)
+            renewed.add_metric([pool], account.renewed)
             seconds.add_metric([pool, "sooner"], account.gained)
             seconds.add_metric([pool, "later"], account.lost)
             loans.add_metric([pool, "lent"], account.lent)
             loans.add_metric([pool, "borrowed"], account.borrowed)
-        yield from (jobs, seconds, loans)
+        yield from (jobs, seconds, loans, renewed)
