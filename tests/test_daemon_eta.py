@@ -6,6 +6,7 @@ import signal
 import sqlite3
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 from daemons import until
 from doors import asked, door, job_in, story
 
@@ -213,6 +214,20 @@ async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds
         await eta.look()
         (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
         assert (part.ok, eta.pace.worlds) == (True, 19)
+
+
+@story
+async def test_who_waited_for_something_to_happen_does_not_rest_for_it(folder):
+    """It rests as long as it worked, and to wait is no work: it heard nothing for many minutes."""
+    clock = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("daemon.insight.eta.perf_counter", lambda: clock[0])
+        async with estimating(folder) as client:
+            for name in ("first", "second", "third"):
+                client.eta._changed = False
+                clock[0] += 1e5
+                await send(client, name, pool="speech", duration=1e6)
+                await until(lambda: client.eta._changed)
 
 
 @story

@@ -89,8 +89,9 @@ class Eta:
 
     async def _follow(self, after: int) -> None:
         """Hear of what happens."""
-        began, new = perf_counter(), list[Given]()
+        began, new = 0.0, list[Given]()
         async for notice in self._service.notices(after):
+            began = began or perf_counter()  # to wait for something to happen is no work
             record = await self._job(notice.job)
             self._changed |= self.heard.hear(notice, record)
             if record is not None:
@@ -99,7 +100,7 @@ class Eta:
                 await self._keep(new)
                 new = []
                 await asyncio.sleep((perf_counter() - began) * (1.0 / SHARE - 1.0))
-                began = perf_counter()
+                began = 0.0
 
     async def _job(self, job_id: str) -> JobRecord | None:
         if not job_id:
