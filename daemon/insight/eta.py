@@ -219,7 +219,7 @@ class Eta:
             times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
         if times is None:
             return None
-        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.submitted))
+        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.queued))
         end, start = self.heard.calibration.corrected(spec.pool, made, times, waits)
         start = None if start is None else _not_before(start, now)
         end = _not_before(end, now)
