@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 from contextlib import asynccontextmanager, suppress
+from unittest.mock import patch
 
 from daemons import until
 from doors import asked, door, job_in, story
@@ -286,3 +287,23 @@ async def test_who_may_not_see_a_pool_sees_none_of_its_estimates(folder):
         said = await asked(client, "GET", "/v1/estimates", headers=headers)
         assert said["rows"] == []
         assert (await asked(client, "GET", "/v1/estimates"))["rows"] != []
+
+
+@story
+async def test_who_has_waited_long_for_something_to_happen_hears_of_it_at_once(folder):
+    """Only what hearing takes is paid for by a rest: hours in which nobody came are not."""
+    clock, told = [0.0], [0]
+
+    async with estimating(folder) as client:
+        service, hear = client.service, client.eta.heard.hear
+
+        def listen(notice, record):
+            told[0] = notice.seq
+            return hear(notice, record)
+
+        client.eta.heard.hear = listen
+        with patch("daemon.insight.eta.perf_counter", lambda: clock[0]):
+            for name in ("first", "second", "third"):
+                await send(client, name, hold=True)
+                await until(lambda: told[0] == service.told)
+                clock[0] += 3600.0

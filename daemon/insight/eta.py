@@ -89,17 +89,19 @@ class Eta:
 
     async def _follow(self, after: int) -> None:
         """Hear of what happens."""
-        began, new = perf_counter(), list[Given]()
+        worked, new = 0.0, list[Given]()
         async for notice in self._service.notices(after):
+            began = perf_counter()  # not before: who waits for something to happen takes no time
             record = await self._job(notice.job)
             self._changed |= self.heard.hear(notice, record)
             if record is not None:
                 new += self._new(notice, record)
+            worked += perf_counter() - began
             if not notice.seq % AT_ONCE or notice.seq >= self._service.told:
                 await self._keep(new)
                 new = []
-                await asyncio.sleep((perf_counter() - began) * (1.0 / SHARE - 1.0))
-                began = perf_counter()
+                await asyncio.sleep(worked * (1.0 / SHARE - 1.0))
+                worked = 0.0
 
     async def _job(self, job_id: str) -> JobRecord | None:
         if not job_id:
