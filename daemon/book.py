@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from math import inf
 
 from msgspec import Struct
 
@@ -67,6 +68,18 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """How long it may run, where that is not what was said at its submission."""
     believed: bool = False
     """Whether that limit counts for how long it is thought to run."""
+    joined: float | None = None
+    """When it came into its pool's queue, for the last time; None where that was as submitted."""
+
+    @property
+    def queued(self) -> float:
+        """Since when it waits, or waited before it was started: held it did not, nor while it ran.
+
+        Infinite where nobody knows: an earlier release did not write down when it came back.
+        """
+        if self.joined is not None:
+            return self.joined
+        return self.submitted if self.stays <= 1 else inf
 
     @property
     def time_limit(self) -> float | None:

@@ -129,6 +129,8 @@ class Jobs:
         """Into the core, under an id that was never there before."""
         spec = record.spec
         record.core = f"{spec.id}{STAY}{record.stays}" if record.stays else spec.id
+        if record.stays or self._desk.now > record.submitted:
+            record.joined = self._desk.now
         record.stays += 1
         job = core_job(record, self._desk.now)
         self._desk.events.append(JobSubmitted(self._desk.now, job, record.run_time))

@@ -89,18 +89,19 @@ class Eta:
 
     async def _follow(self, after: int) -> None:
         """Hear of what happens."""
-        began, new = 0.0, list[Given]()
+        worked, new = 0.0, list[Given]()
         async for notice in self._service.notices(after):
-            began = began or perf_counter()  # to wait for something to happen is no work
+            began = perf_counter()  # not before: who waits for something to happen takes no time
             record = await self._job(notice.job)
             self._changed |= self.heard.hear(notice, record)
             if record is not None:
                 new += self._new(notice, record)
+            worked += perf_counter() - began
             if not notice.seq % AT_ONCE or notice.seq >= self._service.told:
                 await self._keep(new)
                 new = []
-                await asyncio.sleep((perf_counter() - began) * (1.0 / SHARE - 1.0))
-                began = 0.0
+                await asyncio.sleep(worked * (1.0 / SHARE - 1.0))
+                worked = 0.0
 
     async def _job(self, job_id: str) -> JobRecord | None:
         if not job_id:
@@ -220,7 +221,7 @@ class Eta:
             times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
         if times is None:
             return None
-        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.submitted))
+        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.queued))
         end, start = self.heard.calibration.corrected(spec.pool, made, times, waits)
         start = None if start is None else _not_before(start, now)
         end = _not_before(end, now)

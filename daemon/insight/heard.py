@@ -58,14 +58,14 @@ class Heard:
     def _of(self, record: JobRecord) -> list[Event]:
         """What became of a job: submitted, started, over."""
         job, thought = plain_job(record), record.run_time
-        began, ended = record.decided, record.ended
+        began, ended, queued = record.decided, record.ended, record.queued
 
         def come(_: float) -> None:
             self.lasting.submitted(job)
             self.lately.submitted(job, thought)
 
         def start(now: float) -> None:
-            self._started(now, job)
+            self._started(now, job, queued)
 
         found: list[Event] = [(record.submitted, 0, come)]
         if began is not None:
@@ -85,7 +85,7 @@ class Heard:
             self.lasting.submitted(job)
             self.lately.submitted(job, record.run_time)
         elif kind == "started":
-            self._started(now, job)
+            self._started(now, job, record.queued)
         elif kind == "held":
             self.calibration.gone(job.id, now)
         elif kind == "requeued":
@@ -96,10 +96,10 @@ class Heard:
             self._over(now, job, record.decided)
         return True
 
-    def _started(self, now: float, job: Job) -> None:
+    def _started(self, now: float, job: Job, queued: float) -> None:
         self.lasting.started(now, job)
         self.calibration.started(job.id, now)
-        self.waits.started(job.pool, now - job.submit)
+        self.waits.started(job.pool, now - queued)
 
     def _over(self, now: float, job: Job, began: float | None) -> None:
         if began is None:
