@@ -9,6 +9,7 @@ run, count at once, before a verdict.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
 
 from daemon.answers import Accepted, Answer
@@ -114,16 +115,19 @@ class Rails:
         for pool in book.pools.values():
             if pool.lend_budget_hours is not None:
                 self._look_at_hours(pool, pool.lend_budget_hours, now)
-            else:
+            elif pool.kept:
                 _put(pool, HOURS, "")
             if pool.slowed_budget_pct is None:
-                _put(pool, PERCENT, "")
+                if pool.kept:
+                    _put(pool, PERCENT, "")
             elif (why := self._look_at_slowed(pool, pool.slowed_budget_pct, now)) is not None:
                 late[_group(pool)] = why
         minded = {_group(p) for p in book.pools.values() if p.slowed_budget_pct is not None}
         for pool in book.pools.values():
-            self._rest(pool, late.get(_group(pool), ""), now, minded=_group(pool) in minded)
-            self._tell(pool)
+            if late or pool.kept or pool.told or pool.rests_until:  # most have nothing to do
+                group = _group(pool)
+                self._rest(pool, late.get(group, ""), now, minded=group in minded)
+                self._tell(pool)
         self._desk.watched = any(p.kept or _has_budget(p) for p in book.pools.values())
 
     def _look_at_hours(self, pool: PoolRecord, budget: float, now: float) -> None:
@@ -251,6 +255,7 @@ def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
     return len(waits), len(runs), first
 
 
+@lru_cache(maxsize=4)  # each pool asks for the same in a step
 def month_of(now: float) -> tuple[int, float]:
     """The number of a time's calendar month (UTC), and when it ends: seconds since the epoch."""
     year, month = _civil(int(now // DAY))
