@@ -26,7 +26,7 @@ from daemon.foresight import Predictors
 from daemon.inputs import Ended, Input, Started, Submit, Tick
 from daemon.jobs import JobSpec
 from daemon.past import Story
-from daemon.setup import Budget, Setup
+from daemon.setup import RAILS, Budget, Setup
 from replay.read import read_pools, read_trace
 from replay.trace import PoolTable, Trace, playable
 
@@ -43,7 +43,7 @@ class Lived:
         """Live through it, with this budget (percent) for each pool."""
         pools = tuple(table.pools)
         budgets = {} if budget is None else {p.name: Budget(None, budget) for p in pools}
-        setup = Setup(pools, budgets=budgets)
+        setup = Setup(pools, budgets=budgets, rails=RAILS)
         self.engine = Engine.new(setup)
         self.notices: list[Notice] = []
         self._forecaster = Predictors(setup, label).make(Story(0.0, 0.0), None, None)

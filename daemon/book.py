@@ -107,12 +107,13 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spent(Struct):
-    """What a pool has lent in a month, up to `since`; it has lent so many GPUs from then on."""
+    """What a pool has lent in a month, up to `since`: GPU-seconds, since it has had a budget."""
 
     month: int
     seconds: float
     since: float
     lends: int = 0
+    """By the rules of older journals: so many GPUs from then on."""
 
 
 class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):

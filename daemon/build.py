@@ -27,7 +27,7 @@ from daemon.jobs import PoolMode
 from daemon.journal import Journal
 from daemon.retraining import Models, Retraining
 from daemon.service import Service
-from daemon.setup import Budget, Node, Setup
+from daemon.setup import RAILS, Budget, Node, Setup
 from daemon.usage import Usage
 from daemon.watch import Watch
 from replay.errors import UserError
@@ -192,5 +192,5 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY,
+        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY, rails=RAILS,
     )  # fmt: skip

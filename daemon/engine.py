@@ -194,6 +194,7 @@ class Engine:
         desk = self._desk
         desk.clear(now)
         desk.tell_rehearsed()
+        self._rails.pass_time()
         desk.accounts.pass_time(now)
         for name in desk.accounts.renewed:
             desk.tell("account_renewed", pool=name, times=self.book.accounts[name].renewed)
@@ -204,6 +205,7 @@ class Engine:
         self._rails.look()
         desk.flush()
         desk.rehearse()
+        self._rails.end_step()
         self._runs.seat()
         desk.accounts.end_step(len(desk.over))
         self.book.forget()

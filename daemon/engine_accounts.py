@@ -91,7 +91,8 @@ class Accounts:
         """
         if self._closed:
             return
-        self._book.heard = self._step
+        if self._book.setup.book_every > 1:
+            self._book.heard = self._step
         self._heard.append((self._step, events, decisions))
 
     def close(self) -> None:
@@ -235,7 +236,7 @@ class Accounts:
         if self._closed:
             return inf
         book, looks = self._book, self._looks
-        if book.heard is not None and book.setup.book_every > 1:
+        if book.heard is not None:
             return book.heard + BOOK_WITHIN
         self.settle()
         if book.rows or book.verdicts:
@@ -280,6 +281,11 @@ class Accounts:
             book.accounts[name] = Account(self._now, VirtualClock.of(quota))
         if new:
             self._adopt(dict.fromkeys(new))
+        for name in book.pools:
+            account, quota = book.accounts[name], self._core.state.pools[name].quota
+            if account.clock.told != quota and book.setup.rails:  # it was taken out, and is back
+                account.clock.requota(self._step, quota)
+                new.append(name)
         for name in new:
             self._look_again(name, book.accounts[name].clock)
 

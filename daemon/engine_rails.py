@@ -9,6 +9,7 @@ run, count at once, before a verdict.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
 
 from daemon.answers import Accepted, Answer
@@ -42,11 +43,16 @@ class Rails:
     def __init__(self, desk: Desk) -> None:
         """Work at this desk."""
         self._desk, self._book = desk, desk.book
-        self.due = inf
-        """When it wants to look again at the latest."""
+        self._look_by = self._spent_by = inf
         now = desk.core.state.now
         if now > -inf and any(map(_has_budget, desk.book.pools.values())):
-            self.due = now
+            self._look_by = now
+        self._count_of = [pool for pool in desk.book.pools.values() if pool.spent is not None]
+
+    @property
+    def due(self) -> float:
+        """When it wants to look again at the latest."""
+        return min(self._look_by, self._spent_by)
 
     @property
     def may_look(self) -> bool:
@@ -64,37 +70,68 @@ class Rails:
             _put(pool, DRIFT, why)
         return Accepted(new=changed)
 
+    def pass_time(self) -> None:
+        """Before anything happens: what has been lent up to now. O(pools that ever had hours).
+
+        Between two steps nothing changes, so that it is what the ledger says.
+        """
+        if self._book.setup.rails:
+            for pool in self._count_of:
+                self._spent(pool)
+
+    def _spent(self, pool: PoolRecord) -> Spent:
+        """What a pool has lent this month, up to now."""
+        now, spent = self._desk.now, pool.spent
+        if spent is None:
+            self._count_of.append(pool)
+            spent = pool.spent = Spent(month_of(now)[0], 0.0, now)
+        if spent.since == now:
+            return spent
+        month, _ = month_of(now)
+        if spent.month != month:
+            spent = pool.spent = Spent(month, 0.0, max(spent.since, began(month)))
+        spent.seconds += self._desk.core.state.pools[pool.name].lends * (now - spent.since)
+        spent.since, spent.lends = now, 0
+        return spent
+
+    def end_step(self) -> None:
+        """After the step's decisions: when hours will be spent, as things are."""
+        self._spent_by, book = inf, self._book
+        for pool in self._count_of if book.setup.rails else ():
+            spent, budget = pool.spent, pool.lend_budget_hours
+            lends = self._desk.core.state.pools[pool.name].lends
+            if lends and spent is not None and budget is not None and HOURS not in pool.kept:
+                left = budget * HOUR - spent.seconds
+                self._spent_by = min(self._spent_by, spent.since + max(left / lends, SLOWED))
+
     def look(self) -> None:
         """Say who lends nothing from now on, or again. O(pools with a budget)."""
         book, now = self._book, self._desk.now
+        self._look_by = inf
         if not self._desk.watched:
             return
-        self.due = inf
         self._desk.accounts.settle()  # what the last step has told them counts by now
         late: dict[tuple[str, str], str] = {}
         for pool in book.pools.values():
             if pool.lend_budget_hours is not None:
                 self._look_at_hours(pool, pool.lend_budget_hours, now)
-            else:
+            elif pool.kept:
                 _put(pool, HOURS, "")
             if pool.slowed_budget_pct is None:
-                _put(pool, PERCENT, "")
+                if pool.kept:
+                    _put(pool, PERCENT, "")
             elif (why := self._look_at_slowed(pool, pool.slowed_budget_pct, now)) is not None:
                 late[_group(pool)] = why
         minded = {_group(p) for p in book.pools.values() if p.slowed_budget_pct is not None}
         for pool in book.pools.values():
-            self._rest(pool, late.get(_group(pool), ""), now, minded=_group(pool) in minded)
-            self._tell(pool)
+            if late or pool.kept or pool.told or pool.rests_until:  # most have nothing to do
+                group = _group(pool)
+                self._rest(pool, late.get(group, ""), now, minded=group in minded)
+                self._tell(pool)
         self._desk.watched = any(p.kept or _has_budget(p) for p in book.pools.values())
 
     def _look_at_hours(self, pool: PoolRecord, budget: float, now: float) -> None:
-        month, end = month_of(now)
-        lends = self._desk.core.state.pools[pool.name].lends
-        spent = pool.spent
-        if spent is None or spent.month != month:
-            spent = pool.spent = Spent(month, 0.0, now)
-        spent.seconds += spent.lends * (now - spent.since)
-        spent.since, spent.lends = now, lends
+        spent = self._spent(pool) if self._book.setup.rails else self._spent_before(pool, now)
         left = budget * HOUR - spent.seconds
         if left <= 0:
             used = decimal(spent.seconds / HOUR, 1)
@@ -103,9 +140,19 @@ class Rails:
             _put(pool, HOURS, pool.kept.get(HOURS) or why)
         else:
             _put(pool, HOURS, "")
-            if lends:
-                self.due = min(self.due, now + max(left / lends, SLOWED))
-        self.due = min(self.due, end)
+            if spent.lends:
+                self._look_by = min(self._look_by, now + max(left / spent.lends, SLOWED))
+        self._look_by = min(self._look_by, month_of(now)[1])
+
+    def _spent_before(self, pool: PoolRecord, now: float) -> Spent:
+        """The same by the rules of older journals, whose loans counted from look to look."""
+        month, _ = month_of(now)
+        spent = pool.spent
+        if spent is None or spent.month != month:
+            spent = pool.spent = Spent(month, 0.0, now)
+        spent.seconds += spent.lends * (now - spent.since)
+        spent.since, spent.lends = now, self._desk.core.state.pools[pool.name].lends
+        return spent
 
     def _look_at_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
         """Who of it is late and waits, in words, if one does."""
@@ -118,8 +165,10 @@ class Rails:
         waits, runs, first = _late(account.clock, now)
         slowed = account.slowed - pool.marks[1] + waits + runs
         jobs = account.jobs - pool.marks[0] + waits + runs
-        self.due = min(self.due, first)
-        allowed = max(budget * (jobs + 1), 100 * ON_CREDIT) if budget else 0.0
+        self._look_by = min(self._look_by, first)
+        allowed = budget * (jobs + 1)
+        if budget and self._book.setup.rails:
+            allowed = max(allowed, 100 * ON_CREDIT)
         if (slowed + 1) * 100 > allowed:
             why = (
                 f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone: "
@@ -137,6 +186,9 @@ class Rails:
 
     def _rest(self, pool: PoolRecord, why: str, now: float, *, minded: bool) -> None:
         """Keep a pool while somebody of its group is late, as `why` says, and for a while after."""
+        if not self._book.setup.rails:
+            _put(pool, LATE, why)
+            return
         if why:
             pool.rests_until = now + LATE_REST
         if not minded or pool.rests_until <= now:
@@ -144,7 +196,7 @@ class Rails:
             _put(pool, LATE, "")
         else:
             _put(pool, LATE, pool.kept.get(LATE) or why)
-            self.due = min(self.due, pool.rests_until)
+            self._look_by = min(self._look_by, pool.rests_until)
 
     def _tell(self, pool: PoolRecord) -> None:
         """Have the core and people know where a pool's reasons are others than they were."""
@@ -203,11 +255,17 @@ def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
     return len(waits), len(runs), first
 
 
+@lru_cache(maxsize=4)  # each pool asks for the same in a step
 def month_of(now: float) -> tuple[int, float]:
     """The number of a time's calendar month (UTC), and when it ends: seconds since the epoch."""
     year, month = _civil(int(now // DAY))
     following = (year, month + 1) if month < 12 else (year + 1, 1)
     return year * 12 + month - 1, _days(*following) * DAY
+
+
+def began(month: int) -> float:
+    """When the month of that number began."""
+    return _days(month // 12, month % 12 + 1) * DAY
 
 
 def _civil(days: int) -> tuple[int, int]:

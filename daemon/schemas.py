@@ -258,7 +258,8 @@ class PoolView(Struct):
         float | None, Meta(description="Percent of its jobs that may begin later than alone.")
     ] = None
     lent_hours: Annotated[
-        float | None, Meta(description="GPU-hours lent this month, where there is a budget.")
+        float | None,
+        Meta(description="GPU-hours lent this month since there is a budget, at the last step."),
     ] = None
     kept: Annotated[
         dict[str, str], Meta(description="Why it lends nothing at the moment, by kind of reason.")

@@ -8,6 +8,10 @@ from cells.spec import Spec
 from daemon.jobs import LendingMode, PoolMode
 from sia.model import Options, Pool
 
+RAILS = 1
+"""Rules of guard rails now: hours are those of the ledger, a first slowed job is on credit, and a
+group rests after a late one. Journals without them are read by those that they were written by."""
+
 
 class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A node and the numbers of its GPUs."""
@@ -47,6 +51,9 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """How the switch stands at first, and whenever the configuration says something new of it."""
     book_every: int = 1
     """Steps from one booking of accounts to the next: older releases booked in each."""
+
+    rails: int = 0
+    """Rules of guard rails: 0 as the first release of them had them, else as `RAILS`."""
 
     def budget(self, pool: str) -> Budget:
         """Of a pool; without bounds if nothing was said."""

@@ -43,7 +43,13 @@ NOTES = (
     ),
     (
         f"Of jobs that are over at most {KEEP_OVER:,} wait for their turn alone. Of more nothing "
-        "will be known; they are counted, and are in no other sum."
+        "will be known; they are counted, and are in no other sum. Jobs behind those, or behind a "
+        "wait so long that it was cut short, may be said to start alone too early, or, by "
+        "priorities or quotas that changed, too late."
+    ),
+    (
+        "Where an account was begun anew after a defect (the event account_renewed), nothing is "
+        "said of jobs that were there then."
     ),
     (
         "GPUs of nodes that were out count as there, and in cells GPUs are counted without places: "

@@ -149,10 +149,12 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         """Forget what is beyond so many `over` and so many facts that are `coming`, now and then.
 
         Of jobs that are over and wait virtually, those submitted last are forgotten: who comes
-        first is not touched by whoever comes later. Of them nothing will be known, and those behind
-        them start too early, if anything. Where virtual time stands still, those for which it waits
-        give their virtual GPUs back; when they would have started is known, and those behind them
-        start too early, if anything. O(1), and O(n log n) once in `BOUND_EVERY` facts.
+        first is not touched by whoever comes later. Of them nothing will be known. Where virtual
+        time stands still, those for which it waits give their virtual GPUs back; when they would
+        have started is known. Others of the pool start too early then, if anything, as long as no
+        priority or quota changes their order: one that started too early is in the way of a more
+        urgent one that comes later, and has what a smaller quota no longer gives, so that such jobs
+        may also start too late. O(1), and O(n log n) once in `BOUND_EVERY` facts.
         """
         if self.facts < self.bounded + BOUND_EVERY:
             return

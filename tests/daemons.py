@@ -15,7 +15,7 @@ from daemon.jobs import JobSpec
 from daemon.journal import Journal
 from daemon.parts import Parts
 from daemon.service import Service
-from daemon.setup import Node, Setup
+from daemon.setup import RAILS, Node, Setup
 from sia.model import Options, Pool
 
 SMALL = Options(windows=(5.0, 20.0, 100.0), tick=5.0)
@@ -25,6 +25,7 @@ def setup(nodes=(), **quotas):
     return Setup(
         tuple(Pool(name, quota) for name, quota in quotas.items()),
         options=SMALL,
+        rails=RAILS,
         nodes=tuple(Node(f"n{i}", tuple(range(gpus))) for i, gpus in enumerate(nodes)),
     )
 

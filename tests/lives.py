@@ -21,7 +21,7 @@ class Life:
     def __init__(self, engine, lasts, *, journal=None, breaks=(), forecaster=None, keep=True):
         self.engine, self.lasts, self.breaks = engine, lasts, dict(breaks)
         self.journal, self.forecaster, self.keep = journal, forecaster, keep
-        self.decisions, self.notices, self.over = [], [], []
+        self.decisions, self.notices, self.over, self.lent = [], [], [], []
         self._ends, self._order = [], 0
         if journal is not None and not journal.last:
             for part in parts_of(0, engine.dump()):
@@ -36,6 +36,7 @@ class Life:
             self.decisions += [(now, each) for each in step.decisions]
             self.notices += step.notices
             self.over += step.over
+            self.lent += step.booked.lent
         if self.forecaster is not None:
             self.forecaster.after(now, step)
         if self.journal is not None:

@@ -96,6 +96,21 @@ def test_another_policy_goes_on_with_the_same_jobs(settings):
     assert again.dump() == engine.dump()
 
 
+def test_a_pool_that_was_taken_out_and_is_back_is_alone_in_what_it_owns_now():
+    settings = setup(a=2, b=4)
+    engine = Engine.new(settings)
+    engine.step(1.0, [Tick()])
+    one = replace(settings, pools=settings.pools[:1])
+    engine.step(2.0, [Configured(one)])
+    engine.step(3.0, [Configured(replace(settings, pools=(*one.pools, Pool("b", 8))))])
+    engine.step(4.0, [submit("wide", "b", 6)])
+    engine.step(14.0, [Ended("wide", 1, 0)])
+    engine.prepare()
+    account = engine.book.accounts["b"]
+    assert (account.clock.quota, account.clock.told) == (8, 8)
+    assert (account.jobs, account.never) == (1, 0)
+
+
 def test_what_was_due_while_it_was_away_is_done_before_and_is_told():
     engine = Engine.new(setup([8], a=4, b=4))
     engine.step(1.0, [SetPool("a", quota=2, until=100.0), submit("long", time_limit=50.0)])

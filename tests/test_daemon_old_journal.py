@@ -1,7 +1,8 @@
 """What an earlier release has written is read by this one, with the same decisions.
 
 `stored/journal_of_issue_8.sql.gz` is a whole journal of the release before there were accounts,
-budgets and a shadow: every kind of input, jobs that run and wait at its end.
+budgets and a shadow: every kind of input, jobs that run and wait at its end. `journal_of_budgets_…`
+are of the first release with budgets, whose rules were others, of hours and of slowed jobs.
 """
 
 import gzip
@@ -12,14 +13,15 @@ from pathlib import Path
 import pytest
 from daemons import forget_snapshots, submit
 from lives import Life
+from msgspec.structs import replace
 
-from daemon.inputs import Lending, SetPool
+from daemon.inputs import Configured, Lending, SetPool
 from daemon.journal import Journal
 from daemon.journal_copy import opened
 from daemon.journal_export import export
 from daemon.migrations import VERSION
 from daemon.recovery import recover
-from daemon.setup import Setup
+from daemon.setup import RAILS, Setup
 
 STORED = Path(__file__).parent / "stored" / "journal_of_issue_8.sql.gz"
 
@@ -42,6 +44,25 @@ def test_every_step_is_taken_again_with_the_decisions_that_are_recorded(old):
         engine.check()
         told = [notice.kind for notice in journal.notices(0, 10_000)]
         assert engine.book.notices == len(told)
+
+
+@pytest.mark.parametrize("kind", ["hours", "slowed"])
+def test_budgets_of_the_first_release_with_them_decide_as_they_did(tmp_path, kind):
+    path = tmp_path / "old.db"
+    stored = STORED.with_name(f"journal_of_budgets_{kind}.sql.gz")
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(gzip.decompress(stored.read_bytes()).decode())
+    forget_snapshots(path)
+    with closing(Journal(path)) as journal:
+        assert any(notice.kind == "lending_kept" for notice in journal.notices(0, 10_000))
+        engine = recover(journal, Setup(()))  # refuses decisions that differ
+        assert engine.book.setup.rails == 0
+        life = Life(engine, lambda spec: 5.0, journal=journal)
+        now = engine.core.state.now + 1.0
+        life.step(now, [Configured(replace(engine.book.setup, rails=RAILS))])
+        life.step(now + 1, [submit("new", "a", 1, 5.0)])
+        engine.check()
+        assert recover(journal, Setup(())).dump() == engine.dump()
 
 
 def test_it_goes_on_from_there_with_what_is_new(old):

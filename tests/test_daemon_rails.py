@@ -5,15 +5,16 @@ from random import Random
 
 import pytest
 from daemons import setup, submit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import Life
 from msgspec.structs import replace
 
+from daemon.account import Lent
 from daemon.answers import Refused
 from daemon.engine import Engine
 from daemon.engine_accounts import BOOK_WITHIN
-from daemon.engine_rails import LATE_REST, month_of
+from daemon.engine_rails import LATE_REST, began, month_of
 from daemon.inputs import Cancel, Configured, Drifted, SetPool
 from daemon.limits import NO_BUDGET
 from daemon.setup import Budget
@@ -70,6 +71,86 @@ def test_a_pool_lends_no_more_hours_than_its_budget_until_the_month_is_over():
     assert kept(life, "lending_resumed") == [(july, "b", "hours")]
     (told,) = [n for n in life.notices if n.kind == "lending_kept"]
     assert told.data["why"] == "it has lent 1.0 of 1 GPU-hours this month (UTC)"
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_a_month_begins_where_the_one_before_ends(now):
+    number, end = month_of(float(now))
+    assert began(number) <= now < end == began(number + 1)
+
+
+@pytest.mark.parametrize("every", [1, 32])
+def test_short_loans_in_a_quiet_cluster_are_as_many_hours_as_the_ledger_says(every):
+    """Ten seconds on two GPUs, each five minutes: nothing else happens in between."""
+    life = life_of(
+        replace(budgeted(lend_budget_hours=1.0), policy="gssf", book_every=every), {"full": 1e7}
+    )
+    life.lasts = lambda spec: 1e7 if spec.id == "full" else 10.0
+    story = [(JUNE, [submit("full", "a", 2, 1e7)])]
+    story += [(JUNE + 300.0 * i, [submit(f"w{i}", "a", 2, 10.0)]) for i in range(1, 100)]
+    life.run(story, until=JUNE + 300 * 100)
+    life.engine.prepare()
+    book = life.engine.book
+    assert book.pools["b"].spent.seconds == pytest.approx(book.accounts["b"].lent) == 99 * 20.0
+    assert kept(life) == []
+
+
+def lent_in(life, month):
+    """GPU-seconds that the ledger says, of those in a month, by lender."""
+    now, sums = life.engine.core.state.now, dict.fromkeys("abc", 0.0)
+    rows = [*life.lent, *life.engine.book.rows]
+    for job_id, loans in life.engine.book.lent.items():
+        for lender, (to, gpus, since) in loans.items():
+            rows.append(Lent(job_id, lender, to, gpus, since, now))
+    for row in rows:
+        sums[row.lender] += row.gpus * max(0.0, row.end - max(row.start, began(month)))
+    return sums
+
+
+class Restored(Life):
+    """Now and then its engine is restored from a snapshot."""
+
+    restores = False
+
+    def step(self, now, inputs):
+        if self.restores and int(now) % 3 == 0:
+            self.engine = Engine.restore(self.engine.dump())
+        return super().step(now, inputs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from([1, 32]), st.booleans())
+def test_hours_are_what_the_ledger_says_in_random_lives(rng, every, restores):
+    """Quotas change, jobs are cancelled, months end, daemons restart, budgets are set anew."""
+    hours = {name: Budget(lend_budget_hours=rng.choice([0.02, 0.1, 50.0])) for name in "abc"}
+    cluster = replace(setup(a=2, b=4, c=6), policy=rng.choice(["gssf", "mmfs", "sia"]))
+    cluster = replace(cluster, budgets=hours, book_every=every)
+    now = datetime(2026, 7, 1, tzinfo=UTC).timestamp() - rng.choice([0, 100, 300])
+    story = []
+    for i in range(40):
+        now += rng.choice([0.5, 3.0, 40.0])
+        pool = rng.choice("abc")
+        asked = [submit(f"j{i}", pool, rng.randint(1, 4), rng.choice([1.0, 15.0, 90.0]))]
+        if rng.random() < 0.2:
+            asked.append(Cancel(f"j{rng.randint(0, i)}"))
+        if rng.random() < 0.1:
+            asked.append(SetPool("c", quota=rng.randint(4, 8)))
+        if rng.random() < 0.1:
+            slack = replace(cluster.options, slack=1.0 + i)
+            asked.append(Configured(replace(cluster, options=slack)))
+        if i and rng.random() < 0.1:
+            asked.append(SetPool(pool, lend_budget_hours=rng.choice([NO_BUDGET, 0.05, 50.0])))
+        story.append((now, asked))
+    life = Restored(Engine.new(cluster), lambda spec: 1.0 + len(spec.id) * spec.gpus * 7)
+    life.restores = restores
+    life.run(story, until=now + 200)
+    life.engine.prepare()
+    life.engine.check()
+    month, _ = month_of(life.engine.core.state.now)
+    for name, seconds in lent_in(life, month).items():
+        spent = life.engine.book.pools[name].spent
+        told = 0.0 if spent.month != month else spent.seconds
+        assert told == pytest.approx(seconds), name
 
 
 FOURS = {"full": 1e5, "guest": 100.0, "own": 30.0}

@@ -61,7 +61,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     )
     text = "\n".join(found)
     for words in (
-        "events: there is no 'endd'; there is cancelled, ",
+        "events: there is no 'endd'; there is account_renewed, ",
         "pools: there is no 'visoin'",
         "timeout: is 7200 s; write up to 60s",
         "webhook[0].give_up: 'x' is no time",
