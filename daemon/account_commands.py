@@ -110,6 +110,7 @@ def statement(
         say(said)
         return
     _line("pool", f"{said['pool']}, {said['month']}")
+    _line("opened", moment(said["since"]))
     _line("known of", counted(said["totals"]["jobs"], "job"))
     _lines(said["totals"])
     if said["unknown"]:

@@ -128,7 +128,7 @@ def show_pool(client: Client, name: str, as_json: bool) -> None:
         return
     for key, value in said.items():
         if value not in (None, "", {}):
-            click.echo(f"{key.replace('_', ' '):14}{_shown(key, value)}")
+            click.echo(f"{key.replace('_', ' '):13} {_shown(key, value)}")
 
 
 def _shown(key: str, value: Any) -> str:
@@ -139,6 +139,10 @@ def _shown(key: str, value: Any) -> str:
         return _written(value)
     if key == "kept":
         return "lends nothing: " + "; ".join(value.values())
+    if key == "slowed_budget_pct":
+        return f"{value:g} %"
+    if key == "lend_budget_hours":
+        return f"{value:g} GPU-hours a month"
     return decimal(value, 2) if key in ("weight", "lent_hours") else str(value)
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from daemon.jobs import LendingMode
+
 
 class Part(Struct, omit_defaults=True):
     """A part of the daemon beside its heart; `why` and `mend`, for operators, where not well."""
@@ -39,3 +41,7 @@ class Status(Struct):
     jobs: Annotated[int, Meta(description="That are not over.")]
     lending: bool
     parts: list[Part]
+    lending_mode: Annotated[
+        LendingMode,
+        Meta(description="On shadow no loans are made, and what they would be is told."),
+    ]

@@ -33,8 +33,8 @@ def _show(said: dict[str, Any]) -> None:
             for part in said["parts"]
         ),
     ]
-    lending = "on" if said["lending"] else "off"
-    title = f"sia {said['version']}: {counted(said['jobs'], 'job')}, lending is {lending}"
+    jobs, mode = counted(said["jobs"], "job"), said["lending_mode"]
+    title = f"sia {said['version']}: {jobs}, lending is {mode}"
     header = ["part", "state", "since"]
     show_table(title, header, rows, header)
     click.echo()

@@ -69,6 +69,8 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
     """Say what would start earlier and later, were something otherwise. Nothing is changed."""
+    if file and any(value not in (None, ()) and value is not False for value in options.values()):
+        raise click.UsageError("--file: has the whole question; give nothing beside it")
     body = file.read() if file else _question(**options)
     said = client.ask("POST", "/v1/whatif", body)
     if as_json:
@@ -148,9 +150,12 @@ def _table(said: Mapping[str, Any], way: str, word: str) -> None:
          _by(job)]
         for job in moved[:LISTED]
     ]  # fmt: skip
-    title = f"{counted(count, 'job')} would start {way}, by {duration(seconds)} together"
+    least = "at least " if any(job["now"] is None or job["then"] is None for job in moved) else ""
+    title = f"{counted(count, 'job')} would start {way}, by {least}{duration(seconds)} together"
     show_table(title, ["job", "pool", "GPUs", "as it is", "then", word], rows,
                ("pool", "as it is", "then"))  # fmt: skip
+    if count > len(rows):
+        click.echo(f"… and {counted(count - len(rows), 'job')} more (--json has {len(moved):,})")
     for pool in said["pools"]:
         if pool[way]:
             hours = pool[f"{way}_gpu_hours"]

@@ -8,6 +8,7 @@ from daemon.book import JobRecord
 from daemon.engine_rails import DRIFT, HOURS, PERCENT
 from daemon.schemas_why import JobWhy, Kept, Obstacle, WayView
 from replay.text import counted, duration
+from sia.limits import MAX_GROUP
 from sia.model import Stream
 from sia.why import (
     Leaves,
@@ -129,7 +130,9 @@ def _reservation(each: Reservation) -> str:
     causes = []
     if each.waiting:
         causes.append(f"{each.waiting:,} wait there")
-    if each.load:
+    if each.load >= MAX_GROUP:
+        causes.append("nobody knows yet what will be needed there")
+    elif each.load:
         causes.append(f"{each.load:,} are foreseen there")
     if each.keeps:
         causes.append("it lends nothing for so long")

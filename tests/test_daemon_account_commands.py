@@ -108,6 +108,9 @@ async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(
         assert "known of          0 jobs" in text
         assert "speed-up          –" in text
         assert "No loan" in out.read_text()
+        assert "\nopened            2" in text
+        later = await said(statement, "empty", "--month", "2099-12", code=1)
+        assert "2099-12 has not begun (UTC); ask for 2" in later
         for wrong in ("2020-13", "soon", "2020-1-1", ""):
             assert "--month" in await said(statement, "empty", "--month", wrong, code=2)
         away = await said(statement, "empty", "--html", folder / "no" / "page.html", code=2)

@@ -207,6 +207,8 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     body = {"jobs": [{"job": "w2", "gpus": 1}], "horizon": 60}
     file = served.config.parent / "question.json"
     file.write_text(json.dumps(body))
+    beside = served("whatif", "--file", file, "--quota", "speech=8")
+    assert (beside.returncode, "give nothing beside it" in beside.stderr) == (2, True)
     text = served("whatif", "--file", file).stdout
     assert "w2 (speech, 1 GPU): no start within the next 1 m" in text
     assert served.said("job", "w2")["gpus"] == 4
@@ -276,6 +278,12 @@ def test_pools_are_shown_and_changed(served):
     assert "is at version 2, not 1" in stale.stderr
     assert served.said("pool", "set", "speech", "--borrow-limit", "3")["borrow_limit"] == 3
     assert served.said("pool", "set", "speech", "--borrow-limit", "none")["borrow_limit"] is None
+    budgets = "--lend-budget-hours", "200", "--slowed-budget-pct", "5"
+    served("pool", "set", "speech", *budgets)
+    shown = served("pool", "show", "speech").stdout.splitlines()
+    assert "lend budget hours 200 GPU-hours a month" in shown
+    assert "slowed budget pct 5 %" in shown
+    served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
     assert served("pool", "set", "speech").returncode == 2
@@ -301,7 +309,9 @@ def test_nodes_and_maintenance(served):
 def test_lending_and_loans(served):
     assert served("lending", "off").stdout == "lending is off\n"
     assert served("lending").stdout == "lending is off\n"
-    assert served("lending", "on").stdout == "lending is on\n"
+    assert served("lending", "shadow").stdout.startswith("lending is shadow\n")
+    assert "lending is shadow" in served("status").stdout
+    assert served("lending", "on").stdout.startswith("lending is on\n")
     assert "Loans: " in served("loans").stdout
 
 

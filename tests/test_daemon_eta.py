@@ -130,6 +130,7 @@ async def test_estimates_are_held_to_what_happened(folder):
         assert sum(row["count"] for row in ends) >= 4
         assert all(0 <= row["p50_covered"] <= 1 for row in ends)
         assert (await asked(client, "GET", "/v1/estimates?pool=speech"))["rows"] == []
+        await asked(client, "GET", "/v1/estimates?pool=nowhere", status=404)
         async with client.get("/metrics") as response:
             text = await response.text()
         assert 'sia_estimates_total{horizon="3600",outcome="covered",pool="vision"' in text

@@ -33,6 +33,7 @@ from daemon.jobs import LendingMode, PoolMode
 from daemon.schemas import JobRequest
 from daemon.schemas_whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
 from daemon.setup import Budget, Setup
+from daemon.whatif_commands import _show as show_whatif
 from sia.model import Pool
 
 
@@ -567,3 +568,19 @@ async def test_with_forecasts_a_new_job_is_thought_of_as_if_it_were_submitted(fo
         span = new["then"]
         assert span["end"] - span["start"] == pytest.approx(real["run_time"])
         assert real["run_time"] != 5.0
+
+
+def test_a_table_says_what_is_missing_in_it_and_that_its_sum_may_be_more(capsys):
+    job = {"job": "j", "pool": "a", "gpus": 1, "now": 50.0, "then": 110.0, "by": 60.0}
+    pool = {"pool": "a", "earlier": 0, "later": 120, "later_seconds": 7200.0, "later_gpu_hours": 2}
+    said = {"time": 0.0, "until": 100.0, "cut": False, "jobs": [], "earlier": [], "notes": [],
+            "later": [job] * 100, "pools": [pool]}  # fmt: skip
+    show_whatif(said)
+    whole = capsys.readouterr().out
+    assert "120 jobs would start later, by 2 h 0 m together" in whole
+    assert "… and 100 jobs more (--json has 100)" in whole
+
+    show_whatif(said | {"later": [job, job | {"then": None}], "pools": [pool | {"later": 2}]})
+    least = capsys.readouterr().out
+    assert "2 jobs would start later, by at least 2 h 0 m together" in least
+    assert "more (" not in least

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 from daemon.access import Role, Who
 from daemon.config import NodeConfig
 from daemon.engine import Engine
-from daemon.inputs import Drifted, SetPool, Started
+from daemon.inputs import Drifted, Foreseen, SetPool, Started
 from daemon.jobs import JobPhase
 from daemon.limits import NO_BUDGET
 from daemon.schemas_why import Kept
 from daemon.setup import Budget
 from daemon.why import explain
+from sia.limits import MAX_GROUP
+from sia.model import Load
 from sia.why import Leaves, Limit
 
 ALL = Who("op", Role.OPERATOR, frozenset())
@@ -182,3 +184,13 @@ def test_who_lends_idle_gpus_blames_no_limit_of_the_borrower_where_others_may_no
     engine = kept_from_lending("gssf", lend_budget_hours=0.0)
     (limit,), _ = spare_way(engine)
     assert limit == Limit("lend")
+
+
+def test_what_nobody_can_foresee_yet_is_told_without_a_number():
+    engine = Engine.new(replace(setup(a=2, b=4), policy="sia"))
+    windows = range(len(engine.core.state.options.windows))
+    engine.step(1.0, [Foreseen([Load("b", window, MAX_GROUP) for window in windows])])
+    engine.step(2.0, [submit("full", "a", 2, 90.0), submit("waits", "a", 2, 90.0)])
+    _, words = spare_way(engine)
+    assert "held back for b for 1 m 40 s (nobody knows yet what will be needed there)" in words
+    assert f"{MAX_GROUP:,}" not in words

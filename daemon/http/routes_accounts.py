@@ -127,6 +127,9 @@ class AccountRoutes:
         pool, who, now = await self._pool(request), who_asks(request), self._service.clock.now()
         month = asked["month"] or _month(now)
         start, end = month_of(month)
+        if start > now:
+            mend = f"ask for {_month(now)}, or one before"
+            raise ProblemError(422, "no such month yet", f"{month} has not begun (UTC)", mend)
         tally = Tally(pool)
         async with self._one:
             await self._within(

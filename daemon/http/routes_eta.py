@@ -46,7 +46,7 @@ class EtaRoutes:
             Operation(
                 "GET", "/v1/estimates", Rule.VIEW, self.estimates,
                 "How true estimates were, by pool and horizon.", {200: Estimates},
-                parameters=POOL, refusals=(422,),
+                parameters=POOL, refusals=(404, 422),
             ),
         ]  # fmt: skip
 
@@ -78,11 +78,13 @@ class EtaRoutes:
     async def estimates(self, request: web.Request) -> web.Response:
         """O(pools · horizons)."""
         asked, who = query_of(request, POOL), who_asks(request)
-        eta = self._eta
+        eta, pool = self._eta, asked["pool"]
+        if pool is not None and not (who.sees(pool) and pool in self._service.book.pools):
+            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
         rows = [
             self._row(key, tally)
             for key, tally in sorted(eta.heard.calibration.tallies.items())
-            if who.sees(key[1]) and asked["pool"] in (None, key[1])
+            if who.sees(key[1]) and pool in (None, key[1])
         ]
         played = None if eta.outlook is None else eta.outlook.now
         return answer(Estimates(eta.ready, played, rows))
