@@ -24,7 +24,7 @@ from daemon.backends.kube_api import Kube
 from daemon.backends.kube_ends import Ends
 from daemon.backends.kube_found import NODES, Found
 from daemon.backends.kube_kueue import Steering
-from daemon.backends.kube_lease import Leased
+from daemon.backends.kube_lease import TIMEOUT, Leased
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
     RUNS,
@@ -39,7 +39,7 @@ from daemon.backends.kube_runs import (
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
 from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
-from daemon.fence import Alone
+from daemon.fence import Alone, Fence
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
 from daemon.journal import JournalError
@@ -67,10 +67,6 @@ SOON = 0.2
 
 BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
 
-SUSPENDED = "somebody has suspended its Job in Kubernetes"
-
-STARTED = "somebody has started its Job in Kubernetes before it was its turn"
-
 
 class KubeBackend:
     """See the module.
@@ -79,6 +75,9 @@ class KubeBackend:
         config: which cluster, which namespaces.
         kube: the way to it.
         found: what was found there at the start.
+
+    Attributes:
+        fence: Whether this daemon may act in the cluster; None until it is opened.
     """
 
     can: frozenset[Ability] = frozenset({"commands", "requeue"})
@@ -95,6 +94,7 @@ class KubeBackend:
         self._jobs: dict[str, Mirror[Job]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._house: House
+        self.fence: Fence | None = None
 
     @property
     def gpus(self) -> Gpus | None:
@@ -116,8 +116,10 @@ class KubeBackend:
         self._name = name
         self._lease: Leased | None = None
         if isinstance(house.fence, Alone):  # PostgreSQL has no say in who acts
-            self._lease = Leased(self._config, self._kube, house.fence, name)
+            own = Kube(self._config, tries=1, timeout=TIMEOUT)
+            self._lease = Leased(self._config, own, house.fence, name)
             house = house._replace(fence=self._lease)
+        self._kube.fence = self.fence = house.fence
         self._house = house
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
@@ -127,7 +129,7 @@ class KubeBackend:
         self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
             self._config, self._kube, house, name, self._marks,
-            hosts=self._nodes.host, known=self._job, seen=self._seen, done=self._done,
+            nodes=self._nodes, known=self._job, seen=self._seen, done=self._done,
         )  # fmt: skip
         self._adopter = Adopter(self._config, self._kube, house, self._nodes, self._job, self._seen)
 
@@ -187,7 +189,7 @@ class KubeBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lease is not None:
-            await self._lease.let_go()
+            await self._lease.close()
         await self._kube.close()
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
@@ -306,18 +308,13 @@ class KubeBackend:
             return
         if job.metadata.deletion_timestamp:
             return
-        here = job.metadata.note(ATTEMPT) == str(run.order.attempt)
-        run.released = run.released or here
-        if here and job.suspended and not self._config.kueue:
-            run.end(Requeued(*run.key, SUSPENDED, hold=True))
-            run.ended, run.due = run.adopted, 0.0
-        elif not run.released and not job.suspended and not self._config.kueue:
-            run.end(Requeued(*run.key, STARTED, hold=True))
+        self._acts.look(run, job)
+        if run.ending:
             self._poke.set()
         elif run.released and job.begun and not run.told:
             run.told = True
             self._house.sink(Started(*run.key))
-        run.grown = run.adopted and gpus_of(job, self._config.gpu) > run.order.spec.gpus
+        run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
     def _sweep(self, job: Job) -> None:
         """Find what this daemon has made or released, and should not be there."""
