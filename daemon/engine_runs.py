@@ -275,7 +275,9 @@ class Runs:
         record = self._book.jobs.get(seen.job)
         if record is None:
             return unknown_job(seen.job)
-        if record.time_limit == seen.limit:
+        known = record.time_limit
+        longer = known is not None and seen.limit > known
+        if known == seen.limit or (seen.shortens and record.placed and longer):
             return Accepted(new=False)
         before, record.believed = record.bound, seen.believed
         record.limit, record.warned = seen.limit, False

@@ -234,6 +234,8 @@ class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     limit: float
     believed: bool = False
     """Whether it is thought to run no longer than that, too; journals of old do not say so."""
+    shortens: bool = False
+    """Whether one that has GPUs already may only lose time by it: who lent them counts on that."""
 
 
 class NodeDown(Struct, frozen=True, gc=False, tag=True):

@@ -67,10 +67,6 @@ SOON = 0.2
 
 BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
 
-SUSPENDED = "somebody has suspended its Job in Kubernetes"
-
-STARTED = "somebody has started its Job in Kubernetes before it was its turn"
-
 
 class KubeBackend:
     """See the module.
@@ -127,7 +123,7 @@ class KubeBackend:
         self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
             self._config, self._kube, house, name, self._marks,
-            hosts=self._nodes.host, known=self._job, seen=self._seen, done=self._done,
+            nodes=self._nodes, known=self._job, seen=self._seen, done=self._done,
         )  # fmt: skip
         self._adopter = Adopter(self._config, self._kube, house, self._nodes, self._job, self._seen)
 
@@ -306,18 +302,13 @@ class KubeBackend:
             return
         if job.metadata.deletion_timestamp:
             return
-        here = job.metadata.note(ATTEMPT) == str(run.order.attempt)
-        run.released = run.released or here
-        if here and job.suspended and not self._config.kueue:
-            run.end(Requeued(*run.key, SUSPENDED, hold=True))
-            run.ended, run.due = run.adopted, 0.0
-        elif not run.released and not job.suspended and not self._config.kueue:
-            run.end(Requeued(*run.key, STARTED, hold=True))
+        self._acts.look(run, job)
+        if run.ending:
             self._poke.set()
         elif run.released and job.begun and not run.told:
             run.told = True
             self._house.sink(Started(*run.key))
-        run.grown = run.adopted and gpus_of(job, self._config.gpu) > run.order.spec.gpus
+        run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
     def _sweep(self, job: Job) -> None:
         """Find what this daemon has made or released, and should not be there."""

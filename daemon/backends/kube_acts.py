@@ -16,6 +16,7 @@ from daemon.backends.kube_api import (
     KubeRefusedError,
 )
 from daemon.backends.kube_bodies import (
+    is_marked,
     narrowed,
     new_job,
     release,
@@ -25,8 +26,9 @@ from daemon.backends.kube_bodies import (
     unstarted,
 )
 from daemon.backends.kube_kueue import deactivate
+from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import DELETED, Ref, Run, jobs_path, mark_of, name_of
-from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
+from daemon.backends.kube_shapes import DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
 from daemon.config_kube import KubeConfig
 from daemon.inputs import Ended, Observation, Requeued, StartFailed
 from daemon.logs import log
@@ -35,6 +37,10 @@ T = TypeVar("T")
 
 AT_ONCE = 8
 """Requests that are on their way at a time: a part of what an API server grants one account."""
+
+SUSPENDED = "somebody has suspended its Job in Kubernetes"
+
+STARTED = "somebody has started its Job in Kubernetes before it was its turn"
 
 NEVER = "it was never started"
 
@@ -63,14 +69,14 @@ class Acts:
         name: str,
         marks: dict[str, str],
         *,
-        hosts: Callable[[str], str],
+        nodes: Nodes,
         known: Callable[[Ref], Job | None],
         seen: Callable[[Job], None],
         done: Callable[[Run, Observation], None],
     ) -> None:
-        """`hosts` has nodes' labels, `known` Jobs; `seen` hears of Jobs, `done` of ends."""
+        """`known` has Jobs; `seen` hears of Jobs, `done` of ends."""
         self._config, self._kube, self._house, self._name = config, kube, house, name
-        self._marks, self._hosts, self._known = marks, hosts, known
+        self._marks, self._nodes, self._known = marks, nodes, known
         self._seen, self._done = seen, done
         self.unwanted: dict[Ref, bool] = {}
         self.forbidden = self.error = "", ""
@@ -152,14 +158,26 @@ class Acts:
         same = said == (self._name, run.order.job, str(run.order.attempt))
         return same and job.suspended and gpus_of(job, self._config.gpu) == pods * gpus
 
+    def look(self, run: Run, job: Job) -> None:
+        """See whether its Job was released, and whether somebody has undone that, or done it."""
+        marked = is_marked(self._config, self._name, run.order, job)
+        bound = self._nodes.sent(run.order.nodes, job.spec.template.spec)
+        if self._config.kueue:
+            run.released = run.released or marked
+        elif job.suspended and marked:
+            run.end(Requeued(*run.key, SUSPENDED, hold=True))
+            run.ended, run.due = run.adopted, 0.0
+        elif not job.suspended and marked and bound:
+            run.released = True
+        elif not job.suspended and not run.released:
+            run.end(Requeued(*run.key, STARTED, hold=True))
+
     async def _release(self, run: Run) -> None:
         """Have it run, by one request that does nothing where the Job has changed meanwhile."""
         try:
             job = await self._job_of(run)
-            if job.metadata.note(ATTEMPT) == str(run.order.attempt):
-                run.released = True  # by a daemon before, or by a request without an answer
-                return
-            if not self._may_run(run, job):
+            self.look(run, job)  # a daemon before, or a request without an answer, has done it
+            if run.released or run.ending or not self._may_run(run, job):
                 return
             if job.status.start_time and job.suspended and not self._config.kueue:
                 job = await self._kube.patch(f"{run.path}/status", unstarted(job), Job)
@@ -195,12 +213,13 @@ class Acts:
         if now != was and run.adopted:
             self._done(run, Requeued(*run.key, CHANGED.format(now=now, was=was), hold=True))
             return False
-        return True
+        run.grown = now > was  # that is cut first
+        return not run.grown
 
     def _release_of(self, run: Run, job: Job) -> dict[str, Any]:
         if self._config.kueue:
             return to_kueue(self._name, run.order, job)
-        hosts = [self._hosts(node) for node, _ in run.order.nodes]
+        hosts = [self._nodes.host(node) for node, _ in run.order.nodes]
         return release(self._config, self._name, run.order, job, hosts)
 
     async def _end(self, run: Run) -> None:

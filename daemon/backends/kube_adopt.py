@@ -33,7 +33,7 @@ from daemon.book import JobRecord
 from daemon.config_kube import KubeConfig
 from daemon.inputs import Cancel, Command, Limited, SetPriority, Submit
 from daemon.jobs import JobPhase, JobSpec
-from daemon.limits import MAX_ID, MAX_PRIORITY
+from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.logs import log
 
 ACTOR = "kubernetes"
@@ -67,6 +67,7 @@ class Adopter:
         self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
         self._refused: dict[Place, float] = {}  # when it is asked for again
         self._strange: dict[Place, str] = {}  # those that are left alone, and why
+        self._longer: dict[Place, float] = {}  # limits that were asked for too late
         self._unseen: set[Place] = set()  # those that may be new
         self._changed: set[Place] = set()  # those that may not be as they were
         self._due = 0.0
@@ -214,7 +215,7 @@ class Adopter:
             ref, job_id = known
             job = self._known(ref)
             if job is not None:
-                self._limit(record, job)
+                self._limit(place, record, job)
             if (job_id, record.attempt) not in runs and record.phase in WAITING:
                 asked = await self._waits(record, ref, job)
                 if asked is not None:
@@ -234,6 +235,7 @@ class Adopter:
             told = await self._suspend(job, "ended by sia")
         if told:
             del self._jobs[place]
+            self._longer.pop(place, None)
 
     async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command] | None:
         """What somebody has done to a Job that waits here; None where to look again."""
@@ -284,10 +286,21 @@ class Adopter:
             return False
         return True
 
-    def _limit(self, record: JobRecord, job: Job) -> None:
-        limit = job.spec.active_deadline_seconds
-        if limit is not None and record.time_limit != limit + GRACE:
-            self._house.sink(Limited(record.spec.id, float(limit + GRACE)))
+    def _limit(self, place: Place, record: JobRecord, job: Job) -> None:
+        """Take over its deadline: of one that has GPUs only a shorter one, whoever lent them."""
+        deadline, known = job.spec.active_deadline_seconds, record.time_limit
+        if deadline is None:
+            return
+        limit = float(min(deadline + GRACE, MAX_TIME_LIMIT))
+        if not record.placed or known is None or limit < known:
+            if limit != known:
+                self._house.sink(Limited(record.spec.id, limit, believed=True, shortens=True))
+        elif limit > known and self._longer.get(place) != limit:
+            self._longer[place] = limit
+            log().warning(
+                "a Job that has its GPUs asks for more time; it is ended at the limit that it had",
+                job=record.spec.id, limit=known, asked=limit,
+            )  # fmt: skip
 
 
 def _places(mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place]) -> Iterator[Place]:

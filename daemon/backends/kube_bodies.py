@@ -20,6 +20,7 @@ from daemon.backends.kube_shapes import (
     POOL,
     QUEUE,
     Job,
+    PodSpec,
 )
 from daemon.config_kube import KubeConfig
 from daemon.jobs import JobSpec
@@ -145,6 +146,27 @@ def to_kueue(daemon: str, order: StartEffect, job: Job) -> Json:
     return {"metadata": {"resourceVersion": job.metadata.resource_version, "annotations": notes}}
 
 
+def is_marked(config: KubeConfig, daemon: str, order: StartEffect, job: Job) -> bool:
+    """Whether a Job says that this attempt of this job was released by this daemon.
+
+    Who may write to a Job may say so, too, and copies of others say what those did.
+    """
+    own = _notes(daemon, order)
+    gone = config.kueue and GATE_OWN in job.gates
+    return not gone and all(job.metadata.note(key) == value for key, value in own.items())
+
+
+def is_bound(spec: PodSpec, hosts: Sequence[str]) -> bool:
+    """Whether pods of that kind can be on these nodes alone."""
+    if len(hosts) == 1:
+        return (spec.node_selector or {}).get(HOSTNAME) == hosts[0]
+    node = (spec.affinity or {}).get("nodeAffinity") or {}
+    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    wanted = {"key": HOSTNAME, "operator": "In", "values": list(hosts)}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    return all(wanted in (term.get("matchExpressions") or []) for term in terms)
+
+
 def unstarted(job: Job) -> Json:
     """Forget that a suspended Job ran before: only then Kubernetes lets its nodes be changed."""
     return {
@@ -154,10 +176,11 @@ def unstarted(job: Job) -> Json:
 
 
 def narrowed(job: Job, pods: int) -> Json:
-    """Have a Job run so many pods at a time."""
+    """Have a Job run so many pods at a time, and no more in all where the daemon has made it."""
+    whole = {"completions": pods} if job.metadata.note(ORDER) else {}
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version},
-        "spec": {"parallelism": pods},
+        "spec": {"parallelism": pods, **whole},
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from daemon.backends import House
+from daemon.backends.kube_bodies import is_bound
 from daemon.backends.kube_found import Found
 from daemon.backends.kube_runs import Run
-from daemon.backends.kube_shapes import Node
+from daemon.backends.kube_shapes import Node, PodSpec
 from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.engine_nodes import BACKEND
@@ -39,6 +40,13 @@ class Nodes:
         """What a node's label says by which jobs are sent there."""
         known = None if self.mirror is None else self.mirror.objects.get(node)
         return node if known is None else known.hostname
+
+    def sent(self, places: Gpus, spec: PodSpec) -> bool:
+        """Whether pods of that kind go nowhere else, as far as these nodes are known."""
+        known = {} if self.mirror is None else self.mirror.objects
+        if not places or any(name not in known for name, _ in places):
+            return True
+        return is_bound(spec, [self.host(name) for name, _ in places])
 
     @property
     def most(self) -> int:
