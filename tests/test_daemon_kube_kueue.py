@@ -159,6 +159,7 @@ async def test_queues_lend_what_is_not_needed_and_nothing_while_lending_is_off(t
 TROUBLE = {
     "is in no cohort": lambda: queue("vision", 8, cohort=""),
     "has 6 GPUs, pool vision 8": lambda: queue("vision", 4, 2),
+    "has a nominalQuota of '8500m'": lambda: queue("vision", "8500m"),
 }
 
 
@@ -181,6 +182,18 @@ def test_a_queue_that_cannot_be_steered_is_said_and_others_are(tmp_path, why):
                 await until(lambda: limits(k8s, "vision") == [("8", None)])
 
     tell(tmp_path)
+
+
+@story
+async def test_queues_of_thousands_are_counted_as_kubernetes_writes_them(tmp_path):
+    pools = (PoolConfig("vision", 1000), PoolConfig("speech", 8))
+    async with cluster() as k8s:
+        before(k8s)
+        k8s.remove("clusterqueues", {"name": "vision"})
+        k8s.make("clusterqueues", queue("vision", "1k"))
+        async with serving(tmp_path, k8s, pools=pools, kueue=True, poll=0.05) as service:
+            await until(lambda: limits(k8s, "vision") == [("1000", None)])
+            assert not ill(service, "backend kueue")
 
 
 def pool(

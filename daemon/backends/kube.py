@@ -24,7 +24,7 @@ from daemon.backends.kube_api import Kube
 from daemon.backends.kube_ends import Ends
 from daemon.backends.kube_found import NODES, Found
 from daemon.backends.kube_kueue import Steering
-from daemon.backends.kube_lease import Leased
+from daemon.backends.kube_lease import TIMEOUT, Leased
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
     RUNS,
@@ -39,7 +39,7 @@ from daemon.backends.kube_runs import (
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
 from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
-from daemon.fence import Alone
+from daemon.fence import Alone, Fence
 from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
 from daemon.journal import JournalError
@@ -75,6 +75,9 @@ class KubeBackend:
         config: which cluster, which namespaces.
         kube: the way to it.
         found: what was found there at the start.
+
+    Attributes:
+        fence: Whether this daemon may act in the cluster; None until it is opened.
     """
 
     can: frozenset[Ability] = frozenset({"commands", "requeue"})
@@ -91,6 +94,7 @@ class KubeBackend:
         self._jobs: dict[str, Mirror[Job]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._house: House
+        self.fence: Fence | None = None
 
     @property
     def gpus(self) -> Gpus | None:
@@ -112,8 +116,10 @@ class KubeBackend:
         self._name = name
         self._lease: Leased | None = None
         if isinstance(house.fence, Alone):  # PostgreSQL has no say in who acts
-            self._lease = Leased(self._config, self._kube, house.fence, name)
+            own = Kube(self._config, tries=1, timeout=TIMEOUT)
+            self._lease = Leased(self._config, own, house.fence, name)
             house = house._replace(fence=self._lease)
+        self._kube.fence = self.fence = house.fence
         self._house = house
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
@@ -183,7 +189,7 @@ class KubeBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lease is not None:
-            await self._lease.let_go()
+            await self._lease.close()
         await self._kube.close()
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:

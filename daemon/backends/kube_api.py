@@ -18,11 +18,15 @@ from kubernetes_asyncio.config import (
 from msgspec import Struct
 
 from daemon.config_kube import KubeConfig
+from daemon.fence import Fence
 
 T = TypeVar("T")
 
 TIMEOUT = 20.0
 """Seconds for an answer: an API server gives up on etcd before that."""
+
+WRITE_TIMEOUT = 4.0
+"""Seconds for the answer to a write: less than `kube_lease.MARGIN`, for which it may be sent."""
 
 LONGEST_REST = 60.0
 """Seconds: a server that says `Retry-After` with more is asked then all the same."""
@@ -45,6 +49,9 @@ NOBODY = (
     "--kubeconfig FILE auth whoami)"
 )
 RIGHTS = "give the daemon's account that right: docs/kubernetes.md has the list"
+
+
+PASSED = "it is the matter of the daemon that acts by now; this one goes on when it may again"
 
 
 class KubeError(Exception):
@@ -101,11 +108,17 @@ class Listed(Struct, frozen=True):
 
 
 class Kube:
-    """Asks one API server, as one account. On one loop, from `open` to `close`."""
+    """Asks one API server, as one account. On one loop, from `open` to `close`.
 
-    def __init__(self, config: KubeConfig) -> None:
-        """Nothing is read yet."""
+    Attributes:
+        fence: What is asked right before each write; None where nobody has a say in that.
+    """
+
+    def __init__(self, config: KubeConfig, *, tries: int = TRIES, timeout: float = TIMEOUT) -> None:
+        """Nothing is read yet; a request is given up after so many tries of so many seconds."""
         self._config = config
+        self._tries, self._timeout = tries, timeout
+        self.fence: Fence | None = None
         self._client: ApiClient | None = None
         self._rest_until = 0.0
 
@@ -175,9 +188,12 @@ class Kube:
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
         content: str = "application/json",
     ) -> bytes:  # fmt: skip
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
-        for left in reversed(range(TRIES)):
+        most = self._timeout if method == "GET" else min(self._timeout, WRITE_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(total=most)
+        for left in reversed(range(self._tries)):
             await self._rest()
+            if method != "GET" and self.fence is not None and not self.fence.holds():
+                raise KubeError(f"{method} {path}: this daemon may not act any more", PASSED)
             response = await self._send(method, path, query or {}, body, content, timeout)
             try:
                 answer = await response.content.read(MAX_ANSWER)

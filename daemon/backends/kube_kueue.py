@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, field, json
 
 from daemon.backends import House
 from daemon.backends.kube_api import STEPS, Kube, KubeError, KubeExpiredError, KubeRefusedError
-from daemon.backends.kube_runs import Ref
+from daemon.backends.kube_runs import Ref, plain
 from daemon.backends.kube_shapes import Meta, quantity
 from daemon.config_kube import KubeConfig
 from sia.limits import UNLIMITED
@@ -25,6 +25,7 @@ AGAIN = 300.0
 """Seconds after which a queue is looked at although nothing has changed here: others edit it."""
 
 QUEUES = "make it, or name the pool's in backend.cluster_queues"
+WHOLE = "let its nominalQuota be a whole number of GPUs"
 COHORT = "only queues of a cohort lend: give it spec.cohortName (spec.cohort before v1beta2)"
 
 
@@ -125,11 +126,11 @@ def steps_of(
     """
     found: list[Mapping[str, Any]] = []
     places = list(_places(queue, gpu))
-    keep = max(0, sum(quantity(own.nominal_quota) for _, own in places) - lend)
+    keep = max(0, sum(_nominal(own) for _, own in places) - lend)
     for path, own in places:
-        kept = min(keep, quantity(own.nominal_quota))
+        kept = min(keep, _nominal(own))
         keep -= kept
-        wanted = quantity(own.nominal_quota) - kept
+        wanted = _nominal(own) - kept
         if own.lending_limit is None or quantity(own.lending_limit) != wanted:
             found.append({"op": "add", "path": f"{path}/lendingLimit", "value": str(wanted)})
         if borrow is None and own.borrowing_limit is not None:
@@ -143,6 +144,10 @@ def steps_of(
         return []
     same = {"op": "test", "path": "/metadata/resourceVersion"}
     return [{**same, "value": queue.metadata.resource_version}, *found]
+
+
+def _nominal(own: Resource) -> int:
+    return quantity(own.nominal_quota) or 0
 
 
 def _places(queue: ClusterQueue, gpu: str) -> Iterator[tuple[str, Resource]]:
@@ -220,7 +225,11 @@ class Steering:
         name = queue.metadata.name
         if not (queue.spec.cohort or queue.spec.cohort_name):
             return f"ClusterQueue {name} is in no cohort", COHORT
-        nominal = sum(quantity(own.nominal_quota) for _, own in _places(queue, self._config.gpu))
+        own = [each.nominal_quota for _, each in _places(queue, self._config.gpu)]
+        odd = [str(each) for each in own if quantity(each) is None]
+        if odd:
+            return f"ClusterQueue {name} has a nominalQuota of {plain(odd[0], 40)!r}", WHOLE
+        nominal = sum(quantity(each) or 0 for each in own)
         known = self._house.book().pools.get(pool)
         if known is not None and known.quota != nominal:
             mend = f"let its nominalQuota of {self._config.gpu} and the pool's quota be the same"

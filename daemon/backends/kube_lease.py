@@ -27,13 +27,16 @@ LASTS = 15
 """Seconds for which a holder that says nothing is still believed, as Kubernetes' own parts do."""
 
 RENEW = 4.0
-"""Seconds from one renewal to the next: two may fail."""
+"""Seconds from one renewal to the next: one that hangs may be followed by another in time."""
+
+TIMEOUT = 2.0
+"""Seconds for each of the two requests of a renewal: the next one still comes before the margin."""
 
 RETRY = 1.0
 """Seconds until it is tried again where the API server did not do it."""
 
 MARGIN = 5.0
-"""Seconds before its end at which the holder acts no more: a request takes its time."""
+"""Seconds before its end at which the holder sends no more writes: each is given up before."""
 
 OTHER = (
     "let one daemon alone act in a cluster; if that one is gone, this one follows by itself in "
@@ -71,7 +74,10 @@ class Leased:
     """
 
     def __init__(self, config: KubeConfig, kube: Kube, under: Fence, name: str) -> None:
-        """Nobody's yet; `name` is what daemons on this journal are called."""
+        """Nobody's yet; `name` is what daemons on this journal are called.
+
+        `kube` is its own alone: it does not rest where others are asked to, and is closed with it.
+        """
         self._kube, self._under, self._name = kube, under, name
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{config.home}/leases"
         self._lease = config.lease
@@ -102,8 +108,12 @@ class Leased:
                 changed()
             await asyncio.sleep(wait)
 
-    async def let_go(self) -> None:
+    async def close(self) -> None:
         """Let another daemon have it at once. Failing that, it waits."""
+        await self._let_go()
+        await self._kube.close()
+
+    async def _let_go(self) -> None:
         if self._until == float("-inf"):
             return
         self._until = float("-inf")

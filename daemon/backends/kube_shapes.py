@@ -5,7 +5,9 @@ What is not read is left alone. Names of fields are the API's, in Python's spell
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Annotated, Any
 
 import msgspec
@@ -44,6 +46,20 @@ HOSTNAME = "kubernetes.io/hostname"
 MAX_PODS = 100_000
 """Of one Job: more make no sense on 2^31 GPUs, and products stay small."""
 
+MAX_DEVICES = 10**9 - 1
+"""In one quantity: no cluster has more, and products stay small."""
+
+QUANTITY = re.compile(
+    r"\+?(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i))?",
+    re.ASCII,
+)
+"""What Kubernetes takes for one that is not negative, of lengths that cost nothing to read."""
+
+SUFFIXES = {"": Fraction(1), "k": Fraction(1000)}
+SUFFIXES |= {each: Fraction(1000) ** n for n, each in enumerate("MGTPE", 2)}
+SUFFIXES |= {f"{each}i": Fraction(1024) ** n for n, each in enumerate("KMGTPE", 1)}
+SUFFIXES |= {each: 1 / Fraction(1000) ** n for n, each in enumerate("mun", 1)}
+"""What they stand for."""
 
 Name = Annotated[
     str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?(?!\n)$")
@@ -287,7 +303,7 @@ class Node(Struct, frozen=True):
 
     def gpus(self, resource: str) -> int:
         """How many it has that are well."""
-        return quantity((self.status.allocatable or {}).get(resource))
+        return quantity((self.status.allocatable or {}).get(resource, 0)) or 0
 
     @property
     def ready(self) -> bool:
@@ -310,16 +326,23 @@ class Node(Struct, frozen=True):
         return ", ".join(why)
 
 
-def quantity(value: Any) -> int:
-    """A whole number of devices; 0 where it is none, or not written as one."""
-    text = str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
+def quantity(value: Any) -> int | None:
+    """A whole number of devices, as Kubernetes writes them (`8`, `1k`, `4Ki`, `8e0`, `8000m`).
+
+    None where it is no such number, or one that no cluster has.
+    """
+    match = QUANTITY.fullmatch(str(value))
+    if match is None:
+        return None
+    number, exponent, suffix = match.groups()
+    amount = Fraction(number) * Fraction(10) ** int(exponent or 0) * SUFFIXES[suffix or ""]
+    return int(amount) if amount.denominator == 1 and amount <= MAX_DEVICES else None
 
 
 def _asked(container: Container, resource: str) -> int:
     resources = container.resources or Resources()
     both: Mapping[str, Any] = {**(resources.requests or {}), **(resources.limits or {})}
-    return quantity(both.get(resource))
+    return quantity(both.get(resource, 0)) or 0
 
 
 def gpus_of_pod(spec: PodSpec, resource: str) -> int:

@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from daemon.engine import Step
+from daemon.fence import Fence
 from daemon.http.views import own_loans, unplaced
 from daemon.inputs import Input
 from daemon.load_errors import LoadErrors
@@ -218,11 +219,17 @@ class _Gauges(Collector):
             ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
             ("sia_lending", "Whether new loans are made.", service.book.lending),
             ("sia_ready", "Whether submissions are taken.", service.ready),
-            ("sia_leader", "Whether this daemon may act.", service.fence.holds()),
+            ("sia_leader", "Whether this daemon may act.", _leads(service)),
             ("sia_epoch", "Number of the daemon that acts.", service.fence.epoch),
             ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
         ):
             yield GaugeMetricFamily(name, about, value=float(value))
+
+
+def _leads(service: Service) -> bool:
+    """Whether it may act: by its journal, and by what its backend has for that."""
+    own: Fence | None = getattr(service.backend, "fence", None)
+    return service.fence.holds() and (own is None or own.holds())
 
 
 def _would(kept: Rehearsed | None) -> Metric:
