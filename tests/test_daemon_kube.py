@@ -127,6 +127,10 @@ LEFT_ALONE = {
     "others-controller": job(
         "others-controller", labels=POOL, managedBy="kueue.x-k8s.io/multikueue"
     ),
+    "claims": job("claims", labels=POOL, template={"resourceClaims": [{"name": "gpu"}]}),
+    "gated": job("gated", labels=POOL, template={"schedulingGates": [{"name": "x"}]}),
+    "nailed": job("nailed", labels=POOL, template={"nodeName": "n1"}),
+    "scheduled": job("scheduled", labels=POOL, template={"schedulerName": "volcano"}),
     "over": job("over", labels=POOL, notes={"sia.internal/over": "ended by sia"}),
 }
 

@@ -25,6 +25,7 @@ from daemon.backends.kube_shapes import (
     PRIORITY,
     QUEUE,
     Job,
+    PodSpec,
     gpus_of,
     gpus_of_pod,
 )
@@ -46,6 +47,9 @@ RETRY = 60.0
 """Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
+
+OWN_SCHEDULER = ("", "default-scheduler")
+"""Names of Kubernetes' own: the API writes the second where there is none."""
 
 NAMED = "app.kubernetes.io/name"
 """A label by which Jobs alike are known, where their own names are numbered."""
@@ -174,12 +178,13 @@ class Adopter:
         each = gpus_of_pod(spec, self._config.gpu)
         if not each or not job.pods:
             return f"it asks for no {self._config.gpu}; ask for some, or take label {POOL} away"
-        if not self._nodes.fits(pool, spec.node_selector or {}):
-            return (
-                "its nodeSelector leaves out nodes that its pool or those it shares with have; "
-                "leave it out, or give pools by backend.nodes the nodes that are alike"
-            )
-        return ""
+        why = _elsewhere(spec)
+        if why or self._nodes.fits(pool, spec.node_selector or {}):
+            return why
+        return (
+            "its nodeSelector leaves out nodes that its pool or those it shares with have; "
+            "leave it out, or give pools by backend.nodes the nodes that are alike"
+        )
 
     def _tell_strange(self, place: Place, why: str) -> None:
         if self._strange.get(place) != why:
@@ -310,6 +315,18 @@ def _places(mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place]) -> Iterat
             yield space, name
         else:
             yield from ((space, each) for each in mirrors[space].objects)
+
+
+def _elsewhere(spec: PodSpec) -> str:
+    """Why pods of that kind have GPUs that are not counted, or come to run by another's will."""
+    if spec.resource_claims:
+        return "what its resourceClaims give is not counted; ask for GPUs by limits alone"
+    if spec.scheduling_gates or spec.node_name or spec.scheduler_name not in OWN_SCHEDULER:
+        return (
+            "another decides where and when its pods run; leave schedulingGates, nodeName and "
+            "schedulerName out"
+        )
+    return ""
 
 
 def id_of(job: Job) -> str:

@@ -133,6 +133,8 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     affinity: dict[str, Any] | None = None
     tolerations: list[dict[str, Any]] | None = None
     scheduling_gates: list[dict[str, Any]] | None = None
+    scheduler_name: str = ""
+    resource_claims: list[dict[str, Any]] | None = None
 
 
 class Template(Struct, frozen=True):
