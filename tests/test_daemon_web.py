@@ -1,6 +1,7 @@
 """Pages: who is let in, what a browser is told to mistrust, and that numbers are the API's."""
 
 import asyncio
+import gzip
 import re
 from itertools import chain, pairwise
 from random import Random
@@ -426,7 +427,53 @@ async def test_a_form_as_large_as_a_batch_of_jobs_is_not_taken_apart(folder):
     """It would take seconds, and who has not signed in may send one."""
     async with door(folder) as client, browser(client) as visitor:
         body = b"token=" + b"%41" * (MAX_FORM // 3)
+        assert len(body) > MAX_FORM
         async with visitor.post("/ui/sign-in", data=body) as response:
             assert response.status == 413
-        async with visitor.post("/ui/sign-in", data=body[: MAX_FORM - 6]) as response:
+        async with visitor.post("/ui/sign-in", data=body[:MAX_FORM]) as response:
             assert response.status == 401, "it is read, and no token"
+
+
+@story
+async def test_of_a_form_no_more_is_read_than_it_may_have(folder):
+    """Nobody waits for what is announced, nor for the end of what has none."""
+    head = "POST /ui/sign-in HTTP/1.1\r\nHost: sia\r\n"
+    announced = f"{head}Content-Length: {MAX_FORM + 1}\r\n\r\n"
+    endless = f"{head}Transfer-Encoding: chunked\r\n\r\n"
+    async with door(folder) as client:
+        assert await first_line(client, announced) == "HTTP/1.1 413 Request Entity Too Large"
+        piece = f"{MAX_FORM + 1:x}\r\n{'a' * (MAX_FORM + 1)}\r\n"
+        assert await first_line(client, endless + piece) == "HTTP/1.1 413 Request Entity Too Large"
+
+
+async def first_line(client, said):
+    """How the daemon answers to a request that never ends."""
+    reader, writer = await asyncio.open_connection(client.server.host, client.server.port)
+    try:
+        writer.write(said.encode())
+        return (await reader.readline()).decode().rstrip()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@story
+async def test_a_form_that_is_compressed_is_not_unpacked(folder):
+    async with door(folder) as client, browser(client, None) as visitor:
+        body = gzip.compress(f"token={TOKEN}".encode())
+        headers = {"Content-Encoding": "gzip"}
+        async with visitor.post("/ui/sign-in", data=body, headers=headers) as response:
+            assert response.status == 415
+            assert "Content-Encoding" in await response.text()
+
+
+@story
+async def test_who_signs_in_too_often_is_not_read(folder):
+    """The announced body never comes: the answer is there all the same."""
+    said = "POST /ui/sign-in HTTP/1.1\r\nHost: sia\r\nContent-Length: 9\r\n\r\n"
+    with patch("daemon.http.auth.WRONG_AT_ONCE", 3.0), patch("daemon.http.auth.WRONG_EACH", 1e-9):
+        async with door(folder) as client, browser(client, None) as visitor:
+            for _ in range(3):
+                assert (await sent(visitor, "/ui/sign-in", token="x"))[0] == 401
+            assert await first_line(client, said) == "HTTP/1.1 429 Too Many Requests"
+            await asked(client, "GET", "/v1/jobs")

@@ -58,23 +58,40 @@ class Gate:
 
     def admit(self, request: web.Request) -> Who:
         """Whoever asks. Raises ProblemError for those who may not come in."""
-        return self._admit(request, self._shown(request))
+        shown = self._shown(request)
+        who = self._owner(shown)
+        if who is None:
+            self.knock(request)
+            raise self._refusal(shown)
+        return who
 
-    def enter(self, request: web.Request, token: str) -> str:
+    def knock(self, request: web.Request) -> None:
+        """Count a wrong token of the address that asks. Raises ProblemError after too many.
+
+        Who types one in is counted before anything is read of it, whatever it will be.
+        """
+        if wait := self._wrong_of.take(request.remote or ""):
+            raise _too_often(wait)
+
+    def enter(self, token: str) -> str:
         """The digest of a token that was typed in, if it counts. Raises ProblemError."""
         shown = _as_token(token)
-        self._admit(request, shown)
+        if self._owner(shown) is None:
+            raise self._refusal(shown)
         return shown.digest
 
-    def _admit(self, request: web.Request, shown: Shown) -> Who:
+    def _owner(self, shown: Shown) -> Who | None:
+        """Who has that token, if it is one. Raises ProblemError where they come too often."""
         who = self._known(shown.digest) if shown.digest else None
-        if who is not None:
-            if wait := self._right.take(who.name):
-                raise _too_often(wait)
-            return who
-        if wait := self._wrong_of.take(request.remote or "") or self._wrong.take():
+        if who is not None and (wait := self._right.take(who.name)):
             raise _too_often(wait)
-        raise ProblemError(
+        return who
+
+    def _refusal(self, shown: Shown) -> ProblemError:
+        """What is said to a wrong token."""
+        if wait := self._wrong.take():
+            return _too_often(wait)
+        return ProblemError(
             401, "no valid token", shown.why or self._why(shown), SEND,
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip

@@ -36,12 +36,7 @@ SEAL = "form"
 async def form_of(request: web.Request) -> Mapping[str, str]:
     """The fields that were sent; the last of one name counts. Raises ProblemError."""
     if FORM not in request:
-        copy = request.clone()  # whoever reads a request's body cannot clone it any more
-        body = await body_of(copy)
-        if len(body) > MAX_FORM:
-            raise ProblemError(
-                413, "too large", f"the form has more than {MAX_FORM:,} bytes", "write less into it"
-            )
+        body = await _sent(request)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
         except ValueError:
@@ -50,6 +45,27 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
             ) from None
         request[FORM] = Fields(dict(pairs))
     return request[FORM].all
+
+
+async def _sent(request: web.Request) -> bytes:
+    """The body, of which no more is read than a form may have. Raises ProblemError."""
+    if "Content-Encoding" in request.headers:
+        raise ProblemError(
+            415, "compressed", "the form comes with a Content-Encoding", "send it as it is"
+        )
+    if (request.content_length or 0) > MAX_FORM:
+        raise _TOO_LARGE
+    # A copy: whoever reads a request's body cannot clone it any more.
+    copy = request.clone(client_max_size=MAX_FORM)
+    try:
+        return await body_of(copy)
+    except web.HTTPRequestEntityTooLarge:
+        raise _TOO_LARGE from None
+
+
+_TOO_LARGE = ProblemError(
+    413, "too large", f"the form has more than {MAX_FORM:,} bytes", "write less into it"
+)
 
 
 async def check_form(request: web.Request, sessions: Sessions) -> None:

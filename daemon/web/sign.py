@@ -53,10 +53,11 @@ class SignPages:
     async def sign_in(self, request: web.Request) -> web.Response:
         """A session, and back to where it was missed; or the form again, with why not."""
         check_site(request)
+        self._gate.knock(request)
         fields = await form_of(request)
         to = fields.get("to", "")
         try:
-            digest = self._gate.enter(request, fields.get("token", "").strip())
+            digest = self._gate.enter(fields.get("token", "").strip())
         except ProblemError as problem:
             if problem.status != 401:
                 raise
