@@ -86,10 +86,33 @@ make_config() {
     install -d -o root -g sia -m 750 /etc/sia
     if [ ! -e "$CONFIG" ]; then
         install -o root -g sia -m 640 "deploy/config/$example.toml" "$CONFIG"
-        case "$example" in
-        workstation) install -D -m 644 deploy/systemd/local.conf "$DROP_IN/local.conf" ;;
-        slurm) install -D -m 644 deploy/slurm/sia-slurmrestd.service -t "$UNITS" ;;
-        esac
+    fi
+}
+
+# Empty where the file is none; sia serve --check says why.
+backend() {
+    python3 -I - "$CONFIG" 2>/dev/null <<END || true
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    print(tomllib.load(file).get("backend", {}).get("kind", "simulated"))
+END
+}
+
+# Each time, by what the configuration says now: an upgrade brings their mends, too.
+install_units() {
+    kind=$(backend)
+    install -D -m 644 deploy/systemd/sia.service -t "$UNITS"
+    case "$kind" in
+    '') ;;
+    local) install -D -m 644 deploy/systemd/local.conf -t "$UNITS/sia.service.d" ;;
+    *) rm -rf "$UNITS/sia.service.d" ;;
+    esac
+    # With another backend, which may be for a day, it stays as it is.
+    if [ "$kind" = slurm ]; then
+        install -D -m 644 deploy/slurm/sia-slurmrestd.service -t "$UNITS"
+    fi
+    if [ -e "$DROP_IN/local.conf" ]; then
+        echo "install.sh: $DROP_IN/local.conf goes before what is installed; remove it if it is not yours" >&2
     fi
 }
 
@@ -122,6 +145,10 @@ restart() {
     if booted; then
         systemctl daemon-reload
         systemctl enable --quiet sia
+        if [ -e "$UNITS/sia-slurmrestd.service" ]; then
+            systemctl try-restart sia-slurmrestd ||
+                echo "install.sh: sia-slurmrestd does not start; journalctl -u sia-slurmrestd -n 50 says why" >&2
+        fi
         systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why, $0 back switches versions again"
         systemctl --no-pager --lines=0 status sia
     else
@@ -145,7 +172,7 @@ install_sia() {
             fail "not for this version: the one before goes on; mend $CONFIG, and install again"
     fi
     switch_to "$release"
-    install -D -m 644 deploy/systemd/sia.service -t "$UNITS"
+    install_units
     ln -sfn "$ROOT/current/bin/sia" "$COMMAND"
     check_config "$release" ||
         fail "installed, and not started; mend $CONFIG, and install again"
@@ -172,7 +199,7 @@ uninstall_sia() {
             systemctl disable --quiet "$unit"
         fi
     done
-    rm -rf "$ROOT" "$UNITS/sia.service" "$UNITS/sia-slurmrestd.service"
+    rm -rf "$ROOT" "$UNITS/sia.service" "$UNITS/sia.service.d" "$UNITS/sia-slurmrestd.service"
     [ "$(readlink "$COMMAND")" != "$ROOT/current/bin/sia" ] || rm -f "$COMMAND"
     ! booted || systemctl daemon-reload
     if [ "${1:-}" = --purge ]; then

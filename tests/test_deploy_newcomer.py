@@ -54,6 +54,7 @@ def test_the_guide_is_followed_to_the_first_job(debian):
     print(f"from nothing to a job that ran: {time.monotonic() - began:.0f} s")  # noqa: T201  for the record, with -s
     assert re.search(r"\nj\w+ finished\n", said), said
     assert debian.sh("systemctl is-active sia").strip() == "active"
+    assert "/sia.service.d/local.conf" in debian.sh("systemctl show -p DropInPaths sia")
     assert "token" in debian.sh(f"cat {SOURCE}/ann.token; echo token")
     assert debian.sh("find / -xdev -user sia -not -path '/proc/*' -not -path '/var/lib/sia*'") == ""
 

@@ -103,6 +103,51 @@ def test_the_install_script_has_no_faults_that_can_be_seen():
         assert run("shellcheck", path) == (0, "")
 
 
+@pytest.fixture
+def installed(tmp_path):
+    """Units that an installation leaves where a configuration is there already, in a folder."""
+    script = (DEPLOY / "install.sh").read_text().partition('\ncd "$(dirname')[0]
+    assert "install_units() {" in script
+    for name in ("CONFIG", "UNITS", "DROP_IN"):
+        script, count = re.subn(rf"(?m)^{name}=.*$", f"{name}='{tmp_path / name}'", script)
+        assert count == 1, name
+
+    def install(config):
+        written(tmp_path, config, "CONFIG")
+        assert run("sh", "-c", f"{script}\ninstall_units", cwd=DEPLOY.parent)[0] == 0
+        units = tmp_path / "UNITS"
+        return {str(path.relative_to(units)) for path in units.rglob("*") if path.is_file()}
+
+    return install
+
+
+def test_an_installation_has_the_units_of_its_backend_whoever_wrote_the_configuration(
+    installed, tmp_path
+):
+    slurm = (DEPLOY / "config" / "slurm.toml").read_text()
+    local = (DEPLOY / "config" / "workstation.toml").read_text()
+    assert installed(slurm) == {"sia.service", "sia-slurmrestd.service"}
+    shutil.rmtree(tmp_path / "UNITS")  # uninstalled, and the configuration left
+    assert installed(slurm) == {"sia.service", "sia-slurmrestd.service"}
+    shutil.rmtree(tmp_path / "UNITS")
+    assert installed(local) == {"sia.service", "sia.service.d/local.conf"}
+    for none in ("[backend\n", "backend = 'local'"):
+        assert installed(none) == {"sia.service", "sia.service.d/local.conf"}, "as it was"
+    for other in ("", "[backend]\nkind = 'mqtt'"):
+        assert installed(local) != installed(other) == {"sia.service"}, other
+
+
+def test_an_installation_brings_mended_units(installed, tmp_path):
+    local = (DEPLOY / "config" / "workstation.toml").read_text()
+    names = installed(local)
+    for name in names:
+        (tmp_path / "UNITS" / name).write_text("[Service]\n# of an older version\n")
+    assert installed(local) == names
+    assert (tmp_path / "UNITS" / UNIT.name).read_bytes() == UNIT.read_bytes()
+    there = tmp_path / "UNITS" / "sia.service.d" / DROP_IN.name
+    assert there.read_bytes() == DROP_IN.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
