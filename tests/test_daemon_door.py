@@ -1,6 +1,7 @@
 """The door itself: who connects and says nothing, and what is no HTTP."""
 
 import asyncio
+import gzip
 import json
 import socket
 import subprocess
@@ -103,6 +104,33 @@ NO_HTTP = (
     f"{TOKEN}\r\n\r\n",
     f"{POST}Authorization: Bearer MACHINE\r\n\r\n{TOKEN}\r\n",
 )
+
+
+def test_nothing_is_unpacked_for_whoever_comes():
+    """A handler gets the bytes that were sent; those that nobody reads cost no more than that."""
+    packed = gzip.compress(b"a" * 1000)
+    head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len(packed)}\r\n"
+    got = []
+
+    async def keep(request):
+        got.append(await request.read())
+        return web.Response()
+
+    async def story():
+        bound = bind(Address("127.0.0.1", 0))
+        app = web.Application()
+        app.router.add_post("/", keep)
+        door = await listen(app, bound)
+        try:
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(f"{head}Content-Encoding: gzip\r\n\r\n".encode() + packed)
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            writer.close()
+        finally:
+            await door.cleanup()
+
+    asyncio.run(story())
+    assert got == [packed]
 
 
 def test_what_is_no_http_is_neither_echoed_nor_logged(daemon):

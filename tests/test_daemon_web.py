@@ -458,13 +458,14 @@ async def first_line(client, said):
 
 
 @story
-async def test_a_form_that_is_compressed_is_not_unpacked(folder):
+async def test_what_is_compressed_is_refused(folder):
     async with door(folder) as client, browser(client, None) as visitor:
         body = gzip.compress(f"token={TOKEN}".encode())
         headers = {"Content-Encoding": "gzip"}
-        async with visitor.post("/ui/sign-in", data=body, headers=headers) as response:
-            assert response.status == 415
-            assert "Content-Encoding" in await response.text()
+        for who, path in ((visitor, "/ui/sign-in"), (client, "/v1/jobs")):
+            async with who.post(path, data=body, headers=headers) as response:
+                assert response.status == 415
+                assert "Content-Encoding" in await response.text()
 
 
 @story

@@ -44,6 +44,7 @@ class Visitor(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # so it keeps none
+            auto_decompress=False,  # 2 MB may be 2 GiB, unpacked before anybody asks who sent them
         )
         self._gone = gone
         self._limit: asyncio.TimerHandle | None = None

@@ -49,10 +49,6 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
 
 async def _sent(request: web.Request) -> bytes:
     """The body, of which no more is read than a form may have. Raises ProblemError."""
-    if "Content-Encoding" in request.headers:
-        raise ProblemError(
-            415, "compressed", "the form comes with a Content-Encoding", "send it as it is"
-        )
     if (request.content_length or 0) > MAX_FORM:
         raise _TOO_LARGE
     # A copy: whoever reads a request's body cannot clone it any more.

@@ -101,8 +101,8 @@ def _responses(operation: Operation) -> Iterator[tuple[str, Document]]:
                 said["content"][SSE] = {"schema": {"type": "string"}}
         yield str(status), said
     always = () if operation.rule is Rule.OPEN else ALWAYS
-    slow = () if operation.body is None else (408,)
-    for status in sorted({*always, *slow, *operation.refusals}):
+    sent = () if operation.body is None else (408, 415)
+    for status in sorted({*always, *sent, *operation.refusals}):
         if status not in operation.answers:
             content = {PROBLEM_JSON: {"schema": _schema(ProblemDetails)}}
             yield str(status), {"description": HTTPStatus(status).phrase, "content": content}

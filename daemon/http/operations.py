@@ -63,6 +63,10 @@ async def body_of(request: web.Request) -> bytes:
     """The body, if it comes soon enough. Raises ProblemError."""
     if INSTEAD in request:
         return request[INSTEAD]
+    if "Content-Encoding" in request.headers:  # the door unpacks nothing
+        raise ProblemError(
+            415, "compressed", "the body comes with a Content-Encoding", "send it as it is"
+        )
     if request.content.is_eof():
         return await request.read()
     try:
