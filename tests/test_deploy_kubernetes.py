@@ -2,12 +2,17 @@
 
 import json
 import re
+from collections import defaultdict
 from functools import cache
+from itertools import product
 
 import pytest
 import yaml
 from deployed import DEPLOY, DOCS, run
+from msgspec.structs import fields
 from servers import needs
+
+from daemon.config_kube import KubeConfig
 
 FOLDER = DEPLOY / "kubernetes"
 
@@ -91,14 +96,12 @@ def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
 def rights():
     """What all roles give: API group, resource, verbs, and whether in the whole cluster."""
     objects = [*plain(), *yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())]
-    return {
-        (each["kind"] == "ClusterRole", group, resource): set(rule["verbs"])
-        for each in objects
-        if each["kind"] in {"Role", "ClusterRole"}
-        for rule in each["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
+    given = defaultdict(set)
+    for each in objects:
+        for rule in each["rules"] if each["kind"] in {"Role", "ClusterRole"} else ():
+            for group, resource in product(rule["apiGroups"], rule["resources"]):
+                given[each["kind"] == "ClusterRole", group, resource].update(rule["verbs"])
+    return given
 
 
 def table():
@@ -119,3 +122,16 @@ def table():
 def test_rights_are_those_that_the_backend_needs():
     assert table()
     assert rights() == table()
+
+
+def test_of_leases_it_may_change_its_own_alone():
+    objects = yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())
+    rules = [rule for each in objects for rule in each.get("rules", ())]
+    named = {
+        verb: rule.get("resourceNames")
+        for rule in rules
+        if rule["resources"] == ["leases"]
+        for verb in rule["verbs"]
+    }
+    own = [next(key.default for key in fields(KubeConfig) if key.name == "lease")]
+    assert named == {"create": None, "get": own, "patch": own}
