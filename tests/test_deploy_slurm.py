@@ -21,6 +21,41 @@ def test_the_lua_that_slurm_reads_is_well_formed():
         assert run("luac", "-p", path) == (0, "")
 
 
+GPUS = 'tres_per_node = "gres:gpu:8"'
+
+MODIFIED = [  # what is changed, of what, by whom: what is said, with which priority
+    (GPUS, 'partition = "vision", priority = 9', 1000, "0 0"),
+    (GPUS, 'partition = "cpu", priority = 9', 1000, "0 nil"),
+    ('partition = "vision"', f'partition = "cpu", priority = 9, {GPUS}', 1000, "0 0"),
+    ('partition = "cpu,vision"', f'partition = "cpu", priority = 9, {GPUS}', 1000, "0 0"),
+    ('partition = "vision"', 'partition = "cpu", priority = 9', 1000, "0 nil"),
+    (f'partition = "vision", {GPUS}', 'partition = "cpu", priority = 9', 1000, "0 0"),
+    (f'partition = "vision", priority = 7, {GPUS}', 'partition = "cpu", priority = 9', 1000, "0 0"),
+    ('partition = "vision", priority = 7', f'partition = "cpu", priority = 0, {GPUS}', 1000, "0 0"),
+    ("time_limit = 5", f'partition = "vision", priority = 9, {GPUS}', 1000, "0 nil"),
+    (GPUS, 'partition = "vision", priority = 9', 0, "0 nil"),
+    ("priority = 7", f'partition = "vision", priority = 0, {GPUS}', 1000, "-1 7"),
+    ("priority = 7", f'partition = "vision", priority = 0, {GPUS}', 0, "0 7"),
+    ('partition = "cpu"', f'partition = "vision", priority = 0, {GPUS}', 1000, "-1 nil"),
+]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("change", "job", "user", "said"), MODIFIED)
+def test_nobody_gets_by_a_change_what_is_held_at_submission(change, job, user, said):
+    needs("lua")
+    script = f"""
+        slurm = {{ SUCCESS = 0, ERROR = -1, NO_VAL = 4294967294, log_user = function() end }}
+        dofile("{FOLDER / "job_submit.lua"}")
+        local partitions = {{ vision = {{ flag_default = 0 }}, cpu = {{ flag_default = 1 }} }}
+        local change = {{ {change} }}
+        local said = slurm_job_modify(change, {{ job_id = 7, {job} }}, partitions, {user})
+        print(said, change.priority)
+    """
+    code, heard = run("lua", "-e", script)
+    assert (code, heard.split()) == (0, said.split())
+
+
 def test_the_example_asks_where_the_unit_listens():
     (line,) = unit(UNIT)["Service"]["ExecStart"]
     assert f'rest = "{line.split()[-1]}"' in (DEPLOY / "config" / "slurm.toml").read_text()

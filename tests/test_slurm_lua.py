@@ -47,6 +47,15 @@ def test_whoever_asks_for_gpus_of_a_pool_is_held_and_cannot_pass(holding, asked)
     holding.run("scancel", job)
 
 
+def test_who_asks_for_gpus_of_a_pool_later_is_held_from_then_on(holding):
+    job = holding.sbatch("-p", "vision", "--begin=tomorrow")
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "BeginTime"
+    change = ("update", f"JobId={job}", "TresPerNode=gres:gpu:1")
+    assert holding.do("scontrol", *change, user="nobody").returncode == 0
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "JobHeldUser"
+    holding.run("scancel", job)
+
+
 def test_others_run_as_ever(holding):
     job = holding.sbatch("-p", "speech")
     holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")

@@ -42,16 +42,25 @@ function slurm_job_submit(job, partitions, uid)
    return slurm.SUCCESS
 end
 
--- Neither releases its owner a job, nor moves it to where nobody holds it.
+-- Neither releases its owner a job, nor moves it to where nobody holds it; and what becomes a job
+-- with GPUs of a pool only now waits from now on.
 function slurm_job_modify(job, record, partitions, uid)
-   if operators[uid] or record.priority ~= 0 or not is_of_a_pool(record.partition, partitions) then
+   if operators[uid] then
       return slurm.SUCCESS
    end
-   local released = job.priority ~= nil and job.priority ~= 0 and job.priority ~= slurm.NO_VAL
    local moved = job.partition ~= nil and job.partition ~= ""
-   if released or moved then
-      slurm.log_user("this job waits for its turn: sia job slurm-" .. record.job_id)
-      return slurm.ERROR
+   if record.priority == 0 and is_of_a_pool(record.partition, partitions) then
+      local released = job.priority ~= nil and job.priority ~= 0 and job.priority ~= slurm.NO_VAL
+      if released or moved then
+         slurm.log_user("this job waits for its turn: sia job slurm-" .. record.job_id)
+         return slurm.ERROR
+      end
+      return slurm.SUCCESS
+   end
+   local changed = moved or asks_for_gpus(job)
+   local gpus = asks_for_gpus(job) or asks_for_gpus(record)
+   if changed and gpus and is_of_a_pool(moved and job.partition or record.partition, partitions) then
+      job.priority = 0
    end
    return slurm.SUCCESS
 end
