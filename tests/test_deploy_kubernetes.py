@@ -93,6 +93,12 @@ def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
     assert 5432 in ports
 
 
+def test_nobodys_image_is_pulled_before_one_is_named():
+    """The name `sia` alone would be somebody's on the registry that all clusters know."""
+    (image,) = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())["images"]
+    assert image["newName"].split("/")[0].endswith(".invalid")
+
+
 def rights():
     """What all roles give: API group, resource, verbs, and whether in the whole cluster."""
     objects = [*plain(), *yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())]

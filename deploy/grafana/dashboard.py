@@ -25,7 +25,7 @@ from daemon.serving import serving
 from daemon.token import read_token
 
 NAME = re.compile(r"\bsia_[a-z_]+")
-PARTS = re.compile(r"_(total|bucket|sum|count)$")
+PARTS = re.compile(r"_(total|bucket|sum|count|created)$")
 """What Prometheus adds to a metric's name."""
 
 WIDE, HIGH, ROW = 8, 7, 24
