@@ -79,7 +79,7 @@ class EtaRoutes:
         """O(pools · horizons)."""
         asked, who = query_of(request, POOL), who_asks(request)
         eta, pool = self._eta, asked["pool"]
-        if pool is not None and not (who.sees(pool) and pool in self._service.book.pools):
+        if pool is not None and pool not in self._service.book.pools:
             raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
         rows = [
             self._row(key, tally)
