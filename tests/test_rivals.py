@@ -214,7 +214,8 @@ def test_a_naive_model_catches_a_planted_fault_in_who_preempts(faulty, model):
 
 
 class BackfillsAnything(Easy):
-    def _promise(self, pool, head, free, now):
+    @staticmethod
+    def _promise(running, head, free, now):  # noqa: ARG004
         return float("inf"), free
 
 

@@ -78,7 +78,7 @@ class Easy(Plain):
         fitting = [(width, queue) for (width, _), queue in queues if width <= free]
         if not fitting:
             return None
-        promised, extra = _promise(self._running[pool], head, free, now)
+        promised, extra = self._promise(self._running[pool], head, free, now)
         first: int | None = None
         for width, queue in fitting:
             sequence = queue.first(inf if width <= extra else promised - now)
@@ -95,7 +95,7 @@ class Easy(Plain):
             free = pool.quota - queues.now(pool).dedicated
             first: JobState | None = head
             if head.width > free:
-                promised, extra = _promise(running, head, free, now)
+                promised, extra = self._promise(running, head, free, now)
                 within = (j for j in queues.line(pool) if j.width <= free)
                 fits = (j for j in within if j.width <= extra or j.run_time <= promised - now)
                 first = next(fits, None)
@@ -103,6 +103,20 @@ class Easy(Plain):
                 return
             yield first
             insort(running, (now + first.run_time, first.sequence, first.width))
+
+    @staticmethod
+    def _promise(
+        running: Iterable[tuple[float, int, int]], head: JobState, free: int, now: float
+    ) -> tuple[float, int]:
+        """When the head can start if all run as estimated, and the GPUs it then leaves over."""
+        promised = inf  # if it never can, it holds nobody up
+        for end, _, width in running:
+            if end > promised:
+                break
+            free += width
+            if free >= head.width and promised == inf:
+                promised = max(end, now)
+        return promised, free - head.width
 
     def check(self) -> None:
         """Queues and ends are those of the state."""
@@ -116,17 +130,3 @@ class Easy(Plain):
 
 def _end(job: JobState) -> tuple[float, int, int]:
     return job.end(job.run_time), job.sequence, job.width
-
-
-def _promise(
-    running: Iterable[tuple[float, int, int]], head: JobState, free: int, now: float
-) -> tuple[float, int]:
-    """When the head can start if all run as estimated, and the GPUs it then leaves over."""
-    promised = inf  # if it never can, it holds nobody up
-    for end, _, width in running:
-        if end > promised:
-            break
-        free += width
-        if free >= head.width and promised == inf:
-            promised = max(end, now)
-    return promised, free - head.width
