@@ -32,7 +32,7 @@ from daemon.insight.whatif import Question, play, play_changed, touched
 from daemon.jobs import LendingMode, PoolMode
 from daemon.schemas import JobRequest
 from daemon.schemas_whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
-from daemon.setup import Budget, Setup
+from daemon.setup import RAILS, Budget, Setup
 from daemon.whatif_commands import _show as show_whatif
 from sia.model import Pool
 
@@ -104,7 +104,7 @@ def random_cluster(rng):
     if kind == 2:
         cells = spec(quotas={"a": {"node": 1}, "b": {"quad": 1}, "c": {"quad": 1}})
         pools = (Pool("a", 8), Pool("b", 4), Pool("c", 4))
-        return Setup(pools, options=SMALL, cells=cells)
+        return Setup(pools, options=SMALL, cells=cells, rails=RAILS)
     return grouped(("a", 8, "x"), ("b", 4, "x"), ("c", 4, "y"))
 
 
@@ -295,7 +295,7 @@ def test_most_of_these_questions_have_an_answer():
 
 
 def grouped(*pools):
-    return Setup(tuple(Pool(*pool) for pool in pools), options=SMALL)
+    return Setup(tuple(Pool(*pool) for pool in pools), options=SMALL, rails=RAILS)
 
 
 def world_of(*steps, **quotas):
