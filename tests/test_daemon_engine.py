@@ -151,7 +151,7 @@ class AgainstNaive(RuleBasedStateMachine):
     @rule()
     def an_hour_goes_by_while_a_job_waits_for_its_gpus(self):
         self.now += 3600.0
-        for _ in range(3):
+        for _ in range(8):  # whom GPUs are kept for then is a rare sight
             self.step([Tick()])
 
     @precondition(lambda self: self.engine.book.ended)
