@@ -43,8 +43,8 @@ SLICES = 24
 
 
 SEEN = SLICES // 2
-"""Of these in which forecasts were judged before anything is said: one burst is in all windows of an
-hour or two, and who has just begun to learn has no other days to compare it with."""
+"""Of these in which forecasts were judged before anything is said: one burst is in all windows of
+an hour or two, and who has just begun to learn has no other days to compare it with."""
 
 
 class _Tally:
