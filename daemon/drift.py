@@ -42,6 +42,11 @@ SLICES = 24
 """Into which that is cut: what is older than the span is forgotten slice by slice."""
 
 
+SEEN = SLICES // 2
+"""Of these in which forecasts were judged before anything is said: one burst is in all windows of
+an hour or two, and who has just begun to learn has no other days to compare it with."""
+
+
 class _Tally:
     """Forecasts of one pool and window length, by slices of time: (number, all, missed)."""
 
@@ -111,7 +116,7 @@ class Drift:
         for window, span in self._spans.items():
             tally = self._tallies[pool, window]
             share = tally.missed / tally.total if tally.total else 0.0
-            enough = tally.total >= LEAST_WINDOWS
+            enough = tally.total >= LEAST_WINDOWS and len(tally.slices) >= SEEN
             known |= enough
             well &= not enough or share <= WELL
             if enough and share > LIMIT and tally.missed > _by_chance(tally.total):

@@ -14,6 +14,9 @@ from sia.terminal import printable
 
 FAR = "more than a week away"
 
+OLD = 60.0
+"""Seconds for which what was played forward goes for the present, without a word."""
+
 
 @click.command()
 @click.argument("job_id", metavar="ID")
@@ -30,6 +33,8 @@ def eta(client: Client, job_id: str, as_json: bool) -> None:
             click.echo(f"{what:8}{moment(said[what])}")
     if "estimate" in said:
         _show(said["estimate"], said["now"])
+        if (age := said["now"] - said.get("played", said["now"])) > OLD:
+            click.echo(f"by how things were {duration(age)} ago; it is looked at again soon")
     else:
         click.echo(printable(f"not known, because {said['why']}"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,11 @@ def waits_of(jobs: Mapping[str, Job], lasts: Mapping[str, float], warmup: float)
     """How long those that were submitted from `warmup` on waited, in seconds."""
     found = (j.jct - lasts[i] for i, j in jobs.items() if j.submit >= warmup and i in lasts)
     return np.maximum(0.0, np.fromiter(found, np.float64))
+
+
+def newest(out: Path) -> float:
+    """When the last job of the log that was exported there came, in its seconds."""
+    return max((each.job.submit for each in read_trace(out / "trace.csv").arrivals), default=-inf)
 
 
 def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[str, Outcome]:

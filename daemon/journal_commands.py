@@ -127,10 +127,12 @@ def replay_(
     As sia journal export without what is not over, then sia replay with the daemon's windows, into
     the same folder; beside that, as they were and would have been, the waits (OUT/waits.svg).
     """
-    from daemon.journal_answer import answer  # noqa: PLC0415  numpy takes its time
+    from daemon.journal_answer import answer, newest  # noqa: PLC0415  numpy takes its time
 
     report = _written(state, config, out, alive=False)
     warmup = max(0.0, report.end - since - report.begin)
+    if newest(out) < warmup:
+        raise UserError(f"--since {as_typed(since)}: nothing came so late; give a longer time")
     _replayed(out, policies, forecast, durations, report, warmup)
     found = answer(out, out / "real", policies, warmup)
     if as_json:
@@ -164,8 +166,8 @@ def _quietly(do: Callable[[], object]) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     header = [
-        "outcome", "jobs", "mean wait", "p50", "p95", "mean JCT", "JCT was / would be", "sooner",
-        "later",
+        "outcome", "jobs", "mean wait", "p50", "p95", "mean JCT", "geo JCT was / would be",
+        "% sooner", "% later",
     ]  # fmt: skip
     rows = []
     for name, outcome in found.items():

@@ -44,6 +44,10 @@ class Eta(Struct, omit_defaults=True):
         list[Estimate],
         Meta(description="What was said before: at submission, and as its wait doubled."),
     ] = []
+    played: Annotated[
+        float | None,
+        Meta(description="When the present was played forward of which the estimate is."),
+    ] = None
 
 
 class EstimateRow(Struct, omit_defaults=True):

@@ -48,6 +48,17 @@ def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
     assert hour > LEAST_WINDOWS + SLICES - 2
 
 
+def test_one_bad_morning_is_in_many_windows_and_says_nothing_yet():
+    drift = Drift(0.0, (300.0,), {"b": (2,)})
+    for n in range(11 * 12):  # eleven hours of windows of five minutes, all missed
+        drift.hear(burst(n * 300.0 + 10.0, n))
+    assert drift.record("b")[0][1] > LEAST_WINDOWS
+    assert drift.why == {}
+    for n in range(11 * 12, 12 * 12 + 1):
+        drift.hear(burst(n * 300.0 + 10.0, n))
+    assert list(drift.why) == ["b"]
+
+
 def test_how_forecasts_did_is_told_pool_by_pool():
     drift = watched()
     for hour in range(6):

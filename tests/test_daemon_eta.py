@@ -7,10 +7,14 @@ import sqlite3
 from contextlib import asynccontextmanager, suppress
 from unittest.mock import patch
 
+import pytest
+from click.testing import CliRunner
 from daemons import until
 from doors import asked, door, job_in, story
 
+from daemon.client import Client
 from daemon.config import PoolConfig
+from daemon.eta_commands import eta
 from daemon.insight.calibration import Given, Said
 from daemon.insight.kept import MEMORY_KEPT, Memory, Table, kept_by
 from daemon.insight.outlook import Outlook
@@ -75,8 +79,10 @@ async def test_who_waits_is_told_when_it_starts_and_ends(folder):
         assert said["now"] <= start["p50"] <= end["p50"]
         assert start["p50"] <= start["p90"] <= end["p90"]
         assert [each["by"] for each in said["given"]] == ["playout"]
+        assert said["played"] == client.eta.outlook.now
         running = await asked(client, "GET", "/v1/jobs/wide/eta")
         assert "start" not in running["estimate"]
+        assert "played" not in running, "its end needs none"
         assert running["started"] <= running["now"] <= running["estimate"]["end"]["p50"]
 
 
@@ -308,3 +314,14 @@ async def test_who_has_waited_long_for_something_to_happen_hears_of_it_at_once(f
                 await send(client, name, hold=True)
                 await until(lambda: told[0] == service.told)
                 clock[0] += 3600.0
+
+
+@pytest.mark.parametrize(("age", "word"), [(50.0, False), (3600.0, True)])
+def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
+    said = {"id": "x", "pool": "a", "phase": "pending", "now": 1e9, "played": 1e9 - age}
+    said["estimate"] = {"start": {"p50": 1e9, "p90": None}, "end": {"p50": 1e9, "p90": None}}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: said)
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(eta, ["x"]).output
+    assert "as likely as not" in shown
+    assert ("by how things were 1 h 0 m ago" in shown) is word

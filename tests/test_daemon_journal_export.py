@@ -239,6 +239,21 @@ def test_replay_says_what_another_policy_would_have_done(tmp_path):
     )
     assert words.exit_code == 0, words.output
     assert "as it was" in words.output
+    late = CliRunner().invoke(
+        command,
+        [
+            "replay",
+            "--state",
+            str(state),
+            "--policy",
+            "ssf",
+            "--since",
+            "1s",
+            "--out",
+            str(tmp_path),
+        ],
+    )
+    assert "--since 1s: nothing came so late" in f"{late.exception} {late.output}"
 
 
 @pytest.mark.server

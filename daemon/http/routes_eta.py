@@ -69,6 +69,8 @@ class EtaRoutes:
             given = eta.estimate(record)
             found.estimate = None if given is None else estimate_view(given)
             found.why = eta.why_unknown(record) if given is None else ""
+            if given is not None and given.start is not None and eta.outlook is not None:
+                found.played = eta.outlook.now
         else:
             found.why = "it is over"
         with suppress(JournalError):
