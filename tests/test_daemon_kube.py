@@ -456,9 +456,9 @@ async def test_an_adopted_job_whose_node_is_lost_is_placed_anew(tmp_path):
         job_id = await taken_over(service, "train")
         first = (await phase_is(service, job_id, "running")).nodes[0][0]
         k8s.lose(first)
-        await until(lambda: service.book.jobs[job_id].attempt == 2)
-        await phase_is(service, job_id, "running")
-        assert len(k8s.places["train"]) == 2
+        await until(lambda: len(k8s.places["train"]) == 2)
+        record = await phase_is(service, job_id, "running")
+        assert record.attempt == 2
         assert first != k8s.places["train"][1]
 
 

@@ -28,16 +28,15 @@ from daemon.backends.kube_lease import TIMEOUT, Leased
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
     RUNS,
-    Key,
     Ref,
     Run,
     jobs_path,
-    key_of_mark,
     name_of,
     plain,
 )
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
 from daemon.backends.kube_watch import Mirror
+from daemon.backends.marks import Key, Marks
 from daemon.config_kube import KubeConfig
 from daemon.fence import Alone, Fence
 from daemon.inbox import UnavailableError
@@ -57,10 +56,6 @@ RIGHTS = "backend rights"
 
 KUEUE = "backend kueue"
 """The part that is not well where Kueue's queues cannot be told what they lend."""
-
-KEEP = 10.0
-"""Seconds for which what a job was called is kept after its end was taken note of: until then that
-may not be durable yet."""
 
 SOON = 0.2
 """Seconds until a request is made again that met another's."""
@@ -88,7 +83,6 @@ class KubeBackend:
         self._runs: dict[Key, Run] = {}
         self._by_ref: dict[tuple[str, str], Key] = {}
         self._strays: dict[Key, Ref] = {}
-        self._over: dict[str, float] = {}  # marks of jobs that are over, and since when
         self._news: set[tuple[str, str]] = set()
         self._poke = asyncio.Event()
         self._jobs: dict[str, Mirror[Job]] = {}
@@ -124,7 +118,7 @@ class KubeBackend:
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
         self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
-        self._marks = {key: ref for key, ref in marks.items() if key.startswith(RUNS)}
+        self._marks = Marks(house, RUNS, marks)
         self._nodes = Nodes(self._config, house, self._found)
         self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
@@ -137,7 +131,7 @@ class KubeBackend:
         """Look for all of these, as soon as Kubernetes is there; none is to be started again."""
         for each in expected:
             run = Run(each.order, fresh=False, started=each.started is not None)
-            mark = self._marks.get(f"{RUNS}{run.order.attempt}/{run.order.job}")
+            mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
             self._add(run)
@@ -263,7 +257,7 @@ class KubeBackend:
             raise
         self._nodes.look(self._runs.values())
         self._say()
-        await self._forget()
+        await self._marks.forget(self._runs)
         if any(run.unsure for run in self._runs.values()) and not self._acts.error[0]:
             return min(SOON, self._config.poll)
         return self._config.poll
@@ -361,21 +355,3 @@ class KubeBackend:
             self._house.parts.say(UNREAD, why, mend)
         else:
             self._house.parts.say(UNREAD)
-
-    async def _forget(self) -> None:
-        """Delete marks of attempts that are over, once that is surely durable."""
-        now, jobs = asyncio.get_running_loop().time(), self._house.book().jobs
-        gone = []
-        for mark in self._marks:
-            job, attempt = key_of_mark(mark)
-            record = jobs.get(job)
-            if (job, attempt) in self._runs or (
-                record is not None and record.placed and record.attempt == attempt
-            ):
-                self._over.pop(mark, None)
-            elif now - self._over.setdefault(mark, now) >= KEEP:
-                gone.append(mark)
-        if gone:
-            await self._house.notes.write(dict.fromkeys(gone))
-            for mark in gone:
-                del self._marks[mark], self._over[mark]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from daemon.backends import House
@@ -27,8 +26,10 @@ from daemon.backends.kube_bodies import (
 )
 from daemon.backends.kube_kueue import deactivate
 from daemon.backends.kube_nodes import Nodes
-from daemon.backends.kube_runs import DELETED, Ref, Run, jobs_path, mark_of, name_of
+from daemon.backends.kube_runs import DELETED, Ref, Run, jobs_path, name_of
 from daemon.backends.kube_shapes import DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
+from daemon.backends.marks import Marks
+from daemon.backends.together import parts, together
 from daemon.config_kube import KubeConfig
 from daemon.inputs import Ended, Observation, Requeued, StartFailed
 from daemon.logs import log
@@ -67,7 +68,7 @@ class Acts:
         kube: Kube,
         house: House,
         name: str,
-        marks: dict[str, str],
+        marks: Marks,
         *,
         nodes: Nodes,
         known: Callable[[Ref], Job | None],
@@ -89,7 +90,7 @@ class Acts:
             if run.ref is None and run.ending:
                 self._done(run, Ended(*run.key, why=NEVER))
         fresh = [run for run in there if run.ref is None and not run.ending]
-        for some in _parts(fresh):
+        for some in parts(fresh, AT_ONCE):
             if not self._house.fence.holds() or self.error[0]:
                 return
             await self._make_all(some)
@@ -101,10 +102,10 @@ class Acts:
 
     async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
         """Do it to all of these, as long as this daemon may."""
-        for some in _parts(all_of):
+        for some in parts(all_of, AT_ONCE):
             if not self._house.fence.holds() or self.error[0]:
                 return
-            await _all(self.tried(act(each)) for each in some)
+            await together(self.tried(act(each)) for each in some)
 
     async def tried(self, act: Awaitable[T]) -> T | None:
         """What that comes to; None where Kubernetes did not do it: others go on."""
@@ -118,13 +119,11 @@ class Acts:
 
     async def _make_all(self, some: Sequence[Run]) -> None:
         """Have these be there, suspended, and durable what they are."""
-        made = await _all(self.tried(self._make(run)) for run in some)
+        made = await together(self.tried(self._make(run)) for run in some)
         known = {run: ref for run, ref in zip(some, made, strict=True) if ref is not None}
         if not known:
             return
-        marks = {mark_of(run.key): str(ref) for run, ref in known.items()}
-        await self._house.notes.write(marks)
-        self._marks.update(marks)
+        await self._marks.note({run.key: str(ref) for run, ref in known.items()})
         for run, ref in known.items():
             run.ref = ref
 
@@ -278,18 +277,3 @@ class Acts:
 
 def _to_end(run: Run) -> bool:
     return run.ending and not run.ended
-
-
-def _parts(all_of: Sequence[T]) -> Iterator[Sequence[T]]:
-    """So many at a time as may be on their way."""
-    for i in range(0, len(all_of), AT_ONCE):
-        yield all_of[i : i + AT_ONCE]
-
-
-async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """What all of these come to; what went wrong is raised when none is on its way any more."""
-    found = await asyncio.gather(*work, return_exceptions=True)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return found  # type: ignore[return-value]

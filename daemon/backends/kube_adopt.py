@@ -16,7 +16,7 @@ from daemon.backends.kube_api import (
 )
 from daemon.backends.kube_bodies import GRACE, suspend
 from daemon.backends.kube_nodes import Nodes
-from daemon.backends.kube_runs import Key, Ref, Run, plain
+from daemon.backends.kube_runs import Ref, Run, plain
 from daemon.backends.kube_shapes import (
     GATE_OWN,
     ORDER,
@@ -30,6 +30,7 @@ from daemon.backends.kube_shapes import (
     gpus_of_pod,
 )
 from daemon.backends.kube_watch import Mirror
+from daemon.backends.marks import Key
 from daemon.book import JobRecord
 from daemon.config_kube import KubeConfig
 from daemon.inputs import Cancel, Command, Limited, SetPriority, Submit

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from daemon.answers import StartEffect
 from daemon.backends.kube_shapes import Condition, Pod
+from daemon.backends.marks import Key
 from daemon.inputs import Ended, Lost, Observation
 
 TERM, KILL = 15, 9
@@ -24,9 +25,6 @@ FORGOTTEN = (
 )
 
 DELETED = "its Job was deleted in Kubernetes"
-
-Key = tuple[str, int]
-"""A job and the number of its attempt."""
 
 
 class Ref(NamedTuple):
@@ -102,17 +100,6 @@ class Run:
 def jobs_path(namespace: str) -> str:
     """Where the API has the Jobs of a namespace."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
-
-
-def mark_of(key: Key) -> str:
-    """The mark that says what an attempt is called in Kubernetes."""
-    return f"{RUNS}{key[1]}/{key[0]}"
-
-
-def key_of_mark(mark: str) -> Key:
-    """The attempt of a mark."""
-    attempt, _, job = mark.removeprefix(RUNS).partition("/")
-    return job, int(attempt)
 
 
 def name_of(daemon: str, job: str, attempt: int) -> str:

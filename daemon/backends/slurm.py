@@ -16,6 +16,7 @@ from typing import Literal
 
 from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, StopKind
+from daemon.backends.marks import Key, Marks
 from daemon.backends.slurm_acts import Acts
 from daemon.backends.slurm_adopt import Adopter
 from daemon.backends.slurm_api import Slurm, SlurmError, SlurmRefusedError
@@ -24,12 +25,10 @@ from daemon.backends.slurm_nodes import Nodes
 from daemon.backends.slurm_own import Own
 from daemon.backends.slurm_runs import (
     RUNS,
-    Key,
     Run,
     View,
     end_of,
     gone,
-    mark_of,
 )
 from daemon.backends.slurm_shapes import SlurmJob
 from daemon.backends.slurm_some import InTurn, look_at
@@ -56,10 +55,6 @@ COSTLY = 0.5
 REST = 50.0
 """Times as long as such a list took is there until the next: what it costs is 2 % of the time."""
 
-KEEP = 10.0
-"""Seconds for which what a job was called is kept after its end was taken note of: until then that
-may not be durable yet."""
-
 BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
 
 
@@ -81,7 +76,6 @@ class SlurmBackend:
             self.can |= {"logs"}
         self._runs: dict[Key, Run] = {}
         self._strays: dict[Key, str] = {}
-        self._over: dict[str, float] = {}  # marks of jobs that are over, and since when
         self._poke = asyncio.Event()
         self._view: View | None = None
         self._all_due = 0.0
@@ -110,7 +104,7 @@ class SlurmBackend:
             name = secrets.token_hex(4)
             await house.notes.write({NAME: name})
         self._own = Own(house, name, marks, self._config.user)
-        self._marks = {key: ref for key, ref in marks.items() if key.startswith(RUNS)}
+        self._marks = Marks(house, RUNS, marks)
         self._acts = Acts(self._config, self._slurm, house, self._own, self._marks)
         self._adopter = Adopter(self._config, self._slurm, house)
         self._nodes = Nodes(self._config, self._slurm, house, self._found)
@@ -119,7 +113,7 @@ class SlurmBackend:
         """Look for all of these in Slurm, as soon as it is there; none is to be started again."""
         for each in expected:
             run = Run(each.order, sought=False, started=each.started is not None)
-            mark = self._marks.get(mark_of(run.key))
+            mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.named(mark)
             self._runs[run.key] = run
@@ -203,7 +197,7 @@ class SlurmBackend:
         await self._adopter.look(view, self._runs)
         await self._nodes.look()
         self._say_unread(view)
-        await self._forget()
+        await self._marks.forget(self._runs)
 
     async def _look(self) -> View:
         loop = asyncio.get_running_loop()
@@ -349,27 +343,3 @@ class SlurmBackend:
             elif self._strays.get(key) != ref:
                 self._strays[key] = ref
                 self._house.sink(Stray(*key))
-
-    async def _forget(self) -> None:
-        """Delete marks of attempts that are over, once that is surely durable."""
-        now, jobs = asyncio.get_running_loop().time(), self._house.book().jobs
-        gone = []
-        for mark in self._marks:
-            job, attempt = key_of_mark(mark)
-            record = jobs.get(job)
-            if (job, attempt) in self._runs or (
-                record is not None and record.placed and record.attempt == attempt
-            ):
-                self._over.pop(mark, None)
-            elif now - self._over.setdefault(mark, now) >= KEEP:
-                gone.append(mark)
-        if gone:
-            await self._house.notes.write(dict.fromkeys(gone))
-            for mark in gone:
-                del self._marks[mark], self._over[mark]
-
-
-def key_of_mark(mark: str) -> Key:
-    """The attempt of a mark."""
-    attempt, _, job = mark.removeprefix(RUNS).partition("/")
-    return job, int(attempt)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import quote
 
 from daemon.answers import StartEffect
 from daemon.backends import House
+from daemon.backends.marks import Key, Marks
 from daemon.backends.slurm_api import Place, Slurm, SlurmError, SlurmRefusedError, Wanted, script_of
 from daemon.backends.slurm_own import Own
-from daemon.backends.slurm_runs import Key, Run, comment_of, mark_of
+from daemon.backends.slurm_runs import Run, comment_of
 from daemon.backends.slurm_shapes import SlurmJob
+from daemon.backends.together import parts, together
 from daemon.config_slurm import SlurmConfig
 from daemon.inputs import Ended, Requeued, StartFailed
-
-T = TypeVar("T")
 
 AT_ONCE = 8
 """Requests that are on their way at a time: more only wait in slurmctld."""
@@ -60,7 +59,7 @@ class Acts:
     """
 
     def __init__(
-        self, config: SlurmConfig, slurm: Slurm, house: House, own: Own, marks: dict[str, str]
+        self, config: SlurmConfig, slurm: Slurm, house: House, own: Own, marks: Marks
     ) -> None:
         """`marks` say what jobs are called."""
         self._config, self._slurm, self._house, self._own = config, slurm, house, own
@@ -72,16 +71,18 @@ class Acts:
     async def do(self, runs: dict[Key, Run]) -> None:
         """All that is to be done now. Raises SlurmError, JournalError; the rest is then undone."""
         fresh = [run for run in runs.values() if run.ref is None and run.sought]
-        for some in _parts(fresh):
+        for some in parts(fresh, AT_ONCE):
             if not self._house.fence.holds():
                 return
             await self._name_all(runs, some)
         waiting = [run for run in runs.values() if run.ref and run.released is None]
-        for some in _parts([run for run in waiting if not run.stop and self._to_release(run)]):
+        for some in parts(
+            [run for run in waiting if not run.stop and self._to_release(run)], AT_ONCE
+        ):
             if not self._house.fence.holds():
                 return
             ready = await self._same(runs, some)
-            await _all(self._release(runs, run) for run in ready)
+            await together(self._release(runs, run) for run in ready)
         await self._end(runs)
 
     def _to_release(self, run: Run) -> bool:
@@ -95,7 +96,7 @@ class Acts:
                 del runs[run.key]
                 self._house.sink(Ended(*run.key, why="it was never started"))
         some = [run for run in some if run.key in runs]
-        names = await _all(self._submit(runs, run) for run in some)
+        names = await together(self._submit(runs, run) for run in some)
         taken = {run: ref for run, ref in zip(some, names, strict=True) if ref}
         if not taken:
             return
@@ -103,14 +104,11 @@ class Acts:
         known = {run: ref for run, ref in taken.items() if self._is_there(runs, run, jobs.get(ref))}
         assert len({*known.values()}) == len(known), "two attempts would be one job of Slurm"
         await self._own.learn(jobs[ref].user for ref in known.values())
-        marks = {
-            mark_of(run.key): f"{ref}@{int(jobs[ref].submitted)}" for run, ref in known.items()
-        }
-        await self._house.notes.write(marks)
-        self._marks.update(marks)
+        marks = {run.key: f"{ref}@{int(jobs[ref].submitted)}" for run, ref in known.items()}
+        await self._marks.note(marks)
         lost = any(run.key not in self.found for run in taken)
         for run in known:
-            run.named(marks[mark_of(run.key)])
+            run.named(marks[run.key])
             run.seen = True
             self.found.pop(run.key, None)
         if lost:
@@ -136,7 +134,7 @@ class Acts:
         refs = set(refs)
         if self._slurm.single:
             numbers = {ref.partition("_")[0] for ref in refs}  # a task that waits has none yet
-            rows = [job for some in await _all(map(self._slurm.job, numbers)) for job in some]
+            rows = [job for some in await together(map(self._slurm.job, numbers)) for job in some]
         else:
             rows = await self._slurm.jobs() or []
         return {ref: job for job in rows for ref in job.refs if ref in refs}
@@ -198,10 +196,10 @@ class Acts:
         ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
         all_of: list[Run | str] = [*ending, *self.unwanted]
         kept, self._kept = self._kept, set()
-        for some in _parts(all_of):
+        for some in parts(all_of, AT_ONCE):
             if not self._house.fence.holds():
                 return
-            await _all(self._cancel(each) for each in some)
+            await together(self._cancel(each) for each in some)
         if kept and not self._kept:
             self._house.parts.say(ENDS)
 
@@ -244,21 +242,6 @@ class Acts:
             script_of(spec.command, env), spec.cwd or self._config.work_dir, minutes,
             out.replace("%", "%%"), err.replace("%", "%%"),
         )  # fmt: skip
-
-
-def _parts(all_of: Sequence[T]) -> Iterator[Sequence[T]]:
-    """So many at a time as may be on their way."""
-    for i in range(0, len(all_of), AT_ONCE):
-        yield all_of[i : i + AT_ONCE]
-
-
-async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """What all of these come to; what went wrong is raised when none is on its way any more."""
-    found = await asyncio.gather(*work, return_exceptions=True)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return found  # type: ignore[return-value]
 
 
 def _file_of(job: str) -> str:

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from daemon.answers import Refused
 from daemon.backends import House
+from daemon.backends.marks import Key
 from daemon.backends.slurm_api import Slurm, SlurmRefusedError
-from daemon.backends.slurm_runs import MARK, Key, Run, View
+from daemon.backends.slurm_runs import MARK, Run, View
 from daemon.backends.slurm_shapes import SlurmJob
 from daemon.book import JobRecord
 from daemon.config_slurm import SlurmConfig

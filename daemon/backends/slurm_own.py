@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from daemon.backends import House
-from daemon.backends.slurm_runs import Key, Run, View, key_of
+from daemon.backends.marks import Key
+from daemon.backends.slurm_runs import Run, View, key_of
 from daemon.backends.slurm_shapes import SlurmJob
 
 USERS = "slurm/user/"

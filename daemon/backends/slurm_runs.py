@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from daemon.answers import StartEffect
+from daemon.backends.marks import Key
 from daemon.backends.slurm_shapes import SlurmJob
 from daemon.inputs import Ended, Lost, Observation, StartFailed
 
@@ -43,9 +44,6 @@ MARK = "sia"
 
 RUNS = "slurm/run/"
 """How marks begin that say what an attempt is called in Slurm."""
-
-Key = tuple[str, int]
-"""A job and the number of its attempt."""
 
 
 class Run:
@@ -133,11 +131,6 @@ class View(NamedTuple):
 def comment_of(instance: str, key: Key) -> str:
     """What a job's comment says: which daemon's, which attempt, which job."""
     return f"{MARK}:{instance}:{key[1]}:{key[0]}"
-
-
-def mark_of(key: Key) -> str:
-    """The mark that says what an attempt is called in Slurm."""
-    return f"{RUNS}{key[1]}/{key[0]}"
 
 
 def key_of(instance: str, comment: str) -> Key | None:
