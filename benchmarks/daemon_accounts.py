@@ -118,8 +118,9 @@ def main() -> None:
     found: dict[str, Any] = {"turns": TURNS, "steps_of_a_turn": STEPS}
     for name, side in sides.items():
         found[name] = {f"{k}_microseconds": round(median(v), 1) for k, v in side.parts.items()}
-    pairs = zip(sides["with"].parts["step"], sides["without"].parts["step"], strict=True)
-    found["step_ratio"] = round(median(a / b for a, b in pairs), 3)
+    for part in ("pass", "step"):
+        pairs = zip(sides["with"].parts[part], sides["without"].parts[part], strict=True)
+        found[f"{part}_ratio"] = round(median(a / b for a, b in pairs), 3)
     print(found)
     keep("daemon_accounts", found)
 

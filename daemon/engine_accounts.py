@@ -54,7 +54,7 @@ class Accounts:
     def __init__(self, book: Book, core: Core) -> None:
         """Keep this book's."""
         self._book, self._core = book, core
-        self._step = -inf  # its time
+        self._step = self._before = -inf  # its time, and that of the one before
         self._now = -inf  # of what has been looked at
         self._looks: list[tuple[float, str]] = []  # when to look at a pool's clock, and others
         self._look: dict[str, float] = {}  # which of them counts
@@ -62,6 +62,7 @@ class Accounts:
         self._opened = self._closed = False
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._over = 0  # jobs of it that have ended
+        self._broken = any(account.broken for account in book.accounts.values())
         self.booked = Booked()
         self.renewed: list[str] = []
         """Pools whose accounts were begun anew in this step."""
@@ -109,7 +110,7 @@ class Accounts:
         book, books = self._book, self._books(now)
         if books or not self._opened:
             self.settle()
-        self._step, self.renewed = now, []
+        self._before, self._step, self.renewed = self._step, now, []
         if not self._opened:
             self._open()
         if books:  # at a moment that does not hang on when somebody looked
@@ -140,8 +141,12 @@ class Accounts:
             self.settle()  # it asks the book for them
 
     def catch_up(self) -> None:
-        """Look at what has been heard if the next step books, so that it need not."""
-        if self._book.unbooked >= self._book.setup.book_every - 1:
+        """Look at what has been heard if the next step books, so that it need not.
+
+        It is thought to come as soon as the last one did.
+        """
+        book, then = self._book, 2 * self._step - self._before
+        if book.unbooked >= book.setup.book_every - 1 or then >= book.booked + BOOK_WITHIN:
             self.settle()
 
     def settle(self) -> None:
@@ -186,7 +191,7 @@ class Accounts:
         for pool in pools:
             account = self._book.accounts.get(pool)
             if account is not None:
-                account.broken = f"{type(error).__name__}: {error}"
+                account.broken, self._broken = f"{type(error).__name__}: {error}", True
                 account.clock = VirtualClock.of(account.clock.told)
                 self._touched.pop(pool, None)
                 self._look.pop(pool, None)
@@ -197,7 +202,11 @@ class Accounts:
         Loans go on in rows of their own. Jobs that cannot even be taken in are left out.
         """
         accounts = self._book.accounts
+        if not self._broken:
+            return
         broken = [name for name in self._book.pools if accounts[name].broken]
+        # Those of pools that were taken out are begun anew once these are back.
+        self._broken = len(broken) < sum(bool(account.broken) for account in accounts.values())
         if not broken:
             return
         self._advance(self._step)

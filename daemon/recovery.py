@@ -63,12 +63,3 @@ def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
             f"{where} gives other decisions than it did; use the release that wrote it, or the "
             "settings that were in force then"
         )
-
-
-def freeze() -> None:
-    """What is there now stays: no use in looking at it again and again.
-
-    What refers to itself and is of no use goes before: it would stay for good.
-    """
-    gc.collect()
-    gc.freeze()

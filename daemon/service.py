@@ -21,6 +21,7 @@ from daemon.effects import Hands
 from daemon.engine import Step
 from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
+from daemon.garbage import freeze, tidy
 from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError
@@ -31,7 +32,6 @@ from daemon.live import Live
 from daemon.notes import Notes
 from daemon.parts import Parts
 from daemon.reading import Reading
-from daemon.recovery import freeze
 from daemon.settled import Settled
 from daemon.setup import Setup
 from daemon.snapshots import Snapshots
@@ -180,6 +180,7 @@ class Service(Reading):
             return
         news, timer = self._inbox.news, None
         news.clear()
+        tidy()
         due = min(self.engine.due, inf if self._foresight is None else self._foresight.due)
         if due < inf:
             timer = asyncio.get_running_loop().call_later(self.clock.seconds_until(due), news.set)
@@ -263,9 +264,8 @@ class Service(Reading):
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
         seq = self._keeper.last + 1
-        audit = self._keeper.trail.rows(
-            anchor.now, records_of(batch.asked, step.answers, step.traces)
-        )
+        records = records_of(batch.asked, step.answers, step.traces)
+        audit = self._keeper.trail.rows(anchor.now, records)
         entry = Entry.of(seq, anchor, inputs, step, audit)
         try:
             await self._keeper.commit(entry, part)

@@ -10,6 +10,7 @@ import click
 from daemon.asking import asks, moment, say
 from daemon.client import Client
 from daemon.pool_commands import NO_LIMIT, Limit, Weight
+from daemon.schemas_whatif import WHATIF_STARTS
 from replay.tables import show_table
 from replay.text import NONE, SPAN, Seconds, counted, duration
 from sia.terminal import printable
@@ -64,7 +65,11 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Whether new loans are made.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Nothing more is placed there.")
 @click.option("--horizon", type=Seconds(), help="How far to look.  [default: 1d]")
-@click.option("--starts", type=click.IntRange(1), help="Starts to play at most.  [default: 400]")
+@click.option(
+    "--starts",
+    type=click.IntRange(1),
+    help=f"Starts to play at most.  [default: {WHATIF_STARTS}]",
+)
 @click.option("--file", type=click.File("rb"), help="The question as JSON instead; - for stdin.")
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:

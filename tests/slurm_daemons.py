@@ -50,13 +50,14 @@ async def until(happens, seconds=daemons.LONG):
 async def looks(monkeypatch, service, times=3):
     """Wait for so many whole turns."""
     seen = []
-    forget = type(service.backend)._forget
+    marks = service.backend._marks
+    forget = marks.forget
 
-    async def counted(self):
-        await forget(self)
+    async def counted(runs):
+        await forget(runs)
         seen.append(1)
 
-    monkeypatch.setattr(type(service.backend), "_forget", counted)
+    monkeypatch.setattr(marks, "forget", counted)
     await until(lambda: len(seen) >= times)
     monkeypatch.undo()
 

@@ -649,6 +649,28 @@ def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
         gc.unfreeze()
 
 
+def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
+    """And not by Python itself, in the middle of an answer."""
+    monkeypatch.setattr("daemon.garbage.YOUNG", 1)
+
+    class Knot:
+        def __init__(self):
+            self.itself = self
+
+    async def story():
+        async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
+            knot = weakref.ref(Knot())
+            await service.submit([submit("x", hold=True)])
+            await until(lambda: knot() is None)
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
 def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
     """Its client tries again in the very step in which later jobs push it out of the book."""
     monkeypatch.setattr("daemon.book.KEEP_ENDED", 2)

@@ -219,14 +219,14 @@ def test_however_many_there_are_a_few_are_asked_for_in_each_look(monkeypatch):
             monkeypatch.setattr("daemon.backends.slurm.REST", 1e9)
             await until(lambda: backend._all_due, LONG)
             lists, looked = slurm.lists, []
-            forget = backend._forget
+            forget = backend._marks.forget
 
-            async def counted():
+            async def counted(runs):
                 looked.append(len(slurm.asked))
                 slurm.asked.clear()
-                await forget()
+                await forget(runs)
 
-            backend._forget = counted
+            backend._marks.forget = counted
             for number in [*slurm.rows]:
                 slurm.change(number, state="COMPLETED", code=0)
             first = slurm.next
