@@ -1,7 +1,8 @@
 """Estimates of starts and ends, held to what happened: a week of Philly in the daemon's engine.
 
-`python benchmarks/daemon_eta.py [JOBS [SEED]]` plays eight of Philly's pools, scaled to loads of
-0.6 to 1.1, in virtual time under `sia@peaks+survival`, which has heard of four weeks before it.
+`python benchmarks/daemon_eta.py [--learned] [JOBS [SEED …]]` plays eight of Philly's pools, scaled
+to loads of 0.6 to 1.1, in virtual time under `sia@peaks+survival`, which has heard of four weeks
+before it, or under `sia@learned+survival`, with a model that has learned from these weeks.
 About JOBS (default: 1500) jobs are estimated as they are submitted, by playing the present forward,
 and by the newest playout before them, at most half an hour old. The first day is for learning and
 not counted.
@@ -9,7 +10,7 @@ not counted.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,11 +36,14 @@ from daemon.insight.outlook import WORLDS, Outlook, Spread, Times, Worlds, plain
 from daemon.insight.waits import UNKNOWN
 from daemon.jobs import JobPhase, JobSpec
 from daemon.past import Story
+from daemon.retraining import trace_of
 from daemon.setup import Setup
 from predictors.chance import draw
 from predictors.model import Model
 from replay.experiment import Pieces, plan_pieces
+from replay.forecast_train import train_on
 from replay.starts import starts_of
+from replay.trace import PoolTable
 
 DAY = 86400.0
 LENGTH, LEARN, SINCE = 7 * DAY, DAY, 62 * DAY
@@ -263,7 +267,12 @@ def raw_of(said: Spread) -> Said:
     return Said(said.p50, said.p90, None, (None, None))
 
 
-def play(jobs: int, seed: int, model: Model | None = None) -> tuple[list[Asked], dict[str, Any]]:
+def learned(records: Sequence[JobRecord], table: PoolTable) -> Model:
+    """What is to be learned from jobs that are over, as the daemon does."""
+    return train_on(trace_of(records), table, name="the weeks before")
+
+
+def play(jobs: int, seed: int, *, learns: bool) -> tuple[list[Asked], dict[str, Any]]:
     """Play the piece, and ask."""
     trace, table = philly()
     (piece,) = plan_pieces(trace, table, Pieces([8], 1, LENGTH, (0.6, 1.1), seed, SINCE))
@@ -273,6 +282,7 @@ def play(jobs: int, seed: int, model: Model | None = None) -> tuple[list[Asked],
     starts = {a.job.id: start for a, start in pairs if start is not None}
     told, records = story(piece.past(trace, starts), 0.0)
     durations = {a.job.id: a.duration for a in arrivals}
+    model = learned(records, piece.table) if learns else None
     world = World(Setup(tuple(piece.table.pools)), durations, told, model)
     teach(world.heard, records)
     for record in records:
@@ -444,21 +454,26 @@ def result_of(asked: Sequence[Asked]) -> dict[str, Any]:
 
 def main() -> None:
     """Play, and say how it went: by seeds, and all together."""
-    jobs, *seeds = map(int, sys.argv[1:]) if len(sys.argv) > 1 else (1500,)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--learned", action="store_true")
+    parser.add_argument("jobs", type=int, nargs="?", default=1500)
+    parser.add_argument("seeds", type=int, nargs="*", default=[0])
+    given = parser.parse_args()
     every: list[Asked] = []
     results: dict[str, Any] = {}
-    for seed in seeds or (0,):
-        asked, about = play(jobs, seed)
+    for seed in given.seeds:
+        asked, about = play(given.jobs, seed, learns=given.learned)
         state_all(asked)
         counted = [each for each in asked if each.made >= LEARN]
         results[f"seed {seed}"] = {**about, **result_of(counted)}
         every += counted
     results["together"] = result_of(every)
     results["together"]["calibration, uncorrected"] = reached(every)
+    name = "eta_learned" if given.learned else "eta"
     figure = Figure(figsize=(10, 3.2))
     draw_all(every, results["together"], figure)
-    figure.savefig(PICTURES / "eta.svg", metadata={"Date": None})
-    keep("daemon_eta", results)
+    figure.savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
+    keep(f"daemon_{name}", results)
 
 
 if __name__ == "__main__":
