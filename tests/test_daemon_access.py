@@ -140,10 +140,14 @@ WHO = {
         for what in ("cancel", "hold", "release")
     },
     "POST /ui/settings/lending": {"operator"},
+    "POST /ui/settings/tokens/{name}/sign-out": {"operator"},
+    "POST /ui/sign-out-everywhere": READERS,
     "GET /v1/audit": {"operator"},
     "GET /v1/tokens": {"operator"},
     "POST /v1/tokens": {"operator"},
     "DELETE /v1/tokens/{name}": {"operator"},
+    "DELETE /v1/tokens/{name}/sessions": {"operator"},
+    "DELETE /v1/sessions": READERS,
 }
 
 BODIES = {

@@ -19,7 +19,7 @@ from yarl import URL
 from daemon.config import PoolConfig
 from daemon.config_access import TlsConfig
 from daemon.http.forms import MAX_FORM
-from daemon.http.sessions import LASTS, MOST, Sessions
+from daemon.http.sessions import LASTS, MOST, Session, Sessions
 from daemon.schemas_plan import PoolForecast, UsageSample
 from daemon.web.chart import chart_of
 from daemon.web.pages import HEADERS
@@ -117,29 +117,37 @@ async def test_a_cookie_counts_for_pages_alone_and_is_kept_from_scripts(folder):
 
 def cookies(sessions):
     """What a session of a token would be, and some that nobody was given."""
-    digest = "a" * 64
+    session = Session("a" * 64, 7)
 
     class Response:
         def set_cookie(self, name, value, **_):
             self.value = value
 
     response = Response()
-    sessions.begin(response, digest)
-    return digest, response.value
+    sessions.begin(response, session)
+    return session, response.value
 
 
 def test_a_seal_is_the_daemon_s_and_lasts_its_time():
     sessions = Sessions("secret", "main")
-    digest, cookie = cookies(sessions)
-    assert sessions.digest(cookie) == digest
-    assert Sessions("another", "main").digest(cookie) is None
+    session, cookie = cookies(sessions)
+    assert sessions.read(cookie) == session
+    assert Sessions("another", "main").read(cookie) is None
     for i in range(len(cookie)):
         other = "0" if cookie[i] != "0" else "1"
-        assert sessions.digest(cookie[:i] + other + cookie[i + 1 :]) is None
-    for wrong in ("", ".", "..", "a.b.c", f"{digest}.9999999999.", "é" * MOST, "\udcff.1.2"):
-        assert sessions.digest(wrong) is None
+        assert sessions.read(cookie[:i] + other + cookie[i + 1 :]) is None
+    for wrong in (
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        f"{session.digest}.0.9999999999.",
+        "é" * MOST,
+        "\udcff.1.2",
+    ):
+        assert sessions.read(wrong) is None
     with patch("daemon.http.sessions.time.time", lambda: 1e12):
-        assert sessions.digest(cookie) is None
+        assert sessions.read(cookie) is None
     assert len(cookie) < MOST
     assert LASTS <= 86400
 
@@ -285,7 +293,15 @@ def test_behind_tls_the_cookie_travels_by_tls_alone(tmp_path):
         async with door(folder, tls=tls) as client, browser(client, None) as visitor:
             fields = {"token": TOKEN, "to": "/ui/"}
             async with visitor.post("/ui/sign-in", data=fields, allow_redirects=False) as said:
-                assert "Secure" in said.headers["Set-Cookie"].split("; ")
+                cookie = said.headers["Set-Cookie"]
+            assert cookie.startswith("__Secure-sia_main=")
+            assert "Secure" in cookie.split("; ")
+            headers = {**PAGE, "Cookie": cookie.partition(";")[0]}
+            async with visitor.get("/ui/", headers=headers) as said:
+                assert said.status == 200
+            headers = {**PAGE, "Cookie": headers["Cookie"].removeprefix("__Secure-")}
+            async with visitor.get("/ui/", headers=headers) as said:
+                assert said.status == 401  # whoever is not encrypted cannot put one there
 
     tell(tmp_path)
 
