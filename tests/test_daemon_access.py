@@ -139,6 +139,9 @@ WHO = {
         }
         for what in ("cancel", "hold", "release")
     },
+    "POST /ui/jobs/{id}/priority": {"own": {"admin of own", "operator"}, "other": {"operator"}},
+    "POST /ui/nodes/{name}/drain": {"operator"},
+    "POST /ui/nodes/{name}/resume": {"operator"},
     "POST /ui/settings/lending": {"operator"},
     "POST /ui/settings/tokens/{name}/sign-out": {"operator"},
     "POST /ui/sign-out-everywhere": READERS,

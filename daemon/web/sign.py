@@ -70,7 +70,7 @@ class SignPages:
             )
             page.headers.update(problem.headers)
             return page
-        response = see(to if _ours(to) else HOME)
+        response = see(to if is_ours(to) else HOME)
         self._gate.sessions.begin(response, session)
         return response
 
@@ -91,7 +91,7 @@ def see(path: str) -> web.Response:
     return web.Response(status=303, headers={"Location": path})
 
 
-def _ours(path: str) -> bool:
+def is_ours(path: str) -> bool:
     """Whether it is a page of ours, and no other site's that looks like one."""
     parts = urlsplit(path)
     clean = path.isascii() and path.isprintable() and "\\" not in path
