@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -99,12 +100,12 @@ def alive(book: Book, pools: frozenset[str], what: str, user: str | None) -> Seq
 
     O(jobs).
     """
-    found = [
-        record for record in filter(KINDS[what], book.jobs.values())
-        if record.spec.pool in pools and user in (None, record.spec.user)
-    ]  # fmt: skip
-    found.sort(key=lambda record: record.spec.pool)
-    return [*map(Place, found)]
+    found: dict[str, list[Place]] = {pool: [] for pool in sorted(pools)}
+    for record in filter(KINDS[what], book.jobs.values()):
+        spec = record.spec
+        if spec.pool in pools and user in (None, spec.user):
+            found[spec.pool].append(Place(record))
+    return [*chain.from_iterable(found.values())]
 
 
 def shortly(core: Core, place: Place) -> str:
