@@ -149,6 +149,7 @@ WORDS = {
     "Lending": "lending",
     "IssueToken": "token create",
     "RevokeToken": "token revoke",
+    "SignOut": "token sign-out",
 }
 """Commands, as people give them."""
 

@@ -198,6 +198,8 @@ class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     expires: float | None = None
     by: str = ""
     """Who issued it."""
+    signed_out: int = 0
+    """How often all of its sessions were ended."""
 
     def over(self, now: float) -> bool:
         """Whether it counts no more."""
@@ -243,6 +245,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     unbooked: int = 0
     heard: float | None = None
     """When the core was last told or decided something that is not booked yet."""
+    signed_out: int = 0
+    """How often all sessions of the machine's own token were ended."""
 
     @property
     def mode(self) -> LendingMode:

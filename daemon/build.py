@@ -101,7 +101,8 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     admission = _admission(config, service)
     eta = Eta(service, off=not config.estimates)
     return Daemon(
-        service, journal, clock, setup, hooks, admission, eta, Usage(service), foresight, retraining
+        service, journal, clock, setup, hooks, admission, eta, Usage(service, service.notes),
+        foresight, retraining
     )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ from daemon.inputs import (
     RevokeToken,
     SetPool,
     SetPriority,
+    SignOut,
     Started,
     StartFailed,
     Stray,
@@ -169,6 +170,7 @@ class Engine:
             Configured: self._configure,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
+            SignOut: tokens.sign_out,
             Witness: _pass,
             Tick: _pass,
         }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from daemon.access import RESERVED, wrong_scope
+from msgspec.structs import replace
+
+from daemon.access import OPERATOR_NAME, RESERVED, wrong_scope
 from daemon.answers import Accepted, Answer, Refused
 from daemon.book import TokenRecord
 from daemon.desk import Desk, refused
-from daemon.inputs import IssueToken, RevokeToken
+from daemon.inputs import IssueToken, RevokeToken, SignOut
 from daemon.limits import MAX_TOKENS, TOKEN_REMEMBERED
 
 
@@ -68,11 +70,27 @@ class Tokens:
         """Let nobody in by it any more. O(tokens)."""
         known = self._book.token(asked.name)
         if known is None:
-            why = f"there is no token {asked.name!r}"
-            return refused(404, "no such token", why, "see: sia token list")
+            return _unknown(asked.name)
         del self._book.tokens[known.digest]
         self._desk.tell("token_revoked", name=asked.name, by=asked.actor)
         return Accepted()
+
+    def sign_out(self, asked: SignOut) -> Answer:
+        """Have all sessions that began by it be over; the token itself counts on. O(tokens)."""
+        book = self._book
+        known = book.token(asked.name)
+        if known is not None:
+            book.tokens[known.digest] = replace(known, signed_out=known.signed_out + 1)
+        elif asked.name == OPERATOR_NAME:
+            book.signed_out += 1
+        else:
+            return _unknown(asked.name)
+        self._desk.tell("token_signed_out", name=asked.name, by=asked.actor)
+        return Accepted()
+
+
+def _unknown(name: str) -> Refused:
+    return refused(404, "no such token", f"there is no token {name!r}", "see: sia token list")
 
 
 def _unfit(why: str, mend: str) -> Refused:

@@ -144,6 +144,13 @@ class RevokeToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     actor: str = ""
 
 
+class SignOut(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Browsers that came in by the token of that name are to type it in again."""
+
+    name: str
+    actor: str = ""
+
+
 class Witness(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Something that changes nothing here, and is to stand in the audit all the same.
 
@@ -171,6 +178,7 @@ Command = (
     | Lending
     | IssueToken
     | RevokeToken
+    | SignOut
     | Witness
 )
 

@@ -94,7 +94,7 @@ class UsageSample(Struct):
 
 
 class Usage(Struct):
-    """What became of GPUs over the last hour, the oldest first; a restart begins it anew."""
+    """What became of GPUs over the last hour, the oldest first, those before a restart too."""
 
     pool: Annotated[str, Meta(description="Empty: of all pools together.")]
     samples: list[UsageSample]

@@ -13,7 +13,7 @@ from replay.text import SPAN
 
 @click.group()
 def token() -> None:
-    """Issue, list and revoke tokens; for operators."""
+    """Issue, list and revoke tokens; for operators, but for signing out."""
 
 
 @token.command("create")
@@ -83,3 +83,15 @@ def revoke(client: Client, name: str, as_json: bool) -> None:
         say({"name": name})
         return
     click.echo(f"{name} is revoked")
+
+
+@token.command("sign-out")
+@click.argument("name", required=False)
+@asks
+def sign_out(client: Client, name: str | None, as_json: bool) -> None:
+    """End all sessions of browsers: one's own, or by NAME those of another token."""
+    client.ask("DELETE", "/v1/sessions" if name is None else f"/v1/tokens/{at(name)}/sessions")
+    if as_json:
+        say({"name": name})
+        return
+    click.echo(f"all sessions{'' if name is None else f' of {name}'} are over; the token counts on")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from daemon.access import OPERATOR_NAME
 from daemon.book import Book, PoolRecord
 from daemon.inputs import (
     Cancel,
@@ -20,6 +21,7 @@ from daemon.inputs import (
     RevokeToken,
     SetPool,
     SetPriority,
+    SignOut,
     Witness,
 )
 from daemon.jobs import LendingMode
@@ -90,6 +92,13 @@ def _token(book: Book, asked: IssueToken | RevokeToken) -> Facts:
     return {"role": token.role.value, "pools": list(token.pools), "expires": token.expires}
 
 
+def _sessions(book: Book, asked: SignOut) -> Facts:
+    token = book.token(asked.name)
+    if token is not None:
+        return {"signed_out": token.signed_out}
+    return {"signed_out": book.signed_out} if asked.name == OPERATOR_NAME else {}
+
+
 def _witness(*_: object) -> Facts:
     return {}
 
@@ -107,6 +116,7 @@ _FACTS: dict[type, tuple[str, Callable[[Book, Any], Facts]]] = {
     Lending: ("", _lending),
     IssueToken: ("name", _token),
     RevokeToken: ("name", _token),
+    SignOut: ("name", _sessions),
     Witness: ("target", _witness),
 }
 

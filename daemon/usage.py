@@ -1,22 +1,28 @@
-"""What became of pools' GPUs over the last hour: looked at now and then, and kept in memory.
+"""What became of pools' GPUs over the last hour: looked at now and then, and noted in the journal.
 
-It is for people who look on. A restart begins it anew; what is to last goes to Prometheus.
+It is for people who look on: a restart goes on with it. What is to last goes to Prometheus.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time as machine
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, json
 
 from daemon.http.views import pool_views
 from daemon.inbox import UnavailableError
+from daemon.journal import JournalError
 from daemon.schemas import PoolView
 from daemon.schemas_plan import UsageSample
 
 if TYPE_CHECKING:
+    from daemon.notes import Notes
     from daemon.service import Service
 
 EVERY = 30.0
@@ -24,6 +30,9 @@ EVERY = 30.0
 
 KEPT = 120
 """Looks that are kept: an hour of them, 48 bytes each and pool."""
+
+PREFIX = "usage:"
+"""Of the notes; their keys are as many as looks are kept, and used again in turn."""
 
 WHAT = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting_gpus")
 
@@ -36,20 +45,50 @@ class _Look(NamedTuple):
     values: array[int]
 
 
+class _Noted(Struct, frozen=True):
+    """A look, as it is noted."""
+
+    number: int
+    at: float
+    """When it was by the machine's clock: simulated ones go faster."""
+    time: float
+    pools: list[str]
+    values: list[int]
+
+
+_read = json.Decoder(_Noted).decode
+
+
 class Usage:
     """The last hour."""
 
-    def __init__(self, service: Service) -> None:
-        """Of this service; it knows nothing yet."""
-        self._service = service
+    def __init__(self, service: Service, notes: Notes) -> None:
+        """Of this service, and noted there; it knows nothing yet."""
+        self._service, self._notes = service, notes
         self._looks: deque[_Look] = deque(maxlen=KEPT)
         self._places: dict[str, int] = {}
+        self._number = 0
 
     async def run(self) -> None:
-        """Look now, and ever again."""
+        """Go on with what was noted: look now, and ever again."""
+        if not self._looks:
+            with suppress(JournalError):  # nobody misses an hour of it for long
+                await self.recall()
         while True:
             await self.look()
             await asyncio.sleep(EVERY)
+
+    async def recall(self) -> None:
+        """Know what was looked at within the last hour, by another daemon too.
+
+        Raises JournalError.
+        """
+        noted = [_read(text) for text in (await self._notes.read(PREFIX)).values()]
+        oldest = machine.time() - KEPT * EVERY
+        for each in sorted(noted, key=lambda each: each.number):
+            self._number = each.number
+            if each.at > oldest:
+                self._keep(each.time, each.pools, array("q", each.values))
 
     async def look(self) -> None:
         """Once; where nobody knows what is durable, not. O(pools)."""
@@ -58,16 +97,25 @@ class Usage:
         except UnavailableError:
             return
         self.add(self._service.clock.now(), pool_views(self._service))
+        self._number += 1
+        time, places, values = self._looks[-1]
+        noted = _Noted(self._number, machine.time(), time, [*places], values.tolist())
+        with suppress(JournalError):
+            text = json.encode(noted).decode()
+            await self._notes.write({f"{PREFIX}{self._number % KEPT:03}": text})
 
     def add(self, time: float, pools: Sequence[PoolView]) -> None:
         """Keep what these pools say."""
-        places = {pool.name: i for i, pool in enumerate(pools, 1)}
-        if places == self._places:
-            places = self._places  # one for all looks: pools seldom change
-        self._places = places
         rows = [[getattr(pool, what) for what in WHAT] for pool in pools]
         total = [sum(column) for column in zip(*rows, strict=True)] or [0] * len(WHAT)
         values = array("q", (value for row in (total, *rows) for value in row))
+        self._keep(time, [pool.name for pool in pools], values)
+
+    def _keep(self, time: float, pools: Sequence[str], values: array[int]) -> None:
+        places = {name: i for i, name in enumerate(pools, 1)}
+        if places == self._places:
+            places = self._places  # one for all looks: pools seldom change
+        self._places = places
         self._looks.append(_Look(time, places, values))
 
     def samples(self, pool: str | None) -> Iterator[UsageSample]:

@@ -160,6 +160,11 @@ class PoolState:
         return sorted(both, key=lambda job: job.sequence) if self.aside else both
 
     @property
+    def length(self) -> int:
+        """Jobs that wait. O(1)."""
+        return len(self.pending) + len(self.aside)
+
+    @property
     def ratio(self) -> float:
         """CurrentAllocation / Quota: who is visited first (§5.3). Exact: `limits.MAX_QUOTA`."""
         return (self.dedicated + self.spare) / self.entitled if self.quota else float("inf")

@@ -139,11 +139,18 @@ WHO = {
         }
         for what in ("cancel", "hold", "release")
     },
+    "POST /ui/jobs/{id}/priority": {"own": {"admin of own", "operator"}, "other": {"operator"}},
+    "POST /ui/nodes/{name}/drain": {"operator"},
+    "POST /ui/nodes/{name}/resume": {"operator"},
     "POST /ui/settings/lending": {"operator"},
+    "POST /ui/settings/tokens/{name}/sign-out": {"operator"},
+    "POST /ui/sign-out-everywhere": READERS,
     "GET /v1/audit": {"operator"},
     "GET /v1/tokens": {"operator"},
     "POST /v1/tokens": {"operator"},
     "DELETE /v1/tokens/{name}": {"operator"},
+    "DELETE /v1/tokens/{name}/sessions": {"operator"},
+    "DELETE /v1/sessions": READERS,
 }
 
 BODIES = {

@@ -15,7 +15,7 @@ from daemons import until
 from doors import TOKEN, asked, door, story
 from yarl import URL
 
-from daemon.config import PoolConfig
+from daemon.config import NodeConfig, PoolConfig
 from daemon.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _week
 from daemon.serving import serving
 from replay.cloud import make_cloud
@@ -333,3 +333,46 @@ def test_what_gets_into_a_page_all_the_same_is_not_run(shown):
         assert set(page.asked.values()) == {client.make_url("/").authority}
 
     shown(tell)
+
+
+def test_a_node_is_drained_and_a_job_put_first_by_hand(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        nodes = (NodeConfig("n0", 8), NodeConfig("n1", 4))
+        pools = (PoolConfig("vision", 12),)
+        async with (
+            door(folder, pools=pools, nodes=nodes, speed=1.0) as client,
+            chromium(devtools) as browser,
+        ):
+            for job in ("runs", "first", "second"):
+                body = {"id": job, "pool": "vision", "gpus": 8, "duration": 1e6}
+                await asked(client, "POST", "/v1/jobs", body, status=201)
+            page = await signed_in(client, browser, "/ui/nodes", width=375)
+            await page.click("#node-table tbody tr:nth-child(2) summary")
+            await page.type("#node-table tbody tr:nth-child(2) input[name=why]", "fan")
+            await judge(page, tmp_path / "shots" / "nodes-drain.png")
+            await page.click("#node-table tbody tr:nth-child(2) button")
+            await page.until("document.querySelector('[action=\"/ui/nodes/n1/resume\"]')")
+            listed = (await asked(client, "GET", "/v1/nodes"))["nodes"]
+            assert [node["out"] for node in listed] == [{}, {"operator": "fan"}]
+            await page.click("#node-table tbody tr:nth-child(2) button")
+            await page.until("!document.querySelector('[action=\"/ui/nodes/n1/resume\"]')")
+            await page.goto(client.make_url("/ui/jobs/second"))
+            await page.js("document.querySelector('#priority').select()")
+            await page.type("#priority", "9")
+            await page.click("#changes form.one button")
+            await page.until("document.querySelector('#facts').innerText.includes('Priority\\n9')")
+            await judge(page, tmp_path / "shots" / "job-priority.png")
+            assert (await asked(client, "GET", "/v1/jobs/second"))["position"] == 1
+            await page.goto(client.make_url("/ui/settings"))
+            await judge(page, tmp_path / "shots" / "settings-sessions.png")
+            await page.click("[action='/ui/sign-out-everywhere'] button")
+            await page.until("document.querySelector('#token')")
+            records = [
+                each["record"] for each in (await asked(client, "GET", "/v1/audit"))["records"]
+            ]
+            assert [each["what"] for each in records[-4:]] == [
+                "drain", "resume", "priority", "token sign-out",
+            ]  # fmt: skip
+
+    tell(tmp_path)

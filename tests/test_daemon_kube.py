@@ -1,6 +1,7 @@
 """Kubernetes, in an emulator: Jobs are made, adopted, released, followed to their ends."""
 
 import asyncio
+import re
 
 import pytest
 from daemons import until
@@ -68,6 +69,8 @@ async def test_a_job_is_made_suspended_and_released_by_one_request(tmp_path):
         assert {"name": "A", "value": "$$HOME"} in container["env"]
         assert (container["image"], container["workingDir"]) == ("registry/job:1", "/w")
         assert (pod["restartPolicy"], pod["automountServiceAccountToken"]) == ("Never", False)
+        seal = released[1]["metadata"]["annotations"].pop("sia.internal/released")
+        assert re.fullmatch("[0-9a-f]{64} n1", seal)
         assert released == (
             "patch", {
                 "metadata": {"annotations": {

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import re
-from itertools import chain, pairwise
+from itertools import chain
 from random import Random
 from unittest.mock import patch
 from urllib.parse import quote
@@ -11,17 +11,13 @@ from urllib.parse import quote
 import pytest
 from browsers import PAGE, browser, parsed, seal_in, seen, sent
 from doors import TOKEN, asked, door, story
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 from yarl import URL
 
 from daemon.config import PoolConfig
 from daemon.config_access import TlsConfig
 from daemon.http.forms import MAX_FORM
-from daemon.http.sessions import LASTS, MOST, Sessions
-from daemon.schemas_plan import PoolForecast, UsageSample
-from daemon.web.chart import chart_of
+from daemon.http.sessions import LASTS, MOST, Session, Sessions
+from daemon.schemas_plan import PoolForecast
 from daemon.web.pages import HEADERS
 from daemon.web.pool import windows_of
 
@@ -117,29 +113,37 @@ async def test_a_cookie_counts_for_pages_alone_and_is_kept_from_scripts(folder):
 
 def cookies(sessions):
     """What a session of a token would be, and some that nobody was given."""
-    digest = "a" * 64
+    session = Session("a" * 64, 7)
 
     class Response:
         def set_cookie(self, name, value, **_):
             self.value = value
 
     response = Response()
-    sessions.begin(response, digest)
-    return digest, response.value
+    sessions.begin(response, session)
+    return session, response.value
 
 
 def test_a_seal_is_the_daemon_s_and_lasts_its_time():
     sessions = Sessions("secret", "main")
-    digest, cookie = cookies(sessions)
-    assert sessions.digest(cookie) == digest
-    assert Sessions("another", "main").digest(cookie) is None
+    session, cookie = cookies(sessions)
+    assert sessions.read(cookie) == session
+    assert Sessions("another", "main").read(cookie) is None
     for i in range(len(cookie)):
         other = "0" if cookie[i] != "0" else "1"
-        assert sessions.digest(cookie[:i] + other + cookie[i + 1 :]) is None
-    for wrong in ("", ".", "..", "a.b.c", f"{digest}.9999999999.", "é" * MOST, "\udcff.1.2"):
-        assert sessions.digest(wrong) is None
+        assert sessions.read(cookie[:i] + other + cookie[i + 1 :]) is None
+    for wrong in (
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        f"{session.digest}.0.9999999999.",
+        "é" * MOST,
+        "\udcff.1.2",
+    ):
+        assert sessions.read(wrong) is None
     with patch("daemon.http.sessions.time.time", lambda: 1e12):
-        assert sessions.digest(cookie) is None
+        assert sessions.read(cookie) is None
     assert len(cookie) < MOST
     assert LASTS <= 86400
 
@@ -285,7 +289,15 @@ def test_behind_tls_the_cookie_travels_by_tls_alone(tmp_path):
         async with door(folder, tls=tls) as client, browser(client, None) as visitor:
             fields = {"token": TOKEN, "to": "/ui/"}
             async with visitor.post("/ui/sign-in", data=fields, allow_redirects=False) as said:
-                assert "Secure" in said.headers["Set-Cookie"].split("; ")
+                cookie = said.headers["Set-Cookie"]
+            assert cookie.startswith("__Secure-sia_main=")
+            assert "Secure" in cookie.split("; ")
+            headers = {**PAGE, "Cookie": cookie.partition(";")[0]}
+            async with visitor.get("/ui/", headers=headers) as said:
+                assert said.status == 200
+            headers = {**PAGE, "Cookie": headers["Cookie"].removeprefix("__Secure-")}
+            async with visitor.get("/ui/", headers=headers) as said:
+                assert said.status == 401  # whoever is not encrypted cannot put one there
 
     tell(tmp_path)
 
@@ -335,45 +347,6 @@ async def test_many_pools_are_shown_in_pieces_by_what_one_asks_for(folder):
         assert "No pool has this in its name" in (await names("?q=zzz"))[1]
         for wrong in ("?page=0", "?page=x", "?sort=evil", "?x=1", f"?q={'a' * 65}"):
             assert "Invalid query" in await seen(visitor, f"/ui/{wrong}", 422)
-
-
-@story
-async def test_the_last_hour_is_kept_sample_by_sample(folder):
-    async with door(folder, speed=1.0) as client, browser(client) as visitor:
-        assert (await asked(client, "GET", "/v1/usage"))["samples"] == []
-        assert "is drawn here" in await seen(visitor, "/ui/")
-        await client.usage.look()
-        job = {"id": "a", "pool": "speech", "gpus": 3, "duration": 1e6}
-        await asked(client, "POST", "/v1/jobs", job, status=201)
-        await client.usage.look()
-        both = (await asked(client, "GET", "/v1/usage"))["samples"]
-        assert [sample["quota"] for sample in both] == [12, 12]
-        assert [sample["dedicated"] for sample in both] == [0, 3]
-        one = await asked(client, "GET", "/v1/usage?pool=vision")
-        assert [sample["idle"] for sample in one["samples"]] == [8, 8]
-        await asked(client, "GET", "/v1/usage?pool=none", status=404)
-        assert "GPUs: dedicated 0 to 3, lent 0 to 0" in await seen(visitor, "/ui/")
-
-
-@given(
-    st.lists(
-        st.tuples(*[st.integers(0, 9)] * 5).map(
-            lambda v: UsageSample(0.0, sum(v[:3]), v[0], v[1], v[4], v[2], v[3])
-        ),
-        min_size=2, max_size=6,
-    )
-)  # fmt: skip
-def test_a_chart_s_areas_fill_what_is_owned(samples):
-    samples = [replace(sample, time=10.0 * i) for i, sample in enumerate(samples)]
-    chart = chart_of(samples)
-    assert chart.top >= max(sample.quota for sample in samples)
-    edges = [re.findall(r"([\d.]+),([\d.-]+)", area.path) for area in chart.areas]
-    count = len(samples)
-    for below, above in pairwise(edges):
-        assert above[count:] == below[:count][::-1], "each begins where the one below it ends"
-    for (x, y), sample in zip(edges[-1], samples, strict=False):
-        assert float(y) == pytest.approx(100 * (1 - sample.quota / chart.top), abs=0.06)
-        assert 0 <= float(x) <= 600
 
 
 def test_forecasts_are_held_to_what_came_window_by_window():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections import defaultdict
 from functools import cache
 from itertools import product
@@ -141,3 +142,13 @@ def test_of_leases_it_may_change_its_own_alone():
     }
     own = [next(key.default for key in fields(KubeConfig) if key.name == "lease")]
     assert named == {"create": None, "get": own, "patch": own}
+
+
+def test_with_kueue_it_may_change_the_queues_of_its_pools_alone():
+    (rules,) = [
+        each["rules"]
+        for each in yaml.safe_load_all((FOLDER / "kueue.yaml").read_text())
+        if each["kind"] == "ClusterRole"
+    ]
+    pools = tomllib.loads((FOLDER / "base" / "sia.toml").read_text())["pool"]
+    assert [rule["resourceNames"] for rule in rules] == [[pool["name"] for pool in pools]]

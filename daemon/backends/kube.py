@@ -25,6 +25,7 @@ from daemon.backends.kube_ends import Ends
 from daemon.backends.kube_found import NODES, Found
 from daemon.backends.kube_kueue import Steering
 from daemon.backends.kube_lease import TIMEOUT, Leased
+from daemon.backends.kube_left import Left
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
     RUNS,
@@ -53,6 +54,9 @@ UNREAD = "backend jobs"
 
 RIGHTS = "backend rights"
 """The part that is not well where the daemon may not do what it should."""
+
+MORE = "backend nodes"
+"""The part that is not well where nodes came that are not used before a restart."""
 
 KUEUE = "backend kueue"
 """The part that is not well where Kueue's queues cannot be told what they lend."""
@@ -120,12 +124,15 @@ class KubeBackend:
         self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
         self._marks = Marks(house, RUNS, marks)
         self._nodes = Nodes(self._config, house, self._found)
+        self._left = await Left.of(house.notes, name, marks)
         self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
             self._config, self._kube, house, name, self._marks,
-            nodes=self._nodes, known=self._job, seen=self._seen, done=self._done,
+            nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
         )  # fmt: skip
-        self._adopter = Adopter(self._config, self._kube, house, self._nodes, self._job, self._seen)
+        self._adopter = Adopter(
+            self._config, self._kube, house, self._nodes, self._left, self._job, self._seen
+        )
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Look for all of these, as soon as Kubernetes is there; none is to be started again."""
@@ -320,7 +327,11 @@ class KubeBackend:
         if not (number.isascii() and number.isdecimal() and len(number) < 9):
             return
         key, ref = (meta.note(JOB), int(number)), Ref(meta.namespace, meta.name, meta.uid)
-        if key in self._runs or (made and meta.name != name_of(self._name, *key)):
+        if (
+            key in self._runs
+            or ref in self._left
+            or (made and meta.name != name_of(self._name, *key))
+        ):
             return
         if job.suspended and made:
             self._acts.unwanted[ref] = True
@@ -345,6 +356,7 @@ class KubeBackend:
         if self._steering is not None:
             self._house.parts.say(KUEUE, *self._steering.trouble)
         self._house.parts.say(RIGHTS, *self._acts.forbidden)
+        self._house.parts.say(MORE, *self._nodes.unused)
         unread = [
             f"{at}/{plain(name, 63)}" for at, mirror in self._jobs.items() for name in mirror.unread
         ]

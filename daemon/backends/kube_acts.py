@@ -25,6 +25,7 @@ from daemon.backends.kube_bodies import (
     unstarted,
 )
 from daemon.backends.kube_kueue import deactivate
+from daemon.backends.kube_left import Left
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import DELETED, Ref, Run, jobs_path, name_of
 from daemon.backends.kube_shapes import DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
@@ -44,6 +45,8 @@ SUSPENDED = "somebody has suspended its Job in Kubernetes"
 STARTED = "somebody has started its Job in Kubernetes before it was its turn"
 
 NEVER = "it was never started"
+
+LEFT = "it runs in Kubernetes since before this journal was put back; left alone until it is over"
 
 TAKEN = "a Job {name} is there that this daemon has not made; delete it, then release the job here"
 
@@ -71,13 +74,14 @@ class Acts:
         marks: Marks,
         *,
         nodes: Nodes,
+        left: Left,
         known: Callable[[Ref], Job | None],
         seen: Callable[[Job], None],
         done: Callable[[Run, Observation], None],
     ) -> None:
         """`known` has Jobs; `seen` hears of Jobs, `done` of ends."""
         self._config, self._kube, self._house, self._name = config, kube, house, name
-        self._marks, self._nodes, self._known = marks, nodes, known
+        self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
         self._seen, self._done = seen, done
         self.unwanted: dict[Ref, bool] = {}
         self.forbidden = self.error = "", ""
@@ -168,14 +172,22 @@ class Acts:
             run.ended, run.due = run.adopted, 0.0
         elif not job.suspended and marked and bound:
             run.released = True
-        elif not job.suspended and not run.released:
+        elif not job.suspended and not run.released and not self._is_left(run, job):
             run.end(Requeued(*run.key, STARTED, hold=True))
+
+    def _is_left(self, run: Run, job: Job) -> bool:
+        return run.adopted and self._left.runs(job, *run.key)
 
     async def _release(self, run: Run) -> None:
         """Have it run, by one request that does nothing where the Job has changed meanwhile."""
+        assert run.ref is not None, "what has no name cannot be released"
         try:
             job = await self._job_of(run)
             self.look(run, job)  # a daemon before, or a request without an answer, has done it
+            if not run.released and self._is_left(run, job):
+                await self._left.leave(run.ref, job, run.order.job)
+                self._done(run, Requeued(*run.key, LEFT, hold=True))
+                return
             if run.released or run.ending or not self._may_run(run, job):
                 return
             if job.status.start_time and job.suspended and not self._config.kueue:
@@ -219,7 +231,8 @@ class Acts:
         if self._config.kueue:
             return to_kueue(self._name, run.order, job)
         hosts = [self._nodes.host(node) for node, _ in run.order.nodes]
-        return release(self._config, self._name, run.order, job, hosts)
+        seal = self._left.seal(job.metadata.uid, run.order.attempt, hosts)
+        return release(self._config, self._name, run.order, job, hosts, seal)
 
     async def _end(self, run: Run) -> None:
         """Have nothing of it be left: what others made stays there, suspended."""

@@ -15,6 +15,7 @@ from daemon.backends.kube_api import (
     KubeRefusedError,
 )
 from daemon.backends.kube_bodies import GRACE, suspend
+from daemon.backends.kube_left import Left
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import Ref, Run, plain
 from daemon.backends.kube_shapes import (
@@ -33,7 +34,7 @@ from daemon.backends.kube_watch import Mirror
 from daemon.backends.marks import Key
 from daemon.book import JobRecord
 from daemon.config_kube import KubeConfig
-from daemon.inputs import Cancel, Command, Limited, SetPriority, Submit
+from daemon.inputs import Cancel, Command, Hold, Limited, SetPriority, Submit
 from daemon.jobs import JobPhase, JobSpec
 from daemon.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.logs import log
@@ -63,12 +64,12 @@ class Adopter:
     """Takes Jobs over, and follows what becomes of those that wait."""
 
     def __init__(
-        self, config: KubeConfig, kube: Kube, house: House, nodes: Nodes,
+        self, config: KubeConfig, kube: Kube, house: House, nodes: Nodes, left: Left,
         known: Callable[[Ref], Job | None], seen: Callable[[Job], None],
     ) -> None:  # fmt: skip
         """None is taken over; those of before come to be known by their origin."""
         self._config, self._kube, self._house = config, kube, house
-        self._nodes, self._known, self._seen = nodes, known, seen
+        self._nodes, self._left, self._known, self._seen = nodes, left, known, seen
         self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
         self._refused: dict[Place, float] = {}  # when it is asked for again
         self._strange: dict[Place, str] = {}  # those that are left alone, and why
@@ -240,7 +241,7 @@ class Adopter:
         if not told and job is not None and self._house.fence.holds():
             told = await self._suspend(job, "ended by sia")
         if told:
-            del self._jobs[place]
+            await self._left.forget(self._jobs.pop(place)[0])
             self._longer.pop(place, None)
 
     async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command] | None:
@@ -251,7 +252,12 @@ class Adopter:
             log().info("a Job that waits is cancelled", job=record.spec.id, why=why)
             return [Cancel(record.spec.id, actor=ACTOR)]
         assert job is not None, "it would be gone"
-        if not job.suspended and not self._config.kueue:
+        if job.suspended:
+            await self._left.forget(ref)
+        elif self._left.runs(job, record.spec.id, record.attempt + 1):
+            await self._left.leave(ref, job, record.spec.id)
+            return [] if record.phase is JobPhase.HELD else [Hold(record.spec.id, actor=ACTOR)]
+        elif not self._config.kueue:
             log().warning("somebody has started a Job before its turn", job=record.spec.id)
             if not self._house.fence.holds() or not await self._suspend(job):
                 return None

@@ -19,6 +19,7 @@ from daemon.backends.kube_shapes import (
     OVER,
     POOL,
     QUEUE,
+    RELEASED,
     Job,
     PodSpec,
 )
@@ -122,10 +123,10 @@ def _as_it_is(word: str) -> str:
 
 
 def release(
-    config: KubeConfig, daemon: str, order: StartEffect, job: Job, hosts: Sequence[str]
+    config: KubeConfig, daemon: str, order: StartEffect, job: Job, hosts: Sequence[str], seal: str
 ) -> Json:
     """Have a Job run on those nodes, if it is still as it was seen: all by one request."""
-    spec, notes = job.spec.template.spec, _notes(daemon, order)
+    spec, notes = job.spec.template.spec, {**_notes(daemon, order), RELEASED: seal}
     again = bool(job.metadata.note(ATTEMPT))
     pod: Json = {"tolerations": _tolerations(spec.tolerations or [], config.tolerations)}
     one = hosts[0] if len(hosts) == 1 else None

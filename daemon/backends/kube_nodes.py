@@ -13,8 +13,10 @@ from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.engine_nodes import BACKEND
 from daemon.inputs import NodeDown, NodeUp
-from daemon.logs import log
+from replay.text import counted
 from sia.model import Nodes as Gpus
+
+RESTART = "restart the daemon, for seconds: jobs go on, and those that wait may start there"
 
 NO_NODE = "Kubernetes has no such node any more"
 
@@ -25,6 +27,7 @@ class Nodes:
     Attributes:
         mirror: The nodes as they are; None where Kueue places jobs.
         news: Whether one has changed since the last look.
+        unused: Which came since the start, and the mend; empty where none did.
     """
 
     def __init__(self, config: KubeConfig, house: House, found: Found) -> None:
@@ -32,9 +35,9 @@ class Nodes:
         self._config, self._house = config, house
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
-        self._strange: set[str] = set()
         self.mirror: Mirror[Node] | None = None
         self.news = False
+        self.unused = "", ""
 
     def host(self, node: str) -> str:
         """What a node's label says by which jobs are sent there."""
@@ -112,13 +115,19 @@ class Nodes:
         return node.against(self._config.tolerations)
 
     def _tell_of_others(self) -> None:
-        """Log of nodes that came since the start."""
+        """Say which nodes, or GPUs of one, came since the start: they are not used yet."""
         assert self.mirror is not None, "it was looked at"
-        new = {
+        more = sorted(
             name
             for name, node in self.mirror.objects.items()
-            if name not in self._gpus and node.gpus(self._config.gpu) and not self._areas
-        } - self._strange
-        if new:
-            self._strange |= new
-            log().warning("new nodes in Kubernetes: restart to use them", nodes=sorted(new)[:20])
+            if node.gpus(self._config.gpu) > self._gpus.get(name, 0) and self._is_pools(node)
+        )
+        some = ", ".join(more[:8])
+        why = f"Kubernetes has GPUs on {counted(len(more), 'node')} that came after the start"
+        self.unused = (f"{why}: {some}", RESTART) if more else ("", "")
+
+    def _is_pools(self, node: Node) -> bool:
+        """Whether it is one of any pool's, as `kube_found` has it."""
+        labels = (node.metadata.labels or {}).items()
+        wanted = (self._config.nodes.get(pool, {}) for pool in self._house.book().pools)
+        return any(each.items() <= labels for each in wanted)

@@ -25,6 +25,9 @@ DAEMON, JOB, ATTEMPT = f"{PREFIX}/daemon", f"{PREFIX}/job", f"{PREFIX}/attempt"
 ORDER = f"{PREFIX}/order"
 """An annotation: for which attempt the daemon has made this Job; adopted ones have none."""
 
+RELEASED = f"{PREFIX}/released"
+"""An annotation: to which nodes that attempt was released, and the daemon's seal of it."""
+
 OVER = f"{PREFIX}/over"
 """An annotation: why an adopted Job was ended here; it is not taken over again."""
 

@@ -6,6 +6,7 @@ KINDS = frozenset((
     "lending_resumed", "limited", "loan_closed",
     "loan_moved", "loan_opened", "lost", "maintenance_dropped", "model", "node_back", "node_out",
     "pool_changed", "priority", "refused", "released", "requeued", "running", "started", "stray",
-    "submitted", "token_issued", "token_revoked", "warned", "would_lend",
+    "submitted", "token_issued", "token_revoked",
+    "token_signed_out", "warned", "would_lend",
 ))  # fmt: skip
 """All that the engine tells of."""

@@ -21,7 +21,7 @@ from daemon.http.limits import (
     WRONG_RATE,
 )
 from daemon.http.problems import ProblemError
-from daemon.http.sessions import Sessions
+from daemon.http.sessions import Session, Sessions
 from daemon.limits import MAX_TOKENS
 from daemon.token import cluster_of, digest_of
 
@@ -73,12 +73,12 @@ class Gate:
         if wait := self._wrong_of.take(request.remote or ""):
             raise _too_often(wait)
 
-    def enter(self, token: str) -> str:
-        """The digest of a token that was typed in, if it counts. Raises ProblemError."""
+    def enter(self, token: str) -> Session:
+        """A session for a token that was typed in, if it counts. Raises ProblemError."""
         shown = _as_token(token)
         if self._owner(shown) is None:
             raise self._refusal(shown)
-        return shown.digest
+        return Session(shown.digest, self._life(shown.digest) or 0)
 
     def _owner(self, shown: Shown) -> Who | None:
         """Who has that token, if it is one. Raises ProblemError where they come too often."""
@@ -99,10 +99,12 @@ class Gate:
     def _shown(self, request: web.Request) -> Shown:
         """A header goes before a cookie: who sends one means it."""
         said = request.headers.get("Authorization", "")
-        session = "" if said else self.sessions.said(request)
-        if session:
-            digest = self.sessions.digest(session)
-            return Shown(digest or "", "the session is over" if digest is None else "")
+        cookie = "" if said else self.sessions.said(request)
+        if cookie:
+            session = self.sessions.read(cookie)
+            if session is None or self._life(session.digest) not in (None, session.life):
+                return Shown(why="the session is over")
+            return Shown(session.digest)
         kind, _, token = said.partition(" ")
         if token and kind.lower() != "bearer":
             return Shown(why="the token does not come as Bearer")
@@ -121,6 +123,14 @@ class Gate:
         if record is None or record.over(self._service.clock.now()):
             return None
         return record
+
+    def _life(self, digest: str) -> int | None:
+        """How often all sessions of a token were ended; None of one that there is not."""
+        book = self._service.book
+        if hmac.compare_digest(digest, self._machine):
+            return book.signed_out
+        record = book.tokens.get(digest)
+        return None if record is None else record.signed_out
 
     def lasting(self, request: web.Request) -> Callable[[], bool]:
         """Says whether who came in some time ago would do so now. O(1)."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from daemon.book import Book, JobRecord, job_of
-from daemon.jobs import ON_GPUS, JobPhase
+from daemon.jobs import JobPhase
 from daemon.why import waiting_in
 from daemon.why_words import needed
 from replay.text import counted
@@ -61,8 +63,7 @@ class Waiting:
         return Counter(spec.pool for spec in specs)
 
     def _count(self, pool: str) -> int:
-        state = self._core.state.pools[pool]
-        queue = len(state.pending) + len(state.aside)
+        queue = self._core.state.pools[pool].length
         return len(self._turn.get(pool, ())) + queue + len(self._book.pools[pool].waiting)
 
     def _of(self, pool: str) -> Iterator[Place]:
@@ -90,20 +91,21 @@ def held(record: JobRecord) -> bool:
     return record.phase is JobPhase.HELD
 
 
-def runs(record: JobRecord) -> bool:
-    """Whether a job is on GPUs."""
-    return record.placed and record.phase in ON_GPUS
+KINDS: Mapping[str, Passes] = {"held": held, "running": attrgetter("placed")}
+"""Placed are those on GPUs alone (`check_book`); most jobs wait, and are passed over soonest so."""
 
 
-KINDS: Mapping[str, Passes] = {"held": held, "running": runs}
+def alive(book: Book, pools: frozenset[str], what: str, user: str | None) -> Sequence[Place]:
+    """Jobs of some pools, of a user or of all, by pool, those that came first before others.
 
-
-def alive(book: Book, pools: frozenset[str], passes: Passes) -> Sequence[Place]:
-    """Jobs of some pools that pass, by pool, those that came first before others. O(jobs)."""
-    jobs = book.jobs.values()
-    found = [record for record in jobs if record.spec.pool in pools and passes(record)]
-    found.sort(key=lambda record: record.spec.pool)
-    return [*map(Place, found)]
+    O(jobs).
+    """
+    found: dict[str, list[Place]] = {pool: [] for pool in sorted(pools)}
+    for record in filter(KINDS[what], book.jobs.values()):
+        spec = record.spec
+        if spec.pool in pools and user in (None, spec.user):
+            found[spec.pool].append(Place(record))
+    return [*chain.from_iterable(found.values())]
 
 
 def shortly(core: Core, place: Place) -> str:

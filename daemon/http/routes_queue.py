@@ -13,7 +13,7 @@ from daemon.http.eta_views import estimate_view
 from daemon.http.guard import who_asks
 from daemon.http.limits import MAX_PAGE, MAX_SEQ, PAGE
 from daemon.http.operations import Operation, Parameter, answer, query_of
-from daemon.http.queues import KINDS, Place, Waiting, alive, shortly
+from daemon.http.queues import Place, Waiting, alive, shortly
 from daemon.http.views import job_view
 from daemon.insight.eta import Eta
 from daemon.schemas import Label
@@ -68,10 +68,7 @@ class QueueRoutes:
         book, user = self._service.book, asked["user"]
         offset, limit = asked["offset"], asked["limit"]
         if asked["what"] != "waiting":
-            passes = KINDS[asked["what"]]
-            found = alive(
-                book, frozenset(pools), lambda r: passes(r) and user in (None, r.spec.user)
-            )
+            found = alive(book, frozenset(pools), asked["what"], user)
             return len(found), found[offset : offset + limit]
         return Waiting(book, self._service.engine.core, pools).piece(offset, limit, user)
 

@@ -13,7 +13,7 @@ from daemon.book import TokenRecord
 from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import decoded, refusal
-from daemon.inputs import IssueToken, RevokeToken
+from daemon.inputs import IssueToken, RevokeToken, SignOut
 from daemon.schemas_access import TokenMade, TokenRequest, Tokens, TokenView
 from daemon.token import digest_of, new_token
 
@@ -45,6 +45,15 @@ class TokenRoutes:
             Operation(
                 "DELETE", "/v1/tokens/{name}", Rule.OPERATE, self.revoke, "Let it count no more.",
                 {204: None}, None, (NAME,), (404, 409),
+            ),
+            Operation(
+                "DELETE", "/v1/tokens/{name}/sessions", Rule.OPERATE, self.sign_out,
+                "End all sessions of browsers that began by it; itself it counts on.",
+                {204: None}, None, (NAME,), (404,),
+            ),
+            Operation(
+                "DELETE", "/v1/sessions", Rule.VIEW, self.sign_out_self,
+                "End all sessions of browsers that began by the token that is sent.", {204: None},
             ),
         ]  # fmt: skip
 
@@ -79,7 +88,18 @@ class TokenRoutes:
         await self._do(request, RevokeToken(name, who_asks(request).name))
         return web.Response(status=204)
 
-    async def _do(self, request: web.Request, command: IssueToken | RevokeToken) -> None:
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """Whoever has a cookie by it types it in again; whoever follows events is cut off."""
+        await self._do(request, SignOut(request.match_info["name"], who_asks(request).name))
+        return web.Response(status=204)
+
+    async def sign_out_self(self, request: web.Request) -> web.Response:
+        """The same of one's own."""
+        name = who_asks(request).name
+        await self._do(request, SignOut(name, name))
+        return web.Response(status=204)
+
+    async def _do(self, request: web.Request, command: IssueToken | RevokeToken | SignOut) -> None:
         found: Answer
         (found,) = await self._service.submit([command], request.remote or "")
         if isinstance(found, Refused):

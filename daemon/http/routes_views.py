@@ -125,7 +125,7 @@ class ViewRoutes:
         return answer(Usage(pool or "", [*self._daemon.usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:
-        """O(jobs that wait)."""
+        """O(jobs that wait); of none by name O(pools · windows)."""
         service, count = self._service, query_of(request, NEXT)["next"]
         await service.settled()
         state = service.engine.core.state
@@ -148,14 +148,11 @@ class ViewRoutes:
 
     def _next(self, pool: PoolState, who: Who, shown: int) -> PlanPool:
         jobs = self._service.book.jobs
-        waiting = pool.waiting()
-        count = len(waiting)
-        if not who.sees(pool.name):
-            waiting = []
+        waiting = pool.waiting() if shown and who.sees(pool.name) else ()
         records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, shown))
         views = [job_view(record) for record in records if record is not None]
         ratio = pool.ratio if pool.quota else None
-        return PlanPool(pool.name, ratio, count, views)
+        return PlanPool(pool.name, ratio, pool.length, views)
 
     async def health(self, request: web.Request) -> web.Response:
         """It lives: it answers."""

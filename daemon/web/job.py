@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from aiohttp import web
 
 from daemon.access import Rule, allows
+from daemon.http.forms import form_of
 from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.problems import ProblemError
@@ -32,10 +33,12 @@ QUERY = (
 )
 
 CHANGES = {
-    "cancel": "DELETE /v1/jobs/{id}",
-    "hold": "POST /v1/jobs/{id}/hold",
-    "release": "POST /v1/jobs/{id}/release",
+    "cancel": ("DELETE /v1/jobs/{id}", Rule.SUBMIT),
+    "hold": ("POST /v1/jobs/{id}/hold", Rule.SUBMIT),
+    "release": ("POST /v1/jobs/{id}/release", Rule.SUBMIT),
+    "priority": ("PATCH /v1/jobs/{id}", Rule.ADMIN),
 }
+"""What may be done to a job: by which operation, and whom that is for."""
 
 
 class Step(NamedTuple):
@@ -65,10 +68,10 @@ class JobPages:
             ),
             *(
                 Operation(
-                    "POST", f"{here}/{what}", Rule.SUBMIT, self.change, f"To {what} it.",
-                    {303: None}, None, (JOB,), (404, 409), of="job",
+                    "POST", f"{here}/{what}", rule, self.change, f"Its {what}, as by the API.",
+                    {303: None}, None, (JOB,), (404, 409, 422), of="job",
                 )
-                for what in CHANGES
+                for what, (_, rule) in CHANGES.items()
             ),
         ]  # fmt: skip
 
@@ -86,20 +89,19 @@ class JobPages:
         may = allows(who_asks(request), Rule.SUBMIT, job.pool)
         return await self._pages.page(
             request, "job.html", job=job, eta=eta, why=why, ways=trace(why), steps=steps(job, eta),
-            changes=changes(job.phase) if may else [],
+            changes=_allowed(request, job.pool, changes(job.phase)), priority=job.priority,
             log=await self._log(request, stream) if may else None, stream=stream,
             address=addresses(request),
         )  # fmt: skip
 
     async def _array(self, request: web.Request, array: ArrayDetail, page: int) -> web.Response:
         pool = array.jobs[0].pool if array.jobs else None
-        may = allows(who_asks(request), Rule.SUBMIT, pool)
-        here = {job.phase for job in array.jobs}
+        some = {each for job in array.jobs for each in changes(job.phase)}
         shown = cut(array.jobs, page)
         return await self._pages.page(
             request, "array.html", array=array, jobs=shown.rows, page=page,
             count_pages=shown.pages, address=addresses(request),
-            changes=sorted({each for phase in here for each in changes(phase)}) if may else [],
+            changes=_allowed(request, pool, sorted(some)), priority=None,
         )  # fmt: skip
 
     async def _log(self, request: web.Request, stream: str) -> dict[str, Any]:
@@ -114,7 +116,10 @@ class JobPages:
     async def change(self, request: web.Request) -> web.Response:
         """As by the API, and back to the job."""
         what = request.path.rpartition("/")[2]
-        await self._pages.api.ask(request, CHANGES[what])
+        body = None
+        if what == "priority":
+            body = {"priority": _whole((await form_of(request)).get(what, ""))}
+        await self._pages.api.ask(request, CHANGES[what][0], body=body)
         return see(f"{UI}/jobs/{quote(request.match_info['id'], safe='')}")
 
 
@@ -122,8 +127,24 @@ def changes(phase: JobPhase) -> list[str]:
     """What can be done to a job in a phase."""
     if phase.over or phase is JobPhase.ENDING:
         return []
-    more = {JobPhase.HELD: ["release"], JobPhase.PENDING: ["hold"]}
+    more = {JobPhase.HELD: ["release", "priority"], JobPhase.PENDING: ["hold", "priority"]}
     return ["cancel", *more.get(phase, [])]
+
+
+def _allowed(request: web.Request, pool: str | None, some: Iterable[str]) -> list[str]:
+    """Those that whoever looks may do to jobs of a pool."""
+    who = who_asks(request)
+    return [what for what in some if allows(who, CHANGES[what][1], pool)]
+
+
+def _whole(text: str) -> int:
+    """A number that was typed in. Raises ProblemError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ProblemError(
+            422, "invalid", f"{text[:40]!r} is no whole number", "write one like 10"
+        ) from None
 
 
 def steps(job: JobDetail, eta: Eta) -> list[Step]:

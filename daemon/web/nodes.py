@@ -1,21 +1,31 @@
-"""`/ui/nodes`: who is where, which nodes are out, and how large the pieces are that are free."""
+"""`/ui/nodes`: who is where, which nodes are out, and how large the pieces are that are free.
+
+Operators drain nodes and have them take jobs again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.access import Rule
+from daemon.access import Rule, allows
+from daemon.http.forms import form_of
+from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.sessions import UI
 from daemon.schemas import NodeView
 from daemon.schemas_cells import CellChain
 from daemon.web.numbered import PAGE, addresses, cut
 from daemon.web.pages import HTML, Pages
+from daemon.web.sign import is_ours, see
+
+HERE = f"{UI}/nodes"
+
+NAME = Parameter("name", str, "Of the node.", "path")
 
 State = Literal["", "out", "free", "full"]
 
@@ -57,19 +67,27 @@ class Vacancy(NamedTuple):
 
 
 class NodePages:
-    """The one."""
+    """The one, and what is done from it."""
 
     def __init__(self, pages: Pages) -> None:
         """Made by these."""
         self._pages = pages
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """All of them."""
         return [
             Operation(
-                "GET", f"{UI}/nodes", Rule.VIEW, self.nodes, "Nodes and cells.", {200: HTML},
+                "GET", HERE, Rule.VIEW, self.nodes, "Nodes and cells.", {200: HTML},
                 parameters=QUERY, refusals=(422,),
-            )
+            ),
+            Operation(
+                "POST", f"{HERE}/{{name}}/drain", Rule.OPERATE, self.drain,
+                "Place nothing more on a node.", {303: None}, None, (NAME,), (404, 409, 422),
+            ),
+            Operation(
+                "POST", f"{HERE}/{{name}}/resume", Rule.OPERATE, self.resume,
+                "Place jobs on it again.", {303: None}, None, (NAME,), (404, 409),
+            ),
         ]  # fmt: skip
 
     async def nodes(self, request: web.Request) -> web.Response:
@@ -87,12 +105,30 @@ class NodePages:
             request, "nodes.html", asked=asked, nodes=shown.rows, count=len(found), jobs=JOBS,
             vacancies=[*map(of_chain, chains)] or [of_nodes(nodes)], cells=bool(chains),
             windows=windows, count_pages=shown.pages, address=addresses(request),
+            may=allows(who_asks(request), Rule.OPERATE),
             total={
                 "gpus": sum(node.gpus for node in nodes), "used": sum(node.used for node in nodes),
                 "out": sum(node.gpus - node.used for node in nodes if node.out),
                 "free": sum(node.gpus - node.used for node in nodes if not node.out),
             },
         )  # fmt: skip
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """As by the API, with why, and back to the nodes that were shown."""
+        fields = await form_of(request)
+        body = {"why": fields.get("why", "").strip()}
+        await self._pages.api.ask(request, "POST /v1/nodes/{name}/drain", body=body)
+        return _back(fields)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """The same."""
+        await self._pages.api.ask(request, "POST /v1/nodes/{name}/resume")
+        return _back(await form_of(request))
+
+
+def _back(fields: Mapping[str, str]) -> web.Response:
+    to = fields.get("to", "")
+    return see(to if is_ours(to) else HERE)
 
 
 def is_in(node: NodeView, state: State) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 from aiohttp import web
 
 from daemon.access import Rule
+from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.sessions import UI
 from daemon.schemas import Label
@@ -54,7 +55,7 @@ class PlanPages:
         pool = asked["pool"] or None
         of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (asked["page"] - 1) * ROWS}
         running = await api.ask(request, "GET /v1/queue", of)
-        plan = await api.ask(request, "GET /v1/plan", {"next": 1})
+        plan = await api.ask(request, "GET /v1/plan", {"next": 0})
         coming = await self._coming(request, plan, pool)
         forecasts = await api.ask(request, "GET /v1/forecasts")
         scale = Scale(plan.time, SPANS[asked["span"]])
@@ -69,7 +70,10 @@ class PlanPages:
 
     async def _coming(self, request: web.Request, plan: Plan, pool: str | None) -> list[Queued]:
         """The first of a pool's queue; of all pools the first each, as they are looked at."""
-        waiting = [each.pool for group in plan.groups for each in group.pools if each.next]
+        who = who_asks(request)
+        waiting = [
+            each.pool for group in plan.groups for each in group.pools if who.sees(each.pool)
+        ]
         pools = (waiting if pool is None else [pool])[:NEXT]
         each = NEXT // max(1, len(pools))
         found: list[Queued] = []

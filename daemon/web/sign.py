@@ -40,6 +40,10 @@ class SignPages:
                 "POST", f"{UI}/sign-out", Rule.VIEW, self.sign_out, "Have the browser forget it.",
                 {303: None},
             ),
+            Operation(
+                "POST", f"{UI}/sign-out-everywhere", Rule.VIEW, self.sign_out_everywhere,
+                "Have all browsers forget it.", {303: None},
+            ),
         ]  # fmt: skip
 
     async def home(self, request: web.Request) -> web.Response:
@@ -57,7 +61,7 @@ class SignPages:
         fields = await form_of(request)
         to = fields.get("to", "")
         try:
-            digest = self._gate.enter(fields.get("token", "").strip())
+            session = self._gate.enter(fields.get("token", "").strip())
         except ProblemError as problem:
             if problem.status != 401:
                 raise
@@ -66,8 +70,8 @@ class SignPages:
             )
             page.headers.update(problem.headers)
             return page
-        response = see(to if _ours(to) else HOME)
-        self._gate.sessions.begin(response, digest)
+        response = see(to if is_ours(to) else HOME)
+        self._gate.sessions.begin(response, session)
         return response
 
     async def sign_out(self, request: web.Request) -> web.Response:
@@ -76,13 +80,18 @@ class SignPages:
         self._gate.sessions.end(response)
         return response
 
+    async def sign_out_everywhere(self, request: web.Request) -> web.Response:
+        """No cookie of this token counts any more, whoever has it."""
+        await self._pages.api.ask(request, "DELETE /v1/sessions")
+        return await self.sign_out(request)
+
 
 def see(path: str) -> web.Response:
     """Have a browser go there."""
     return web.Response(status=303, headers={"Location": path})
 
 
-def _ours(path: str) -> bool:
+def is_ours(path: str) -> bool:
     """Whether it is a page of ours, and no other site's that looks like one."""
     parts = urlsplit(path)
     clean = path.isascii() and path.isprintable() and "\\" not in path

@@ -1,0 +1,99 @@
+"""What became of GPUs over the last hour: looked at, noted, drawn, and there after a restart."""
+
+import asyncio
+import re
+from itertools import pairwise
+from unittest.mock import patch
+
+import pytest
+from browsers import browser, seen
+from doors import asked, door, story
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from daemon.config import PoolConfig
+from daemon.journal import JournalError
+from daemon.schemas_plan import UsageSample
+from daemon.web.chart import chart_of
+
+
+@story
+async def test_the_last_hour_is_kept_sample_by_sample(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        assert (await asked(client, "GET", "/v1/usage"))["samples"] == []
+        assert "is drawn here" in await seen(visitor, "/ui/")
+        await client.usage.look()
+        job = {"id": "a", "pool": "speech", "gpus": 3, "duration": 1e6}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await client.usage.look()
+        both = (await asked(client, "GET", "/v1/usage"))["samples"]
+        assert [sample["quota"] for sample in both] == [12, 12]
+        assert [sample["dedicated"] for sample in both] == [0, 3]
+        one = await asked(client, "GET", "/v1/usage?pool=vision")
+        assert [sample["idle"] for sample in one["samples"]] == [8, 8]
+        await asked(client, "GET", "/v1/usage?pool=none", status=404)
+        assert "GPUs: dedicated 0 to 3, lent 0 to 0" in await seen(visitor, "/ui/")
+    pools = (PoolConfig("vision", 8), PoolConfig("more", 4), PoolConfig("speech", 4))
+    async with door(folder, pools=pools, speed=1.0) as client:  # started again, with one pool more
+        await client.usage.recall()
+        assert (await asked(client, "GET", "/v1/usage"))["samples"] == both
+        assert await asked(client, "GET", "/v1/usage?pool=vision") == one
+        assert (await asked(client, "GET", "/v1/usage?pool=more"))["samples"] == []
+        await client.usage.look()
+        assert len((await asked(client, "GET", "/v1/usage?pool=vision"))["samples"]) == 3
+    with patch("daemon.usage.machine.time", lambda: 1e12):
+        async with door(folder, pools=pools, speed=1.0) as client:  # so much later
+            await client.usage.recall()
+            assert (await asked(client, "GET", "/v1/usage"))["samples"] == []
+
+
+@story
+async def test_what_is_noted_of_the_last_hour_is_bounded(folder):
+    with patch("daemon.usage.KEPT", 3):
+        async with door(folder) as client:
+            for _ in range(7):
+                await client.usage.look()
+            times = [look["time"] for look in (await asked(client, "GET", "/v1/usage"))["samples"]]
+            assert len(await client.service.notes.read("usage:")) == 3
+        async with door(folder) as client:
+            await client.usage.recall()
+            await client.usage.look()
+            noted = [look["time"] for look in (await asked(client, "GET", "/v1/usage"))["samples"]]
+            assert noted[:2] == times[-2:]
+            assert len(await client.service.notes.read("usage:")) == 3
+
+
+@story
+async def test_a_journal_that_cannot_be_written_ends_no_look(folder):
+    async with door(folder) as client:
+        with patch.object(client.service.notes, "write", side_effect=JournalError("no room")):
+            await client.usage.look()
+        with patch.object(client.service.notes, "read", side_effect=JournalError("gone")):
+            running = asyncio.create_task(client.usage.run())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not running.done()
+            running.cancel()
+        assert (await asked(client, "GET", "/v1/usage"))["samples"]
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 9)] * 5).map(
+            lambda v: UsageSample(0.0, sum(v[:3]), v[0], v[1], v[4], v[2], v[3])
+        ),
+        min_size=2, max_size=6,
+    )
+)  # fmt: skip
+def test_a_chart_s_areas_fill_what_is_owned(samples):
+    samples = [replace(sample, time=10.0 * i) for i, sample in enumerate(samples)]
+    chart = chart_of(samples)
+    assert chart.top >= max(sample.quota for sample in samples)
+    edges = [re.findall(r"([\d.]+),([\d.-]+)", area.path) for area in chart.areas]
+    count = len(samples)
+    for below, above in pairwise(edges):
+        assert above[count:] == below[:count][::-1], "each begins where the one below it ends"
+    for (x, y), sample in zip(edges[-1], samples, strict=False):
+        assert float(y) == pytest.approx(100 * (1 - sample.quota / chart.top), abs=0.06)
+        assert 0 <= float(x) <= 600
