@@ -6,7 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-
 LateWaiting = Annotated[
     int, Meta(description="Jobs that wait, and alone would run by now: in no sum yet.")
 ]

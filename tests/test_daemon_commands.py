@@ -15,10 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon import client
+from daemon import client, event_commands
 from daemon.asking import moment
 from daemon.job_commands import description
 from daemon.journal import Journal
+from daemon.lending_commands import said_of
 from sia.__main__ import main
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -313,6 +314,25 @@ def test_lending_and_loans(served):
     assert "lending is shadow" in served("status").stdout
     assert served("lending", "on").stdout.startswith("lending is on\n")
     assert "Loans: " in served("loans").stdout
+
+
+def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet():
+    shadow = {
+        "since": 0.0, "until": None, "gpu_hours": 0.0, "jobs": 2, "sooner": 0, "gained_s": 0.0,
+        "later": 0, "lost_s": 0.0, "unknown": 0, "pending": 2, "lent": [],
+    }  # fmt: skip
+
+    assert said_of(shadow)[1] == (
+        "of 2 of these starts the hours are not known yet: their jobs are not over"
+    )
+    ended = said_of(shadow | {"until": 9.0})
+    assert ended[1] == "of 2 of these starts the hours are not known: their jobs were not over"
+    assert len(said_of(shadow | {"pending": 0})) == 1
+
+
+def test_times_within_events_are_said_as_times():
+    told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
+    assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", event_commands.line(told))
 
 
 def test_events_are_printed_and_followed(served):
