@@ -72,7 +72,10 @@ def _line(name: str, text: str) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
 @asks
 def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
-    """List what a POOL lent and borrowed, the latest first."""
+    """List what a POOL lent and borrowed, the latest first.
+
+    Rows are numbered over all pools: numbers that are missing are others' rows.
+    """
     path = f"/v1/pools/{at(pool)}/ledger"
     said = client.get(path, limit=min(PAGE, limit))
     rows, before = said["loans"], said["next"]

@@ -35,6 +35,10 @@ NOTES = (
         "verdict when the job was over, really, and had its turn alone."
     ),
     (
+        "Rows are numbered over all pools, loans and verdicts each by themselves, in the order of "
+        "booking: numbers that are missing here are rows of other pools."
+    ),
+    (
         "Speed-up is the time from submission to end, summed over jobs that ran and would have "
         "alone: alone / as it was."
     ),

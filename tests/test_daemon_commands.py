@@ -201,7 +201,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     assert "speech: 1 job, " in text
     new = ("--pool", "speech", "--gpus", 4, "--run-time", "2h", "--horizon", "30d")
     text = served("whatif", *new).stdout
-    assert "(speech, 4 GPUs): starts " in text
+    assert "\nthe new job (speech, 4 GPUs): starts " in text
     assert "no other job would start at another time" in text
     said = served.said("whatif", "--quota", "speech=8", "--lending", "off", "--drain", "n1")
     assert (said["jobs"], said["later"]) == ([], [])
@@ -218,8 +218,11 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
 
 
 def test_what_if_nothing_or_nobody_is_meant(served):
-    assert "nothing is otherwise" in served("whatif").stderr
+    assert "nothing is otherwise: give --job" in served("whatif").stderr
+    assert "30d at most" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
+    assert "'x' is not a valid whole number" in served("whatif", "--quota", "vision=x").stderr
     for wrong in (
+        [],
         ["--cancel"],
         ["--gpus", 2],
         ["--job", "x", "--name", "y"],
@@ -282,8 +285,8 @@ def test_pools_are_shown_and_changed(served):
     budgets = "--lend-budget-hours", "200", "--slowed-budget-pct", "5"
     served("pool", "set", "speech", *budgets)
     shown = served("pool", "show", "speech").stdout.splitlines()
-    assert "lend budget hours 200 GPU-hours a month" in shown
-    assert "slowed budget pct 5 %" in shown
+    assert "lend budget hours  200 GPU-hours a month (UTC)" in shown
+    assert "slowed budget pct  5 %" in shown
     served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
@@ -508,10 +511,10 @@ quota = 2
 def test_the_cells_of_a_pool_are_shown_and_changed_in_the_same_words(tmp_path):
     (tmp_path / "cells.toml").write_text(CELLS)
     daemon = Served(tmp_path, IN_CELLS)
-    assert "cells         node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
+    assert "cells              node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
     done = daemon("pool", "set", "speech", "--cells", "node.pair=2")
     assert done.returncode == 0, done.stderr
-    assert "cells         node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
+    assert "cells              node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
     assert daemon.said("pool", "show", "speech")["quota"] == 4
     assert daemon.end() == 0
 
