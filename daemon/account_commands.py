@@ -34,6 +34,7 @@ def account(client: Client, pool: str, as_json: bool) -> None:
     _line("since", moment(said["since"]))
     _line("known of", f"{known}; not yet of {unknown:,} that have ended" if unknown else known)
     _lines(said)
+    _late(said)
     if said["renewed"]:
         _line("begun anew", f"{counted(said['renewed'], 'time')}, after a defect")
 
@@ -53,6 +54,15 @@ def _lines(sums: dict[str, Any]) -> None:
     _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
 
 
+def _late(said: dict[str, Any]) -> None:
+    """Who is late by now, which sums know only once they are over."""
+    waiting, running = said["late_waiting"], said["late_running"]
+    text = counted(waiting + running, "job")
+    if waiting or running:
+        text += f" that would have begun alone ({waiting:,} waiting, {running:,} running)"
+    _line("late now", text)
+
+
 def _line(name: str, text: str) -> None:
     click.echo(f"{name:18}{printable(text)}")
 
@@ -62,7 +72,10 @@ def _line(name: str, text: str) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
 @asks
 def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
-    """List what a POOL lent and borrowed, the latest first."""
+    """List what a POOL lent and borrowed, the latest first.
+
+    Rows are numbered over all pools: numbers that are missing are others' rows.
+    """
     path = f"/v1/pools/{at(pool)}/ledger"
     said = client.get(path, limit=min(PAGE, limit))
     rows, before = said["loans"], said["next"]
@@ -113,6 +126,8 @@ def statement(
     _line("opened", moment(said["since"]))
     _line("known of", counted(said["totals"]["jobs"], "job"))
     _lines(said["totals"])
+    if said["made"] < said["end"]:
+        _late(said)
     if said["unknown"]:
         _line("not known yet", counted(len(said["unknown"]), "job"))
     if said["open"]:

@@ -45,10 +45,10 @@ def say(value: Any) -> None:
 
 
 def moment(time: float | None) -> str:
-    """A time of the daemon's, as people here read it."""
+    """A time of the daemon's, as people here read it, with the zone: others read it elsewhere."""
     if time is None:
         return NONE
-    return datetime.fromtimestamp(time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def lasted(job: dict[str, Any], now: float) -> str:

@@ -33,6 +33,9 @@ PATTERNS = {
 SPAN = re.compile(r"[0-9.]+ *(ms|s|min|m|h|d|w)")
 """A time with its unit, where a number is wanted."""
 
+BOUND = re.compile(r"float ([<>]=?) ([-0-9.e+]+)")
+"""A number that is out of its bounds, as `msgspec` says it."""
+
 T = TypeVar("T", bound=Struct)
 
 Path = tuple[str | int, ...]
@@ -99,6 +102,9 @@ def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
         if pattern.startswith(begin):
             return f"is {shown(value)}", f"write {words}{inside}"
     wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
+    if (bound := BOUND.fullmatch(wanted)) is not None and isinstance(value, int | float):
+        way = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than"}
+        return f"is {value:,.10g}", f"write {way[bound[1]]} {float(bound[2]):,.10g}{inside}"
     if wanted.startswith("float") and isinstance(value, str) and SPAN.fullmatch(value):
         return f"is {shown(value)}", f"write a number, in seconds{inside}"
     return f"is {shown(value)}", f"write {wanted}{inside}"

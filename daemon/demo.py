@@ -22,6 +22,7 @@ from daemon.jobs import JobPhase, JobSpec
 from daemon.journal import Entry, Journal
 from daemon.recovery import recover
 from daemon.serving import serving, stop_on_signals, until
+from daemon.sight import outside
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.starts import starts_of
@@ -208,10 +209,11 @@ async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
     newest = daemon.service.told
     if newest > seen:
         async for notice in daemon.service.notices(seen):
-            kinds[notice.kind] += 1
-            to = notice.data.get("to")
-            if notice.kind == "loan_opened" and to != notice.pool:
-                loan = f"{notice.pool} lends {notice.data['gpus']} to {notice.job}"
+            told = outside(notice)
+            if told is not None:
+                kinds[told.kind] += 1
+                if told.kind == "loan_opened":
+                    loan = f"{told.pool} lends {told.data['gpus']} to {told.job}"
             if notice.seq >= newest:
                 break
     return kinds, loan, newest

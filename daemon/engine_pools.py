@@ -256,6 +256,7 @@ class Pools:
             book.shadow = Rehearsed(now)
         elif book.shadow is not None and book.shadow.until is None:
             self._desk.rehearse_up_to_now()
+            book.shadow.left = book.shadow.pending
             book.shadow.until, book.shadow.twins = now, {}
         self._desk.rehearsal = None  # another one begins at the end of the step, if any does
         self._desk.tell("lending", on=on, mode=mode.value, by=by)

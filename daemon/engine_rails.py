@@ -16,8 +16,8 @@ from daemon.answers import Accepted, Answer
 from daemon.book import PoolRecord, Spent, core_limits
 from daemon.desk import Desk
 from daemon.inputs import Drifted
+from daemon.lateness import late_of
 from replay.text import counted, decimal, duration
-from sia.alone import VirtualClock
 from sia.events import PoolChanged
 from sia.limits import SLOWED
 
@@ -162,7 +162,7 @@ class Rails:
         if pool.marks is None or pool.marks[0] > account.jobs:
             good = account.slowed * 100 <= budget * account.jobs
             pool.marks = (0, 0) if good else (account.jobs, account.slowed)
-        waits, runs, first = _late(account.clock, now)
+        waits, runs, first = late_of(account.clock, now)
         slowed = account.slowed - pool.marks[1] + waits + runs
         jobs = account.jobs - pool.marks[0] + waits + runs
         self._look_by = min(self._look_by, first)
@@ -230,29 +230,6 @@ def _put(pool: PoolRecord, reason: str, why: str) -> None:
 def _group(pool: PoolRecord) -> tuple[str, str]:
     """Whom it lends with."""
     return pool.group, "" if pool.share else pool.name
-
-
-def _late(clock: VirtualClock, now: float) -> tuple[int, int, float]:
-    """Jobs that are later than alone and wait, or run; when the next one that waits will be late.
-
-    O(jobs that are late, and some that were).
-    """
-    waits, runs, first = set(), set(), inf
-    for began, job_id in (*clock.due, *clock.freed):
-        twin = clock.twins.get(job_id)
-        if twin is not None and twin.judged and twin.started is None and not twin.withdrawn:
-            if began + SLOWED < now:
-                waits.add(job_id)
-            else:
-                first = min(first, began + 2 * SLOWED)
-    for _, job_id in (*clock.behind, *clock.freed):
-        twin = clock.twins.get(job_id)
-        if twin is None or twin.ended is not None or not twin.judged:
-            continue
-        both = twin.began is not None and twin.started is not None
-        if both and twin.started > twin.began + SLOWED:  # type: ignore[operator]
-            runs.add(job_id)
-    return len(waits), len(runs), first
 
 
 @lru_cache(maxsize=4)  # each pool asks for the same in a step

@@ -17,6 +17,19 @@ FAR = "more than a week away"
 OLD = 60.0
 """Seconds for which what was played forward goes for the present, without a word."""
 
+COLUMNS = """\b
+of          starts, or ends, that were estimated
+within      how far away they were thought to be; – is beyond the others
+came        of so many it has come what was estimated
+by p50      the share that came by the p50 said, of all of which that is known:
+            those that came, and those that have not and should have; 50 % is right
+by p90      the same of the p90 said; 90 % is right
+off         from the p50 said to when it came, the median
+p50 to p90  from one to the other, as they were said, the median
+Pred_err    of ends, |true - said| / said from the submission on, the median
+"""
+"""What the columns of `sia estimates` mean."""
+
 
 @click.command()
 @click.argument("job_id", metavar="ID")
@@ -52,7 +65,7 @@ def _when(time: float | None, now: float) -> str:
     return f"by {moment(time)}, in {duration(max(0.0, time - now))},"
 
 
-@click.command()
+@click.command(epilog=COLUMNS)
 @click.option("--pool", help="Only of this pool.")
 @asks
 def estimates(client: Client, pool: str | None, as_json: bool) -> None:
@@ -65,7 +78,7 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
     rows = [
         [
             row["pool"], row["what"], NONE if row["horizon"] is None else duration(row["horizon"]),
-            f"{row['count']:,}", _share(row["p50_covered"]), _share(row["p90_covered"]),
+            f"{row['count']:,}", _held(row, "p50"), _held(row, "p90"),
             _seconds(row["error"]), _seconds(row["width"]), _share(row["pred_err"]),
         ]
         for row in said["rows"]
@@ -73,6 +86,12 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
     played = said["played"]
     title = "No estimate was made yet" if played is None else f"Estimates of {moment(played)}"
     show_table(title, header, rows, ("pool", "of"))
+
+
+def _held(row: dict[str, Any], quantile: str) -> str:
+    """What share came in time, and of how many; none where nothing has come."""
+    share = row[f"{quantile}_covered"] if row["count"] else None
+    return NONE if share is None else f"{_share(share)} of {row[f'{quantile}_judged']:,}"
 
 
 def _share(value: float | None) -> str:

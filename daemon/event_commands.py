@@ -16,6 +16,9 @@ from sia.terminal import printable
 PAGE = 1000
 """Events asked for at a time."""
 
+TIMES = ("at", "until")
+"""Of what else an event says, what is a time."""
+
 
 @click.command()
 @click.option("--follow", is_flag=True, help="Go on with what happens, until interrupted.")
@@ -59,7 +62,7 @@ def _said(key: str, value: Any) -> Any:
         return spread(dict(value))
     if key == "loans":
         return " ".join(f"{pool}:{gpus}" for pool, gpus in value)
-    return value
+    return moment(value) if key in TIMES and isinstance(value, float) else value
 
 
 @click.command()

@@ -35,16 +35,27 @@ def lending(client: Client, switch: str | None, as_json: bool) -> None:
 
 
 def _show(shadow: Mapping[str, Any]) -> None:
-    """What lending would have come to."""
-    until = "" if shadow["until"] is None else f" to {moment(shadow['until'])}"
-    click.echo(
+    for text in said_of(shadow):
+        click.echo(text)
+    rows = [[p["lender"], p["borrower"], f"{p['gpu_hours']:,.1f}"] for p in shadow["lent"]]
+    if rows:
+        show_table("Would have lent", ["lender", "borrower", "GPU-hours"], rows, ("borrower",))
+
+
+def said_of(shadow: Mapping[str, Any]) -> list[str]:
+    """What lending would have come to, in lines for people."""
+    goes_on = shadow["until"] is None
+    until = "" if goes_on else f" to {moment(shadow['until'])}"
+    said = (
         f"from {moment(shadow['since'])}{until} it would have lent {shadow['gpu_hours']:,.1f} "
         f"GPU-hours in {counted(shadow['jobs'], 'start')}; {counted(shadow['sooner'], 'job')} "
         f"would have begun sooner ({duration(shadow['gained_s'])} together), "
         f"{shadow['later']:,} later ({duration(shadow['lost_s'])})"
     )
+    lines = [said]
+    if shadow["pending"]:
+        known = "known yet: their jobs are" if goes_on else "known: their jobs were"
+        lines.append(f"of {shadow['pending']:,} of these starts the hours are not {known} not over")
     if shadow["unknown"]:
-        click.echo(f"{counted(shadow['unknown'], 'borrower')} never ran, and counts for nothing")
-    rows = [[p["lender"], p["borrower"], f"{p['gpu_hours']:,.1f}"] for p in shadow["lent"]]
-    if rows:
-        show_table("Would have lent", ["lender", "borrower", "GPU-hours"], rows, ("borrower",))
+        lines.append(f"{counted(shadow['unknown'], 'borrower')} never ran, and counts for nothing")
+    return lines

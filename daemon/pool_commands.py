@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -19,6 +19,16 @@ NO_LIMIT = -1
 """What `none` stands for among limits, of which those that are not given are None."""
 
 LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
+
+
+class Whole(click.IntRange):
+    """A whole number from 0 up."""
+
+    name = "whole number"
+
+    def __init__(self) -> None:
+        """Any."""
+        super().__init__(0)
 
 
 class Limit(click.ParamType[int]):
@@ -128,22 +138,12 @@ def show_pool(client: Client, name: str, as_json: bool) -> None:
         return
     for key, value in said.items():
         if value not in (None, "", {}):
-            click.echo(f"{key.replace('_', ' '):13} {_shown(key, value)}")
+            click.echo(printable(f"{key.replace('_', ' '):17}  {SHOWN.get(key, str)(value)}"))
 
 
-def _shown(key: str, value: Any) -> str:
-    if key == "override":
-        back = ", ".join(f"{field} {value[field]}" for field in value if field != "until")
-        return f"until {moment(value['until'])}, then {back}"
-    if key == "cells":
-        return _written(value)
-    if key == "kept":
-        return "lends nothing: " + "; ".join(value.values())
-    if key == "slowed_budget_pct":
-        return f"{value:g} %"
-    if key == "lend_budget_hours":
-        return f"{value:g} GPU-hours a month"
-    return decimal(value, 2) if key in ("weight", "lent_hours") else str(value)
+def _override(value: Mapping[str, Any]) -> str:
+    back = ", ".join(f"{field} {value[field]}" for field in value if field != "until")
+    return f"until {moment(value['until'])}, then {back}"
 
 
 def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
@@ -153,9 +153,21 @@ def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
     )
 
 
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "override": _override,
+    "cells": _written,
+    "kept": lambda why: "lends nothing: " + "; ".join(why.values()),
+    "slowed_budget_pct": "{:g} %".format,
+    "lend_budget_hours": "{:g} GPU-hours a month (UTC)".format,
+    "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
+    "weight": decimal,
+}
+"""How values of a pool are said, where not as they are."""
+
+
 @pool.command("set")
 @click.argument("name")
-@click.option("--quota", type=click.IntRange(0), help="GPUs that it owns.")
+@click.option("--quota", type=Whole(), help="GPUs that it owns.")
 @click.option(
     "--cells",
     callback=_cells,

@@ -98,6 +98,13 @@ class Rehearsed(Struct, omit_defaults=True):
     """By their ids in the core."""
     told: list[Told] = []
     """What people have not heard of yet."""
+    left: int = 0
+    """Of the starts, those whose hours were not known when it was ended: they never will be."""
+
+    @property
+    def pending(self) -> int:
+        """Starts whose hours are not known yet; once it was ended, never. O(jobs)."""
+        return self.left + sum(bool(twin.loans or twin.spent) for twin in self.twins.values())
 
 
 class Rehearsal:

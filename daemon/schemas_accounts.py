@@ -6,6 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+LateWaiting = Annotated[
+    int, Meta(description="Jobs that wait, and alone would run by now: in no sum yet.")
+]
+LateRunning = Annotated[
+    int, Meta(description="Jobs that run, and began later than alone: in no sum before their end.")
+]
+
 
 class AccountView(Struct):
     """What sharing has been to a pool since its account was opened, beside what alone would be."""
@@ -37,6 +44,8 @@ class AccountView(Struct):
             description="Times that it began anew after a defect; of jobs of then nothing is known."
         ),
     ] = 0
+    late_waiting: LateWaiting = 0
+    late_running: LateRunning = 0
 
 
 class LoanRow(Struct, omit_defaults=True):
@@ -127,3 +136,5 @@ class Statement(Struct):
         dict[str, int], Meta(description="Rows in the sums that are not listed here, by kind.")
     ]
     notes: Annotated[list[str], Meta(description="How the sums are made.")]
+    late_waiting: LateWaiting = 0
+    late_running: LateRunning = 0

@@ -70,6 +70,14 @@ class EstimateRow(Struct, omit_defaults=True):
     pred_err_p90: Annotated[float | None, Meta(description="The 90th of 100 of the same.")]
     p50_moved: Annotated[float, Meta(description="The factor that p50 is corrected by now.")]
     p90_moved: Annotated[float, Meta(description="The factor that p90 is corrected by now.")]
+    p50_judged: Annotated[
+        int,
+        Meta(
+            description="Of which it is known whether they came by the p50 stated: those that came,"
+            " and those that have not and should have."
+        ),
+    ] = 0
+    p90_judged: Annotated[int, Meta(description="The same of the p90 stated.")] = 0
 
 
 class Estimates(Struct):

@@ -57,6 +57,13 @@ class LendingShadow(Struct):
     unknown: Annotated[int, Meta(description="Borrowers that never ran in truth.")]
     renewed: Annotated[int, Meta(description="Times that it began anew from what is real.")]
     lent: Annotated[list[WouldLend], Meta(description="Of pools that the asker sees.")]
+    pending: Annotated[
+        int,
+        Meta(
+            description="Of these starts, those whose hours are not known: their jobs are (`until`"
+            " is null) or were not over."
+        ),
+    ] = 0
 
 
 class LendingState(Struct):

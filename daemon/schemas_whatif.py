@@ -75,7 +75,7 @@ class Span(Struct):
     end: float | None
 
 
-class AskedJob(Struct):
+class AskedJob(Struct, omit_defaults=True):
     """A job that the question is about."""
 
     job: str
@@ -83,6 +83,7 @@ class AskedJob(Struct):
     gpus: int
     now: Annotated[Span | None, Meta(description="As things are; null for a new job.")]
     then: Annotated[Span | None, Meta(description="As they might be; null if it is cancelled.")]
+    held: Annotated[bool, Meta(description="It is held, and stays so here.")] = False
 
 
 class Moved(Struct):

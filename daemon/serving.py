@@ -25,6 +25,7 @@ from daemon.logs import log, tell
 from daemon.mqtt.embedded import broker
 from daemon.parts import Parts
 from daemon.service import Service
+from daemon.sight import outside
 from daemon.tls import Certificate, certificate_of, keep
 from daemon.token import make_token
 
@@ -167,7 +168,8 @@ async def _tell(service: Service, after: int) -> None:
         try:
             async for notice in service.notices(after):
                 after = notice.seq  # first: one that cannot be told is left out
-                tell(notice)
+                if (told := outside(notice)) is not None:
+                    tell(told)
         except JournalError:
             await asyncio.sleep(PROBE_EVERY)
         except Exception:  # noqa: BLE001  a defect: the others are told

@@ -13,12 +13,32 @@ def seen_by(who: Who, notice: Notice) -> Notice | None:
 
     Loans are told of the pool that lends, which knows not whose job it is.
     """
-    if who.role is Role.OPERATOR:
-        return notice
-    if notice.kind.startswith("token_"):
+    told = outside(notice)
+    if told is None or who.role is Role.OPERATOR:
+        return told
+    if told.kind.startswith("token_"):
         return None
-    if who.sees_all or not notice.job or who.sees(notice.data.get("to") or ""):
+    if who.sees_all or not told.job or who.sees(told.data.get("to") or ""):
+        return told
+    if not told.kind.startswith(("loan_", "would_lend")):
+        return told if who.sees(told.pool) else None
+    return replace(told, job="") if who.sees(told.pool) else None
+
+
+def outside(notice: Notice) -> Notice | None:
+    """A notice of loans as ledger and account count them; None for what is none, others as is.
+
+    The engine tells of all GPUs of a spare job, its own pool's too (the replay's log has them, and
+    the journal is exported to it): whoever would add up what is lent would count them as well.
+    """
+    if not notice.kind.startswith("loan_"):
         return notice
-    if not notice.kind.startswith(("loan_", "would_lend")):
-        return notice if who.sees(notice.pool) else None
-    return replace(notice, job="") if who.sees(notice.pool) else None
+    to, data = notice.data.get("to"), notice.data
+    if notice.kind != "loan_moved":
+        return None if notice.pool == to else notice
+    if data.get("previous") == to:
+        return replace(notice, kind="loan_opened", data={"gpus": data["gpus"], "to": to})
+    if notice.pool == to:
+        gone = {"gpus": data["gpus"], "to": to}
+        return replace(notice, kind="loan_closed", pool=data["previous"], data=gone)
+    return notice

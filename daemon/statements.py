@@ -11,6 +11,7 @@ from math import fsum
 from daemon.account import Account, Lent, Verdict
 from daemon.book import Book, job_of
 from daemon.engine_accounts import KEEP_OVER
+from daemon.lateness import late_of
 from daemon.schemas_accounts import AccountView, LoanRow, Statement, Totals, VerdictRow
 from replay.errors import UserError
 from sia.limits import SLOWED
@@ -32,6 +33,10 @@ NOTES = (
     (
         "A row counts in the month in which it became known: a loan when it ended or changed, a "
         "verdict when the job was over, really, and had its turn alone."
+    ),
+    (
+        "Rows are numbered over all pools, loans and verdicts each by themselves, in the order of "
+        "booking: numbers that are missing here are rows of other pools."
     ),
     (
         "Speed-up is the time from submission to end, summed over jobs that ran and would have "
@@ -73,17 +78,18 @@ def month_of(text: str) -> tuple[float, float]:
 
 
 def account_view(book: Book, pool: str, now: float) -> AccountView:
-    """A pool's account, with what loans under way have come to. O(loans under way)."""
+    """A pool's account, with what is under way. O(loans under way, jobs of the pool)."""
     account = book.accounts[pool]
     open_ = [*open_loans(book, pool, now, lambda _: True)]
     lent = fsum(row.gpu_hours for row in open_ if row.lender == pool)
     borrowed = fsum(row.gpu_hours for row in open_ if row.borrower == pool)
+    late = late_of(account.clock, now)
     return AccountView(
         pool, account.since, now, account.jobs, len(unknown_of(account)), account.slowed,
         _percent(account.slowed, account.jobs), account.never, account.gained / HOUR,
         account.lost / HOUR, account.took_alone / account.took if account.took else None,
         account.lent / HOUR + lent, account.borrowed / HOUR + borrowed, account.forgotten,
-        account.renewed,
+        account.renewed, late.waiting, late.running,
     )  # fmt: skip
 
 
@@ -211,6 +217,7 @@ def statement(
     start, end = month_of(month)
     account = book.accounts[pool]
     unknown = unknown_of(account) if now < end else []
+    late = late_of(account.clock, now)
     left_out = {**tally.left_out(), "unknown": max(0, len(unknown) - UNKNOWN_LISTED)}
     return Statement(
         pool=pool, month=month, start=start, end=end, made=now, since=account.since,
@@ -223,6 +230,8 @@ def statement(
         unknown=unknown[:UNKNOWN_LISTED],
         left_out={kind: count for kind, count in left_out.items() if count},
         notes=[*NOTES],
+        late_waiting=late.waiting if now < end else 0,
+        late_running=late.running if now < end else 0,
     )  # fmt: skip
 
 

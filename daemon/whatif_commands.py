@@ -9,8 +9,8 @@ import click
 
 from daemon.asking import asks, moment, say
 from daemon.client import Client
-from daemon.pool_commands import NO_LIMIT, Limit, Weight
-from daemon.schemas_whatif import WHATIF_STARTS
+from daemon.pool_commands import NO_LIMIT, Limit, Weight, Whole
+from daemon.schemas_whatif import WHATIF_LONGEST, WHATIF_MOST, WHATIF_STARTS
 from replay.tables import show_table
 from replay.text import NONE, SPAN, Seconds, counted, duration
 from sia.terminal import printable
@@ -58,16 +58,20 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option("--run-time", type=Seconds(), help="How long you think a new job runs.")
 @click.option("--name", help="What a new job is; forecasts compare jobs of one name.")
 @click.option("--user", help="Whose a new job is.")
-@_pool_option("--quota", click.IntRange(0), "A pool's GPUs.")
+@_pool_option("--quota", Whole(), "A pool's GPUs.")
 @_pool_option("--lend-limit", Limit(), "GPUs that it lends at most; 0 for none, none for no limit.")
 @_pool_option("--borrow-limit", Limit(), "GPUs that it borrows at most.")
 @_pool_option("--weight", Weight(), "Its weight.")
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Whether new loans are made.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Nothing more is placed there.")
-@click.option("--horizon", type=Seconds(), help="How far to look.  [default: 1d]")
+@click.option(
+    "--horizon",
+    type=Seconds(most=WHATIF_LONGEST),
+    help="How far to look, 30d at most.  [default: 1d]",
+)
 @click.option(
     "--starts",
-    type=click.IntRange(1),
+    type=click.IntRange(1, WHATIF_MOST),
     help=f"Starts to play at most.  [default: {WHATIF_STARTS}]",
 )
 @click.option("--file", type=click.File("rb"), help="The question as JSON instead; - for stdin.")
@@ -77,11 +81,13 @@ def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
     if file and any(value not in (None, ()) and value is not False for value in options.values()):
         raise click.UsageError("--file: has the whole question; give nothing beside it")
     body = file.read() if file else _question(**options)
+    if not body:
+        raise click.UsageError("nothing is otherwise: give --job, --pool, --quota, --lending…")
     said = client.ask("POST", "/v1/whatif", body)
     if as_json:
         say(said)
     else:
-        _show(said)
+        _show(said, new="" if file else "the new job")
 
 
 def _question(
@@ -114,13 +120,15 @@ def _pools(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(pools.values())
 
 
-def _show(said: dict[str, Any]) -> None:
+def _show(said: dict[str, Any], new: str = "") -> None:
+    """An answer; a `new` job is called so, if anything: its id is nobody's."""
     now = said["time"]
     until = duration(said["until"] - now)
     cut = ", as far as was allowed" if said["cut"] else ""
     click.echo(f"played: the next {until}{cut}")
     for job in said["jobs"]:
-        click.echo(printable(f"{job['job']} ({job['pool']}, {counted(job['gpus'], 'GPU')}): ")
+        name = job["job"] if job["now"] is not None else new or job["job"]
+        click.echo(printable(f"{name} ({job['pool']}, {counted(job['gpus'], 'GPU')}): ")
                    + _fate(job, until))  # fmt: skip
     for way, word in (("earlier", "sooner"), ("later", "later")):
         _table(said, way, word)
@@ -134,6 +142,8 @@ def _fate(job: Mapping[str, Any], until: str) -> str:
     if job["then"] is None:
         return "would be gone"
     then = _span(job["then"], until)
+    if job.get("held"):
+        then += ", as it is held"
     return then if job["now"] is None else f"{then}; as it is, {_span(job['now'], until)}"
 
 

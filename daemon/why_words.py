@@ -98,7 +98,7 @@ def _short(each: Quota | Room, now: float) -> str:
         there = f"it has {each.left:,} of {each.quota:,} left"
     else:
         more, there = counted(each.short, "more idle GPU"), f"there are {each.idle:,}"
-    return f"{_jobs(each.ends, now)}, for {more}" if each.ends else f"{more} ({there})"
+    return f"{more}: {_jobs(each.ends, now)}" if each.ends else f"{more} ({there})"
 
 
 def _ahead(each: Turn | Rival | Reservation | Others) -> str:
@@ -129,17 +129,15 @@ def _others(each: Others) -> str:
 def _reservation(each: Reservation) -> str:
     causes = []
     if each.waiting:
-        causes.append(f"{each.waiting:,} wait there")
+        causes.append(f"jobs for {counted(each.waiting, 'GPU')} wait there")
     if each.load >= MAX_GROUP:
         causes.append("nobody knows yet what will be needed there")
     elif each.load:
-        causes.append(f"{each.load:,} are foreseen there")
+        causes.append(f"{counted(each.load, 'GPU')} foreseen there")
     if each.keeps:
         causes.append("it lends nothing for so long")
-    return (
-        f"{each.gpus:,} GPUs held back for {each.pool} for {duration(each.window)} "
-        f"({' and '.join(causes)})"
-    )
+    held = f"{counted(each.gpus, 'GPU')}" if each.gpus else "what is to be"
+    return f"{held} held back for {each.pool} for {duration(each.window)} ({' and '.join(causes)})"
 
 
 def _limit(each: Limit) -> str:
@@ -168,7 +166,7 @@ def _jobs(ends: Sequence[Leaves], now: float) -> str:
     gpus = sum(each.gpus for each in ends)
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
     more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""
-    return f"{named}{more} ({counted(gpus, 'GPU')})"
+    return f"{gpus:,} come free with the end of {named}{more}"
 
 
 def _end(each: Leaves, now: float) -> str:
@@ -176,10 +174,10 @@ def _end(each: Leaves, now: float) -> str:
         return f"{counted(each.gpus, 'GPU')} of jobs of {each.pool}"
     name = f"job {each.job}"
     if each.end is None:
-        return f"{name}, nobody knows until when"
+        return f"{name} (nobody knows when)"
     if each.late:
-        return f"{name}, longer than was thought"
-    return f"{name}, for another {duration(each.end - now)}, as is thought"
+        return f"{name} (longer than was thought)"
+    return f"{name} (in {duration(each.end - now)}, as is thought)"
 
 
 def run_words(record: JobRecord) -> list[str]:
@@ -201,7 +199,7 @@ def over_words(record: JobRecord) -> list[str]:
     how = [f"it is over: {record.phase.value}"]
     if record.why:
         how.append(record.why)
-    if record.code:
+    if record.code is not None:
         how.append(f"exit code {record.code}")
     if record.signal:
         how.append(f"signal {record.signal}")

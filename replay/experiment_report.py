@@ -40,7 +40,8 @@ from replay.output import write_json
 from replay.report import page, styles
 from replay.report_facts import in_cells, senses, stopping
 from replay.run import BASELINE
-from replay.words import around, inlined
+from replay.text import duration
+from replay.words import inlined
 from sia.policies import load
 
 FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig16", "fig18", "fig18-withdrawn", "frontier")
@@ -249,7 +250,7 @@ def _range(found: Sequence[float]) -> str:
 
 
 def _times(seconds: Iterable[float]) -> str:
-    return ", ".join(around(value) if value else "none" for value in sorted(set(seconds)))
+    return ", ".join(duration(value) if value else "none" for value in sorted(set(seconds)))
 
 
 def _options(settings: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from replay.run import BASELINE, Settings
 from replay.schedule import Result
 from replay.text import NONE, counted, decimal, duration, percent
 from replay.trace import PoolTable
-from replay.words import around, hours, inlined, minutes, share, speed
+from replay.words import hours, inlined, minutes, share, speed
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
@@ -286,7 +286,7 @@ def _times(replayed: Replayed) -> dict[str, Any]:
         "policy": policy,
         "pictures": pictures,
         "all": len(replayed.pools),
-        "bin": around((end - begin) / (len(figures.bins(begin, end)) - 1)),
+        "bin": duration((end - begin) / (len(figures.bins(begin, end)) - 1)),
         "warmup": begin < warmup < end,
     }
 

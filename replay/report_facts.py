@@ -13,7 +13,6 @@ from replay.preemptible import recalls
 from replay.replayed import Replayed
 from replay.run import BASELINE, Settings, known_in_advance
 from replay.text import counted, duration
-from replay.words import around
 from sia.policies import load
 
 FORESIGHT = {
@@ -63,14 +62,14 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         gpus += f", each pool at its largest ({len(replayed.table.changes):,} changes of size)"
     begin, end = replayed.range()
     before = int(np.count_nonzero(replayed.log.submit < settings.warmup))
-    from_first = f"{around(settings.warmup - begin)} from the first submission"
+    from_first = f"{duration(settings.warmup - begin)} from the first submission"
     warmup = f"{from_first}: {counted(before, 'job')} not measured"
     found = [
         ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),
         ("GPUs", gpus),
         *senses(settings, [*replayed.outcomes]),
-        ("Windows", ", ".join(map(around, options.windows))),
+        ("Windows", ", ".join(map(duration, options.windows))),
         ("Warm-up", warmup if before else "none: every job is measured"),
         ("Reserve factor", f"{options.slack:g}"),
         ("Seed", str(settings.seed)),
@@ -87,7 +86,7 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
         ranks = sorted(options.spare_priority.items(), key=lambda item: (-item[1], item[0]))
         found.append(("Spare priority", ", ".join(f"{pool}: {rank}" for pool, rank in ranks)))
     if options.no_lending:
-        pairs = (f"{pool} ({around(window)})" for pool, window in sorted(options.no_lending))
+        pairs = (f"{pool} ({duration(window)})" for pool, window in sorted(options.no_lending))
         found.append(("Lending off", ", ".join(pairs)))
     return found
 
@@ -166,18 +165,18 @@ def stopping(settings: Settings, who: Sequence[str]) -> list[tuple[str, str]]:
     if not who:
         return []
     options = settings.options
-    cost = around(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
+    cost = duration(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
     lines = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
     if settings.preemptible is not None:
         percent, seconds = settings.preemptible
-        each = around(seconds) if seconds else "nothing"
+        each = duration(seconds) if seconds else "nothing"
         words = f"; {percent:g} % of the jobs, drawn, may be stopped at a cost of {each} each"
         lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
     if any(map(recalls, who)):
         part = f"up to {100 * options.recall:g} % of a window"
         lines.append(("Recall", f"stopping spare jobs is counted on where it costs {part}"))
     if any(name.partition("@")[0] == "las" for name in who):
-        queues = ", ".join(map(around, options.las_thresholds))
+        queues = ", ".join(map(duration, options.las_thresholds))
         promote = f"promoted after waiting {options.las_promote:g} times the run"
         lines.append(("LAS", f"queues end at GPU-times of {queues}; {promote}"))
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 
 import click
 
@@ -12,6 +12,8 @@ from replay.limits import MAX_TIME
 
 MINUTE, HOUR, DAY, WEEK = 60.0, 3600.0, 86400.0, 604800.0
 UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
+SMALLER = {"m": "s", "h": "m", "d": "h"}
+"""The unit beside another where a time is said in both."""
 NUMBER = r"\d+(?:\.\d+)?"
 NONE = "–"
 
@@ -40,9 +42,9 @@ class Seconds(click.ParamType[float]):
 
     name = "time"
 
-    def __init__(self, *, some: bool = False) -> None:
-        """`some`: no time at all means nothing."""
-        self._some = some
+    def __init__(self, *, some: bool = False, most: float = MAX_TIME) -> None:
+        """`some`: no time at all means nothing; so many seconds at `most`."""
+        self._some, self._most = some, most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -56,6 +58,8 @@ class Seconds(click.ParamType[float]):
             self.fail(str(error), param, ctx)
         if self._some and not seconds:
             self.fail(f"{value}: is no time at all; write more than 0, like 5m", param, ctx)
+        if seconds > self._most:
+            self.fail(f"{value}: is too long; {as_typed(self._most)} at most", param, ctx)
         return seconds
 
 
@@ -64,15 +68,18 @@ SPAN = Seconds(some=True)
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as `12 s`, `3 m 20 s`, `5 h 12 m` or `3 d 4 h`."""
+    """Seconds as `12 s`, `3 m 20 s`, `5 h` or `3 d 4 h`, rounded to the smaller unit."""
     if seconds is None:
         return NONE
-    if seconds < 60:
+    if seconds < MINUTE - 0.5:
         return f"{seconds:.0f} s"
-    for unit, size, small, rest in (("m", 60, "s", 1), ("h", 3600, "m", 60)):
-        if seconds < size * (60 if unit == "m" else 48):
-            return f"{seconds // size:.0f} {unit} {seconds % size // rest:.0f} {small}"
-    return f"{seconds // 86400:,.0f} d {seconds % 86400 // 3600:.0f} h"
+    for unit, below in (("m", HOUR), ("h", 2 * DAY), ("d", inf)):
+        small = SMALLER[unit]
+        each, parts = UNITS[small], round(UNITS[unit] / UNITS[small])
+        whole, rest = divmod(round(seconds / each), parts)
+        if (whole * parts + rest) * each < below:
+            break
+    return f"{whole:,} {unit} {rest} {small}" if rest else f"{whole:,} {unit}"
 
 
 def decimal(value: float | None, digits: int = 2) -> str:

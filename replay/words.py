@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from markupsafe import Markup
 
 from replay.figures import TIMES
@@ -30,11 +28,6 @@ def hours(value: float) -> str:
 def minutes(value: float) -> str:
     """Minutes as a human would say them; a small time that is not zero never shows as zero."""
     return duration(value * 60) if value == 0 or value * 60 >= 1 else f"{value * 60:.2g} s"
-
-
-def around(seconds: float) -> str:
-    """A time that is likely round: `12 h` and not `12 h 0 m`."""
-    return re.sub(r"(?<=\w) 0 [smh]$", "", duration(seconds))
 
 
 def share(part: float, whole: float) -> str:

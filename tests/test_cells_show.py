@@ -131,7 +131,7 @@ def test_who_is_where_at_a_second(file, jobs):
     ]
     assert table(out, "Running at 15m") == [
         ["job", "pool", "stream", "GPUs", "for", "ends in", "where"],
-        ["a", "vision", "dedicated", "8", "15 m 0 s", "1 m 40 s", "n0:0-7"],
+        ["a", "vision", "dedicated", "8", "15 m", "1 m 40 s", "n0:0-7"],
         ["b", "vision", "spare", "2", "14 m 50 s", "1 h 8 m", "n1:0,2"],
         ["c", "speech", "dedicated", "2", "14 m 50 s", "1 h 8 m", "n2:4-5"],
     ]

@@ -66,6 +66,24 @@ async def test_an_account_is_said_in_words_and_as_json(folder):
 
 
 @story
+async def test_who_is_late_now_is_said_before_any_sum_knows_it(folder):
+    async with lent(folder) as (client, said):
+        assert "late now          0 jobs\n" in await said(account, "vision")
+        for job_id, pool, gpus in (
+            ("own", HOSTILE, 4),
+            ("guest", HOSTILE, 4),
+            ("due", "vision", 8),
+        ):
+            each = {"id": job_id, "pool": pool, "gpus": gpus, "duration": 1e6, "run_time": 20}
+            await asked(client, "POST", "/v1/jobs", each, status=201)
+        words = "late now          1 job that would have begun alone (1 waiting, 0 running)\n"
+        while words not in await said(account, "vision"):
+            await client.service.submit([SetPriority("b", 1)])  # clocks go on with steps
+        assert words in await said(statement, "vision")
+        assert words not in await said(account, HOSTILE)
+
+
+@story
 async def test_a_ledger_has_a_line_for_each_loan(folder):
     async with lent(folder) as (_, said):
         found = json.loads(await said(ledger, "vision", "--json"))

@@ -17,9 +17,9 @@ from daemon.answers import Accepted, StartEffect
 from daemon.clock import Anchor
 from daemon.engine import Engine
 from daemon.engine_accounts import BOOK_EVERY, BOOK_WITHIN
-from daemon.engine_rails import _late as of_late
 from daemon.inputs import Cancel, Ended, SetPool, SetPriority, Submit, Tick
 from daemon.journal import Entry, Journal
+from daemon.lateness import late_of
 from daemon.setup import Setup
 from daemon.statement_page import page
 from daemon.statements import Tally, account_view, month_of, statement, unknown_of
@@ -468,12 +468,35 @@ def test_a_budget_counts_who_waits_even_if_its_pool_alone_waits_for_it_no_more()
     assert len(clock.coming) > 3000
     clock.bound(3000.0, 100, 100)
     assert not clock.coming
-    assert of_late(clock, 3000.0)[:2] == (1, 0)
+    assert late_of(clock, 3000.0)[:2] == (1, 0)
     clock.started(3001.0, "late")
-    assert of_late(clock, 3002.0)[:2] == (0, 1)
+    assert late_of(clock, 3002.0)[:2] == (0, 1)
     clock.finished(3003.0, "late")
-    assert of_late(clock, 3004.0)[:2] == (0, 0)
+    assert late_of(clock, 3004.0)[:2] == (0, 0)
     clock.check()
+
+
+def test_who_waits_for_what_its_pool_has_lent_is_late_now_until_it_is_over():
+    engine = Engine.new(replace(setup(a=1, b=1), policy="gssf"))
+    engine.step(1.0, [submit("own", "a"), submit("guest", "a")])
+    engine.step(2.0, [submit("waits", "b")])
+
+    def late(now):
+        engine.prepare()
+        view = account_view(engine.book, "b", now)
+        made = statement(engine.book, tally_of("b"), "b", "2000-01", now, lambda _: True)
+        assert (made.late_waiting, made.late_running) == (view.late_waiting, view.late_running)
+        return view.late_waiting, view.late_running, view.slowed
+
+    assert late(2.0) == (0, 0, 0)
+    engine.step(10.0, [Tick()])
+    assert late(10.0) == (1, 0, 0)
+    engine.step(20.0, [Ended("guest", 1, 0)])
+    assert late(21.0) == (0, 1, 0)
+    over = statement(engine.book, tally_of("b"), "b", "2000-01", 1e9, lambda _: True)
+    assert (over.late_waiting, over.late_running) == (0, 0)
+    engine.step(30.0, [Ended("waits", 1, 0)])
+    assert late(31.0) == (0, 0, 1)
 
 
 def test_what_is_found_late_is_booked_later_and_not_at_once():

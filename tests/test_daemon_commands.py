@@ -15,10 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon import client
+from daemon import client, event_commands
 from daemon.asking import moment
 from daemon.job_commands import description
 from daemon.journal import Journal
+from daemon.lending_commands import said_of
 from sia.__main__ import main
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -200,7 +201,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     assert "speech: 1 job, " in text
     new = ("--pool", "speech", "--gpus", 4, "--run-time", "2h", "--horizon", "30d")
     text = served("whatif", *new).stdout
-    assert "(speech, 4 GPUs): starts " in text
+    assert "\nthe new job (speech, 4 GPUs): starts " in text
     assert "no other job would start at another time" in text
     said = served.said("whatif", "--quota", "speech=8", "--lending", "off", "--drain", "n1")
     assert (said["jobs"], said["later"]) == ([], [])
@@ -217,8 +218,11 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
 
 
 def test_what_if_nothing_or_nobody_is_meant(served):
-    assert "nothing is otherwise" in served("whatif").stderr
+    assert "nothing is otherwise: give --job" in served("whatif").stderr
+    assert "30d at most" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
+    assert "'x' is not a valid whole number" in served("whatif", "--quota", "vision=x").stderr
     for wrong in (
+        [],
         ["--cancel"],
         ["--gpus", 2],
         ["--job", "x", "--name", "y"],
@@ -281,8 +285,8 @@ def test_pools_are_shown_and_changed(served):
     budgets = "--lend-budget-hours", "200", "--slowed-budget-pct", "5"
     served("pool", "set", "speech", *budgets)
     shown = served("pool", "show", "speech").stdout.splitlines()
-    assert "lend budget hours 200 GPU-hours a month" in shown
-    assert "slowed budget pct 5 %" in shown
+    assert "lend budget hours  200 GPU-hours a month (UTC)" in shown
+    assert "slowed budget pct  5 %" in shown
     served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
     for limit in ("few", "-1"):
         assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
@@ -313,6 +317,25 @@ def test_lending_and_loans(served):
     assert "lending is shadow" in served("status").stdout
     assert served("lending", "on").stdout.startswith("lending is on\n")
     assert "Loans: " in served("loans").stdout
+
+
+def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet():
+    shadow = {
+        "since": 0.0, "until": None, "gpu_hours": 0.0, "jobs": 2, "sooner": 0, "gained_s": 0.0,
+        "later": 0, "lost_s": 0.0, "unknown": 0, "pending": 2, "lent": [],
+    }  # fmt: skip
+
+    assert said_of(shadow)[1] == (
+        "of 2 of these starts the hours are not known yet: their jobs are not over"
+    )
+    ended = said_of(shadow | {"until": 9.0})
+    assert ended[1] == "of 2 of these starts the hours are not known: their jobs were not over"
+    assert len(said_of(shadow | {"pending": 0})) == 1
+
+
+def test_times_within_events_are_said_as_times():
+    told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
+    assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", event_commands.line(told))
 
 
 def test_events_are_printed_and_followed(served):
@@ -488,10 +511,10 @@ quota = 2
 def test_the_cells_of_a_pool_are_shown_and_changed_in_the_same_words(tmp_path):
     (tmp_path / "cells.toml").write_text(CELLS)
     daemon = Served(tmp_path, IN_CELLS)
-    assert "cells         node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
+    assert "cells              node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
     done = daemon("pool", "set", "speech", "--cells", "node.pair=2")
     assert done.returncode == 0, done.stderr
-    assert "cells         node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
+    assert "cells              node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
     assert daemon.said("pool", "show", "speech")["quota"] == 4
     assert daemon.end() == 0
 

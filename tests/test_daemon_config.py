@@ -157,7 +157,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("pool = []", "pool: is no array of tables"),
         ("pool = [3]", "pool[0]: is 3; write keys"),
         ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write simulated or local"),
-        ("[backend]\nspeed = 0", "backend.speed: is 0; write float > 0"),
+        ("[backend]\nspeed = 0", "backend.speed: is 0; write more than 0"),
         ("[backend]\nspeed = nan", "backend.speed: is nan"),
         ("[daemon]\nslack = inf", "daemon.slack: is inf"),
         ("[daemon]\ntick = 0", "daemon.tick"),

@@ -10,11 +10,11 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 from daemons import until
-from doors import asked, door, job_in, story
+from doors import TOKEN, asked, door, job_in, story
 
 from daemon.client import Client
 from daemon.config import PoolConfig
-from daemon.eta_commands import eta
+from daemon.eta_commands import estimates, eta
 from daemon.insight.calibration import Given, Said
 from daemon.insight.kept import MEMORY_KEPT, Memory, Table, kept_by
 from daemon.insight.outlook import Outlook
@@ -137,6 +137,15 @@ async def test_estimates_are_held_to_what_happened(folder):
         assert all(0 <= row["p50_covered"] <= 1 for row in ends)
         assert (await asked(client, "GET", "/v1/estimates?pool=speech"))["rows"] == []
         await asked(client, "GET", "/v1/estimates?pool=nowhere", status=404)
+        env = {"SIA_URL": str(client.make_url("/")), "SIA_TOKEN": TOKEN}
+
+        async def shown(*arguments):
+            return await asyncio.to_thread(CliRunner().invoke, estimates, arguments, env=env)
+
+        nowhere = await shown("--pool", "nowhere")
+        assert (nowhere.exit_code, "there is no pool 'nowhere'" in nowhere.output) == (1, True)
+        (of,) = {row["p50_judged"] for row in ends if row["count"]}
+        assert f" % of {of}" in (await shown("--pool", "vision")).output
         async with client.get("/metrics") as response:
             text = await response.text()
         assert 'sia_estimates_total{horizon="3600",outcome="covered",pool="vision"' in text
@@ -324,4 +333,15 @@ def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
     monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
     shown = CliRunner().invoke(eta, ["x"]).output
     assert "as likely as not" in shown
-    assert ("by how things were 1 h 0 m ago" in shown) is word
+    assert ("by how things were 1 h ago" in shown) is word
+
+
+def test_of_what_nothing_has_come_no_share_is_said(monkeypatch):
+    nothing = dict.fromkeys(("horizon", "p90_covered", "error", "width", "pred_err"))
+    row = nothing | {"pool": "a", "what": "start", "count": 0, "p50_covered": 0.0, "p50_judged": 3}
+    came = row | {"what": "end", "count": 2, "p50_covered": 0.4, "p50_judged": 5}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: {"played": 1e9, "rows": [row, came]})
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(estimates).output
+    assert " 0.0 %" not in shown
+    assert " 40.0 % of 5 " in shown

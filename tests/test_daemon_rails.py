@@ -189,7 +189,7 @@ def test_a_group_with_a_late_job_lends_nothing_while_it_waits_and_for_a_while_af
     assert starts(life)["again"] == 1100.0 + LATE_REST
     (told,) = {n.data["why"] for n in life.notices if n.data.get("reason") == "late"}
     words = "1 job of b would run by now in b alone: nothing is lent until"
-    assert told == f"{words} 1 h 0 m after the last of these"
+    assert told == f"{words} 1 h after the last of these"
 
 
 def test_a_pool_lends_until_one_more_slowed_job_would_be_too_many():

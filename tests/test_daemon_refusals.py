@@ -45,7 +45,7 @@ def test_times_are_said_in_words():
     engine = Engine.new(setup([2], a=2))
     answers(engine, 100.0, SetPool("a", quota=1, until=3700.0))
     again = answers(engine, 100.0, SetPool("a", quota=2, until=5000.0))[0]
-    assert again.detail == "pool a is overridden for another 1 h 0 m"
+    assert again.detail == "pool a is overridden for another 1 h"
     late = answers(engine, 101.0, Maintain("w", "n0", 10.0, 50.0))[0]
     assert late.detail == "maintenance w would end before now"
     turned = answers(engine, 102.0, Maintain("w", "n0", 900.0, 800.0))[0]

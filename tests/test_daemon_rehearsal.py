@@ -14,6 +14,7 @@ from daemon.config import PoolConfig
 from daemon.engine import Engine
 from daemon.inputs import Cancel, Configured, Foreseen, Hold, Lending, Release, SetPool, SetPriority
 from daemon.jobs import LendingMode, PoolMode
+from daemon.sight import outside
 from sia.model import Load
 
 ON, OFF, SHADOW = Lending(on=True), Lending(on=False), Lending(on=False, shadow=True)
@@ -91,9 +92,9 @@ def test_what_is_told_is_what_lending_does_where_run_times_are_as_thought(seed, 
 
 
 def lent(life):
-    """GPU-seconds by (lender, borrower), by what was told of loans."""
+    """GPU-seconds by (lender, borrower), by what people are told of loans."""
     sums, since = {}, {}
-    for n in life.notices:
+    for n in filter(None, map(outside, life.notices)):
         gpus = n.data.get("gpus", 0)
         for pool, more in {
             "loan_opened": [(n.pool, gpus)],
@@ -102,8 +103,8 @@ def lent(life):
         }.get(n.kind, ()):
             had, begin = since.get((n.job, pool), (0, n.time))
             key = pool, n.data["to"]
-            if pool != key[1]:
-                sums[key] = sums.get(key, 0.0) + had * (n.time - begin)
+            assert pool != key[1], "its own GPUs are no loan"
+            sums[key] = sums.get(key, 0.0) + had * (n.time - begin)
             since[n.job, pool] = had + more, n.time
     return {key: seconds for key, seconds in sums.items() if seconds}
 
@@ -175,6 +176,20 @@ def test_what_a_job_borrows_is_put_right_once_it_is_over():
     )  # fmt: skip
     assert kept.lent == {"b": {"a": pytest.approx(30.0)}}  # not the 20 that were thought
     assert (kept.jobs, kept.sooner, kept.gained) == (1, 1, pytest.approx(1000.0 + 0.0))
+    assert (kept.pending, kept.left) == (0, 0)
+
+
+def test_starts_whose_hours_are_not_known_are_counted_and_stay_so_once_it_is_ended():
+    engine = Engine.new(setup(a=3, b=4))
+    life = Life(engine, lambda spec: {"long": 1e5}.get(spec.id, 15.0))
+    life.run([(1000.0, [SHADOW]), (1000.0, [submit("long", "a", 3, 1e5)])], until=1000.0)
+    life.run([(1001.0, [submit("w", "a", 2, 10.0), submit("x", "a", 2, 20.0)])], until=1500.0)
+    engine.prepare()
+    kept = engine.book.shadow
+    assert (kept.jobs, kept.pending, kept.lent) == (2, 2, {})
+    life.step(1501.0, [OFF])
+    life.step(1502.0, [Cancel("w")])
+    assert (kept.pending, kept.left, kept.twins) == (2, 2, {})
 
 
 def test_a_job_that_never_runs_borrows_nobody_knows_how_long():
@@ -235,6 +250,7 @@ async def test_shadow_over_http_and_who_sees_of_it_what(folder):
             await asked(client, "POST", "/v1/jobs", job | {"time_limit": 20 * seconds}, status=201)
         waits = (await asked(client, "GET", "/v1/jobs/short"))["waits"]
         assert waits[-1].endswith("but for: lending, which is not on: sia lending on")
+        assert (await asked(client, "GET", "/v1/lending"))["shadow"]["pending"] == 1
         await job_in(client, "short", "finished")
         said = await asked(client, "PUT", "/v1/lending", {"mode": "off"})
         assert said["shadow"]["jobs"] == 1

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from daemons import until
 from doors import story
+from msgspec.structs import replace
 from receivers import certificate, happens, hook, parts, receiver, telling, told_all
 
 from daemon.answers import Notice
@@ -30,17 +31,35 @@ def events_for(folder, notices, **more):
 def test_a_pool_that_lends_is_told_to_whom_and_not_for_which_job(tmp_path):
     notices = [
         Notice(1, 0.0, "loan_opened", "secret", "vision", data={"to": "speech", "gpus": 2}),
-        Notice(2, 0.0, "loan_closed", "own", "vision", data={"to": "vision", "gpus": 2}),
+        Notice(2, 0.0, "loan_closed", "own", "vision", data={"to": "speech", "gpus": 2}),
         Notice(3, 0.0, "ended", "mine", "vision"),
         Notice(4, 0.0, "ended", "theirs", "speech"),
         Notice(5, 0.0, "token_issued", data={"name": "a"}),
     ]
     told = events_for(tmp_path, notices, pools=["vision"])
-    assert [(event.seq, event.job) for event in told] == [(1, ""), (2, "own"), (3, "mine")]
+    assert [(event.seq, event.job) for event in told] == [(1, ""), (2, ""), (3, "mine")]
     assert told[0].data == {"to": "speech", "gpus": 2}
     told = events_for(tmp_path, notices, pools=["vision", "speech"])
     assert [event.job for event in told] == ["secret", "own", "mine", "theirs"]
     assert events_for(tmp_path, notices) == notices
+
+
+def test_what_a_pool_uses_of_its_own_is_told_as_no_loan(tmp_path):
+    def loan(seq, kind, pool, **more):
+        return Notice(seq, 0.0, kind, "j", pool, data={"gpus": 2, "to": "speech", **more})
+
+    notices = [
+        loan(1, "loan_opened", "speech"),
+        loan(2, "loan_moved", "vision", previous="speech"),
+        loan(3, "loan_moved", "other", previous="vision"),
+        loan(4, "loan_moved", "speech", previous="other"),
+        loan(5, "loan_closed", "speech"),
+    ]
+    borrowed, given_back = loan(2, "loan_opened", "vision"), loan(4, "loan_closed", "other")
+    assert events_for(tmp_path, notices) == [borrowed, notices[2], given_back]
+    assert events_for(tmp_path, notices, events=["loan_opened"]) == [borrowed]
+    told = events_for(tmp_path, notices, pools=["other"])
+    assert told == [replace(each, job="") for each in (notices[2], given_back)]
 
 
 @story

@@ -391,6 +391,15 @@ def test_what_could_not_be_known_is_said():
         "1 job that has run longer than thought: taken to run as long again",
         "1 job that is held: taken to stay so",
     ]
+    (asked,) = answer(world, WhatIf(jobs=[JobWhatIf("a4", gpus=2)])).jobs
+    assert asked.held
+
+
+@pytest.mark.parametrize("same", [{}, {"gpus": 4}, {"gpus": 4, "pool": "a", "priority": 0}])
+def test_a_job_of_which_nothing_is_otherwise_is_refused(same):
+    world = world_of((0.0, submit("a1", gpus=2), submit("a2", gpus=4)), a=4)
+    refused = answer(world, WhatIf(jobs=[JobWhatIf("a2", **same)]))
+    assert (refused.status, refused.detail) == (422, "nothing of job a2 is otherwise")
 
 
 def test_other_groups_are_not_played():
@@ -577,10 +586,10 @@ def test_a_table_says_what_is_missing_in_it_and_that_its_sum_may_be_more(capsys)
             "later": [job] * 100, "pools": [pool]}  # fmt: skip
     show_whatif(said)
     whole = capsys.readouterr().out
-    assert "120 jobs would start later, by 2 h 0 m together" in whole
+    assert "120 jobs would start later, by 2 h together" in whole
     assert "… and 100 jobs more (--json has 100)" in whole
 
     show_whatif(said | {"later": [job, job | {"then": None}], "pools": [pool | {"later": 2}]})
     least = capsys.readouterr().out
-    assert "2 jobs would start later, by at least 2 h 0 m together" in least
+    assert "2 jobs would start later, by at least 2 h together" in least
     assert "more (" not in least

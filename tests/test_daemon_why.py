@@ -43,7 +43,9 @@ async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
         assert [way["name"] for way in said["ways"]] == ["turn", "spare"]
         detail = await asked(client, "GET", "/v1/jobs/third")
         but_for = "in its turn it would start now, but for: 1 job before it (8 GPUs); "
-        assert said["words"][0].startswith(but_for + "job first, ")
+        assert said["words"][0].startswith(
+            but_for + "8 more GPUs of vision's quota: 8 come free with the end of job first (in "
+        )
         assert detail["waits"][0] == but_for + "8 more GPUs of vision's quota (it has 0 of 8 left)"
 
 

@@ -101,7 +101,7 @@ def test_nothing_is_said_of_what_is_not_known_yet(capsys):
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "waiting: best nothing yet, bound nothing yet, 0 nodes, 1 m 30 s left",
-        "waiting: best 1 h 0 m, bound nothing yet, 1 node, 1 m 30 s left",
+        "waiting: best 1 h, bound nothing yet, 1 node, 1 m 30 s left",
         "objective (slots): best 12.50, bound 10.00, gap 20.00 %, 1 node, 1 m 30 s left",
     ]
 
@@ -120,7 +120,7 @@ def test_what_is_told_is_enough_to_repeat_it(tmp_path, checker):
     assert {key: told[key] for key in expected} == expected
     lines = ran.stdout.splitlines()
     assert lines[0] == (
-        "optimal: total waiting 0 s; none that slows nobody has less than 0 s, gap 0; alone 1 h 0 m"
+        "optimal: total waiting 0 s; none that slows nobody has less than 0 s, gap 0; alone 1 h"
     )
     assert lines[1] == "with times as in the log: total waiting 0 s; alone 59 m 50 s; none is later"
     assert (told["real"]["total_wait_s"], told["real"]["baseline_wait_s"]) == (0.0, 3590.0)

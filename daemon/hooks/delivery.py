@@ -13,7 +13,7 @@ from daemon.answers import Notice
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.limits import BODY
 from daemon.journal import DeadLetter
-from daemon.sight import seen_by
+from daemon.sight import outside, seen_by
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
 """The events that come next after one, some of them; waits for the first; none at the end."""
@@ -76,7 +76,8 @@ class Cutter:
         for notice in self._held:
             if last and notice.seq > last:
                 break
-            shown = seen_by(self._who, notice) if self._wants(notice) else None
+            told = outside(notice)
+            shown = seen_by(self._who, told) if told is not None and self._wants(told) else None
             if shown is not None:
                 size += len(_encode(shown))
                 if taken and (len(taken) == self._config.batch or size > BODY):

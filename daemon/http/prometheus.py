@@ -17,6 +17,7 @@ from daemon.inputs import Input
 from daemon.load_errors import LoadErrors
 from daemon.logs import log
 from daemon.rehearsal import Rehearsed
+from daemon.sight import outside
 from daemon.watch import Watch
 from sia.decisions import MoveLoan, Refused, StartJob
 from sia.events import Event, ForecastUpdated
@@ -97,7 +98,8 @@ class Metrics(Watch):
             if kind is StartJob or kind is MoveLoan or kind is Refused:
                 self._decisions.labels(kind.__name__).inc()
         for notice in step.notices:
-            self._events.labels(notice.kind).inc()
+            if (told := outside(notice)) is not None:
+                self._events.labels(told.kind).inc()
         for record in step.over:
             known = record.run_time < UNKNOWN_RUN_TIME
             if known and record.started is not None and record.ended is not None:

@@ -103,6 +103,7 @@ class EtaRoutes:
             pool, what, HORIZONS[number] if number < len(HORIZONS) else None, tally.count,
             covered[0], covered[1], _quantile(tally.errors, 0.5), _quantile(tally.widths, 0.5),
             _quantile(tally.pred_errors, 0.5), _quantile(tally.pred_errors, 0.9), p50, p90,
+            *tally.judged,
         )  # fmt: skip
 
 

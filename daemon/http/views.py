@@ -140,7 +140,7 @@ def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
 
 
 def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
-    """What lending would have come to; the sums are of all pools. O(pairs of pools)."""
+    """What lending would have come to; the sums are of all pools. O(pairs of pools, jobs)."""
     lent = [
         WouldLend(lender, borrower, seconds / 3600)
         for lender, sums in kept.lent.items()
@@ -150,7 +150,7 @@ def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
     return LendingShadow(
         kept.since, kept.until, kept.jobs, sum(each.gpu_hours for each in lent), kept.sooner,
         kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
-        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)),
+        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)), kept.pending,
     )  # fmt: skip
 
 

@@ -142,7 +142,7 @@ def _described(
         then = running or _span(after.get(anew(job_id)) or after.get(job_id))
         yield AskedJob(
             job_id, change.pool or one.spec.pool, change.gpus or one.spec.gpus,
-            is_now, None if change.cancel else then,
+            is_now, None if change.cancel else then, one.phase is JobPhase.HELD,
         )  # fmt: skip
 
 

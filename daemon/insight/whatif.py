@@ -97,7 +97,7 @@ def commands_of(book: Book, now: float, question: Question) -> list[Command] | R
         commands.append(Lending(asked.lending))
     commands += (Drain(node, "what if") for node in asked.drain)
     for job in asked.jobs:
-        found = _job(book, now, job, question.guess)
+        found = _nothing(book, job) or _job(book, now, job, question.guess)
         if isinstance(found, Refused):
             return found
         commands += found
@@ -134,6 +134,18 @@ def _job(book: Book, now: float, asked: JobWhatIf, guess: Guess) -> list[Command
         why = f"job {asked.job} is {record.phase.value}"
         return refused(409, "job does not wait", why, "only a job that waits can be another one")
     return [Cancel(asked.job), _anew(record, asked, now, guess)]
+
+
+def _nothing(book: Book, asked: JobWhatIf) -> Refused | None:
+    """The refusal of a job, or an array, that is to be just as it is."""
+    wanted = asked.gpus, asked.pool, asked.time_limit, asked.priority
+    has: tuple[object, ...] = (None,) * len(wanted)
+    if (record := book.job(asked.job)) is not None:
+        has = record.spec.gpus, record.spec.pool, record.time_limit, record.priority
+    if asked.cancel or any(want not in (None, old) for want, old in zip(wanted, has, strict=True)):
+        return None
+    why = f"nothing of job {asked.job} is otherwise"
+    return refused(422, "invalid", why, "give other GPUs, or another pool, limit or priority")
 
 
 def anew(job_id: str) -> str:

@@ -21,6 +21,7 @@ from daemon.mqtt.topics import Topics
 from daemon.mqtt.wire import DENIED, TOO_LARGE, WireError
 from daemon.schemas import Event
 from daemon.service import Service
+from daemon.sight import outside
 
 _encode = msgspec.json.Encoder().encode
 
@@ -89,14 +90,13 @@ class Events:
         return CURSOR_EVERY if self._under_way or self._noted != self._done else None
 
     async def _send(self, notice: Notice) -> asyncio.Future[int] | None:
-        if not notice.pool:
+        told = outside(notice)
+        if told is None or not told.pool:
             return None
         while not self._service.fence.holds():  # noqa: ASYNC110  time tells, and no event
             await asyncio.sleep(PROBE_EVERY)
-        event = Event(
-            notice.seq, notice.time, notice.kind, notice.job, notice.pool, notice.node, notice.data
-        )
-        return await self._link.send(self._topics.pool(notice.pool, "event"), _encode(event))
+        event = Event(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
+        return await self._link.send(self._topics.pool(told.pool, "event"), _encode(event))
 
     async def _advance(self) -> None:
         """Note how far all has come through. Raises WireError for what has not."""
