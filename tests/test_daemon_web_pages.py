@@ -52,7 +52,8 @@ def nameless(tag, has, ids, labels):
     yield "no scope", tag == "th" and "scope" not in has
     yield "cannot be found again", "data-live" in has and "id" not in has
     inside = has.get("type") in ("hidden", "checkbox", "radio")
-    yield "no label", tag in LABELLED and not inside and has.get("id") not in labels
+    named = has.get("aria-label") or has.get("id") in labels
+    yield "no label", tag in LABELLED and not inside and not named
 
 
 @story
