@@ -53,6 +53,7 @@ class Cluster(KubernetesEmulator):
         self.index = defaultdict(dict)  # kmock's objects, by kind
         self.ran, self.places = Counter(), defaultdict(list)
         self.ends = {}  # by Job: what its containers end with, instead of 0
+        self.logs = {}  # by Job, or pod: what was written
         self.slow = set()
         self.runs_for = 0.0
         self.twice = False  # whether watches say each thing twice
@@ -146,6 +147,8 @@ class Cluster(KubernetesEmulator):
             return self._listed(kind, request)
         if verb == "watch":
             return await self._watched(kind, request)
+        if request.subresource == "log":
+            return self._logged(request)
         if verb == "get":
             found = self.get(kind, request.name, request.namespace)
             return web.json_response(found) if found else failure(404, "NotFound", "not found")
@@ -202,6 +205,21 @@ class Cluster(KubernetesEmulator):
     def _since(self, seen):
         first = bisect_right(self.events, seen, key=lambda each: each[0])
         return self.events[first:]
+
+    def _logged(self, request):
+        """As a kubelet: from the beginning, or the last lines, so many bytes of it."""
+        pod = self.get("pods", request.name, request.namespace)
+        if pod is None:
+            return failure(404, "NotFound", "not found")
+        if pod["status"]["phase"] == "Pending":
+            return failure(400, "BadRequest", "container is waiting to start: ContainerCreating")
+        assert request.params["container"] in {e["name"] for e in pod["spec"]["containers"]}
+        said = self.logs.get(
+            request.name, self.logs.get(pod["metadata"]["labels"]["job-name"], b"")
+        )
+        if lines := int(request.params.get("tailLines", 0)):
+            said = b"".join(said.splitlines(keepends=True)[-lines:])
+        return web.Response(body=said[: int(request.params["limitBytes"])])
 
     def _written(self, kind, verb, request):
         if request.namespace is not None and request.namespace not in self.namespaces:

@@ -11,6 +11,7 @@ from kube_daemons import phase_is, serving, submit
 from test_daemon_kube import POOL, taken_over
 from test_daemon_kube_kueue import GATE, POOLS, QUEUE, TOLERANT, before, limits
 
+from daemon.backends import Asked
 from daemon.backends.kube_bodies import split
 from daemon.backends.kube_runs import name_of
 from daemon.config_kube import KubeConfig
@@ -121,7 +122,8 @@ async def test_the_rights_in_the_docs_are_those_that_are_used(tmp_path):
         k8s.change("jobs", made["metadata"], {"spec": {"suspend": True}})
         await phase_is(service, theirs, "held")
         await service.submit([Release(theirs)])
-        await phase_is(service, theirs, "running")
+        record = await phase_is(service, theirs, "running")
+        await service.backend.read_log(record, Asked(record.attempt, "stdout", 0, None, 10))
         await service.submit([Cancel("own")])
         await phase_is(service, "own", "cancelled")
         await until(lambda: len(k8s.watches) == 3)

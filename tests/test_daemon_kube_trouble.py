@@ -3,6 +3,7 @@
 import asyncio
 import json
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 from aiohttp import web
@@ -474,3 +475,16 @@ async def test_a_kubeconfig_that_is_none_is_said(tmp_path):
 def test_the_house_of_these_tests_is_what_backends_are_given():
     assert house(None, notes=MemoryNotes()).counts() == {}
     assert ONE[0].quota == 8
+
+
+@story
+async def test_an_answer_that_comes_in_many_pieces_is_read_whole(tmp_path):
+    async with cluster() as k8s:
+        notes = {"about": "x" * 1_500_000}
+        k8s.make("jobs", job("large", labels=POOL, notes=notes), "vision")
+        async with serving(tmp_path, k8s) as service:
+            await phase_is(service, await taken_over(service, "large"), "finished")
+            path = "/apis/batch/v1/namespaces/vision/jobs/large"
+            few = patch("daemon.backends.kube_api.MAX_ANSWER", 1_000_000)
+            with few, pytest.raises(KubeError, match="an answer of more than 1000000 bytes"):
+                await service.backend._kube.get(path, Job)

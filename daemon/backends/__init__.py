@@ -16,12 +16,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from daemon.answers import Answer, StartEffect
-from daemon.book import Book
+from daemon.book import Book, JobRecord
 from daemon.fence import Fence
 from daemon.inputs import Command, Observation
 from daemon.notes import Notes
@@ -46,6 +46,42 @@ Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
 """What not every backend can: run commands, without which there is no job; keep logs; stop a job
 that goes on later; start one again as another attempt; change the number of GPUs of one that
 runs."""
+
+
+class Asked(NamedTuple):
+    """A piece of what an attempt wrote that somebody asks for."""
+
+    attempt: int
+    stream: Literal["stdout", "stderr"]
+    after: int
+    """Bytes before it."""
+    tail: int | None
+    """Instead of that: so many, from the end."""
+    most: int
+
+
+class Piece(NamedTuple):
+    """What an attempt wrote; `after` so many bytes, None where nobody counted them."""
+
+    after: int | None
+    data: bytes
+
+
+class LogError(Exception):
+    """What a job wrote cannot be had: why, and the mend."""
+
+    def __init__(self, why: str, mend: str) -> None:
+        """Say both, in a line each."""
+        super().__init__(why)
+        self.why, self.mend = why, mend
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A backend whose logs are no files of this machine."""
+
+    async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
+        """A piece; None where there is nothing. Raises LogError."""
 
 
 class House(NamedTuple):
@@ -113,7 +149,7 @@ class Backend(Protocol):
         """Stop working. Jobs go on, and nothing more is said of them."""
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that holds what a job wrote; None where there is none.
+        """The file that holds what a job wrote; None where there is none, or the backend `Reads`.
 
         Called in a thread: it may look at the disk, and nothing else.
         """

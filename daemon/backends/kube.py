@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.answers import StartEffect
-from daemon.backends import Ability, Expected, House, StopKind
+from daemon.backends import Ability, Asked, Expected, House, Piece, StopKind
 from daemon.backends.kube_acts import Acts
 from daemon.backends.kube_adopt import Adopter
 from daemon.backends.kube_api import Kube
@@ -26,6 +26,7 @@ from daemon.backends.kube_found import NODES, Found
 from daemon.backends.kube_kueue import Steering
 from daemon.backends.kube_lease import TIMEOUT, Leased
 from daemon.backends.kube_left import Left
+from daemon.backends.kube_logs import Logs
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_runs import (
     RUNS,
@@ -38,6 +39,7 @@ from daemon.backends.kube_runs import (
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
 from daemon.backends.kube_watch import Mirror
 from daemon.backends.marks import Key, Marks
+from daemon.book import JobRecord
 from daemon.config_kube import KubeConfig
 from daemon.fence import Alone, Fence
 from daemon.inbox import UnavailableError
@@ -79,7 +81,7 @@ class KubeBackend:
         fence: Whether this daemon may act in the cluster; None until it is opened.
     """
 
-    can: frozenset[Ability] = frozenset({"commands", "requeue"})
+    can: frozenset[Ability] = frozenset({"commands", "logs", "requeue"})
 
     def __init__(self, config: KubeConfig, kube: Kube, found: Found) -> None:
         """Nothing is asked yet."""
@@ -124,6 +126,7 @@ class KubeBackend:
         self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
         self._marks = Marks(house, RUNS, marks)
         self._nodes = Nodes(self._config, house, self._found)
+        self._logs = Logs(self._config, name)
         self._left = await Left.of(house.notes, name, marks)
         self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = Acts(
@@ -191,11 +194,16 @@ class KubeBackend:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._lease is not None:
             await self._lease.close()
+        await self._logs.close()
         await self._kube.close()
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
         """None: what pods write stays in Kubernetes."""
         return None
+
+    async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
+        """As Kubernetes has it now."""
+        return await self._logs.read(record, asked)
 
     def _hear(self, space: str, name: str) -> None:
         self._news.add((space, name))

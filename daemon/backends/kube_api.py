@@ -132,6 +132,10 @@ class Kube:
         """One object. Raises KubeError, KubeRefusedError."""
         return _decoded(await self._ask("GET", path), kind)
 
+    async def text(self, path: str, query: Mapping[str, str]) -> bytes:
+        """What is no object. Raises KubeError, KubeRefusedError."""
+        return await self._ask("GET", path, query=query)
+
     async def create(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
         """Make one. Raises KubeConflictError where one of that name is there."""
         return _decoded(await self._ask("POST", path, body=body), kind)
@@ -196,8 +200,7 @@ class Kube:
                 raise KubeError(f"{method} {path}: this daemon may not act any more", PASSED)
             response = await self._send(method, path, query or {}, body, content, timeout)
             try:
-                answer = await response.content.read(MAX_ANSWER)
-                whole = response.content.at_eof() or not await response.content.read(1)
+                answer, whole = await _read(response.content)
             except (aiohttp.ClientError, OSError) as error:
                 raise KubeError(f"{method} {path}: {_said(error)}") from None
             finally:
@@ -263,6 +266,17 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = f"the API server says what is not understood: {error}"
         raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+
+
+async def _read(content: aiohttp.StreamReader) -> tuple[bytes, bool]:
+    """An answer, however many pieces it comes in, and whether that is all of it."""
+    pieces, size = list[bytes](), 0
+    async for piece in content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_ANSWER:
+            return b"".join(pieces), False
+    return b"".join(pieces), True
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:

@@ -46,6 +46,12 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 HOSTNAME = "kubernetes.io/hostname"
 """The label by which a Job is sent to a node."""
 
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""An annotation of pods: which of its Job's it is."""
+
+MAIN = "kubectl.kubernetes.io/default-container"
+"""An annotation of pods: which of their containers people mean."""
+
 MAX_PODS = 100_000
 """Of one Job: more make no sense on 2^31 GPUs, and products stay small."""
 
@@ -81,6 +87,7 @@ class Meta(Struct, frozen=True, rename="camel"):
     uid: Uid = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
+    creation_timestamp: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -122,6 +129,7 @@ class Resources(Struct, frozen=True):
 class Container(Struct, frozen=True, rename="camel"):
     """A container of a pod's template."""
 
+    name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
 

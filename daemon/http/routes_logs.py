@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from aiohttp import web
 from msgspec import Meta
 
 from daemon.access import Rule
-from daemon.backends import Backend
+from daemon.backends import Asked, Backend, LogError, Piece, Reads
 from daemon.book import JobRecord
 from daemon.http.limits import LOG_PIECE, MAX_SEQ
 from daemon.http.operations import Operation, Parameter, query_of
@@ -63,7 +63,7 @@ class LogRoutes:
         ]  # fmt: skip
 
     async def log(self, request: web.Request) -> web.Response:
-        """A piece. The file is read in a thread: its disk may be slow."""
+        """A piece."""
         asked = query_of(request, QUERY)
         record = await self._record(request.match_info["id"])
         job, backend = record.spec.id, self._service.backend
@@ -74,15 +74,15 @@ class LogRoutes:
             raise _nothing(why, mend)
         if "logs" not in backend.can:
             raise _nothing("the backend keeps nothing of what jobs write", "see docs/backends.md")
-        asked["attempt"] = attempt
-        # Looked up before the file: what is over by now has written all that it will.
+        wanted = Asked(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
+        # Looked up before the log: what is over by now has written all that it will.
         grows = attempt == record.attempt and record.phase in ON_GPUS
-        found = await asyncio.to_thread(_read, backend, job, asked)
+        found = await _found(backend, record, wanted)
         if found is None and not grows:
-            raise _nothing(f"nothing is left of what {job} wrote", "its files are gone")
-        after, data = found or (asked["after"], b"")
+            raise _nothing(f"nothing is left of what {job} wrote", "its log is gone")
+        after, data = found or Piece(asked["after"], b"")
         headers = dict(HEADERS)
-        if grows or len(data) == LOG_PIECE:
+        if after is not None and (grows or len(data) == LOG_PIECE):
             on = {"stream": asked["stream"], "attempt": attempt, "after": after + len(data)}
             query = "&".join(f"{key}={value}" for key, value in on.items())
             headers["Link"] = f'</v1/jobs/{job}/log?{query}>; rel="next"'
@@ -99,15 +99,25 @@ class LogRoutes:
         return record
 
 
-def _read(backend: Backend, job: str, asked: dict[str, Any]) -> tuple[int, bytes] | None:
-    """How many bytes stand before a piece, and the piece; None where there is no such file.
+async def _found(backend: Backend, record: JobRecord, asked: Asked) -> Piece | None:
+    """The piece, by a thread where it is of a file. Raises ProblemError where it cannot be had."""
+    if not isinstance(backend, Reads):
+        return await asyncio.to_thread(_read, backend, record.spec.id, asked)
+    try:
+        return await backend.read_log(record, asked)
+    except LogError as error:
+        raise _nothing(error.why, error.mend) from None
+
+
+def _read(backend: Backend, job: str, asked: Asked) -> Piece | None:
+    """A piece of a file; None where there is no such file.
 
     Raises ProblemError where it cannot be read.
 
     Only a file is read: a job may have put something else in its place, that leads elsewhere or
     never ends.
     """
-    path = backend.log(job, asked["attempt"], asked["stream"])
+    path = backend.log(job, asked.attempt, asked.stream)
     if path is None:
         return None
     try:
@@ -116,9 +126,9 @@ def _read(backend: Backend, job: str, asked: dict[str, Any]) -> tuple[int, bytes
             state = os.fstat(file)
             if not S_ISREG(state.st_mode):
                 raise _nothing(f"what {job} wrote is no file any more", "its files are gone")
-            tail = asked["tail"]
-            after = asked["after"] if tail is None else max(0, state.st_size - tail)
-            return after, os.pread(file, LOG_PIECE, after)
+            tail = asked.tail
+            after = asked.after if tail is None else max(0, state.st_size - tail)
+            return Piece(after, os.pread(file, asked.most, after))
         finally:
             os.close(file)
     except FileNotFoundError:

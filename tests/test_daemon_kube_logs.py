@@ -1,0 +1,144 @@
+"""What pods wrote, by the API, the page and the command: as Kubernetes has it."""
+
+import pytest
+from browsers import browser, seen
+from daemons import until
+from doors import TOKEN, asked, story
+from kube_cluster import cluster, failure, job
+from kube_daemons import client_of, phase_is, submit
+from test_daemon_kube import POOL, taken_over
+
+from daemon.backends import Asked
+from daemon.http.limits import LOG_PIECE
+from daemon.inputs import Release
+
+
+async def log(client, job_id, query="", status=200):
+    """(What was answered, where to go on)."""
+    async with client.get(f"/v1/jobs/{job_id}/log?{query}") as response:
+        body = await response.read()
+        assert response.status == status, body
+        return body, str(response.links.get("next", {}).get("url", "")).partition("?")[2]
+
+
+@story
+async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        k8s.runs_for = None
+        k8s.make("jobs", job("train", 2, labels=POOL), "vision")
+        job_id = await taken_over(client.service, "train")
+        await phase_is(client.service, job_id, "running")
+        assert (await log(client, job_id))[0] == b""
+        k8s.logs["train"] = b"epoch 1\n"
+        said, following = await log(client, job_id)
+        assert said == b"epoch 1\n"
+        k8s.logs["train"] += "ä <b>\n".encode() + b"x" * LOG_PIECE
+        said, further = await log(client, job_id, following)
+        assert said == k8s.logs["train"][8 : 8 + LOG_PIECE]
+        k8s.finish("train")
+        await phase_is(client.service, job_id, "finished")
+        said, last = await log(client, job_id, further)
+        assert said == k8s.logs["train"][8 + LOG_PIECE :]
+        assert not last
+        assert (await log(client, job_id, "tail=5"))[0] == b"xxxxx"
+        k8s.remove("pods", k8s.all("pods")[0]["metadata"])
+        said, _ = await log(client, job_id, status=404)
+        assert b"nothing is left" in said
+
+
+@story
+async def test_a_log_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        k8s.runs_for = None
+        k8s.make("jobs", job("train", 2, labels=POOL), "vision")
+        job_id = await taken_over(client.service, "train")
+        await phase_is(client.service, job_id, "running")
+        k8s.logs["train"] = b"a file that is full"
+        _, following = await log(client, job_id)
+        k8s.logs["train"] = b"the next"
+        assert (await log(client, job_id, following))[0] == b"the next"
+
+
+@story
+async def test_of_several_pods_the_first_is_read_and_of_containers_the_one_with_gpus(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        k8s.runs_for = None
+        side = {"name": "side", "image": "x", "resources": {"limits": {}}}
+        main = job("x", 2)["spec"]["template"]["spec"]["containers"]
+        template = {"containers": [side, *main]}
+        k8s.make("jobs", job("wide", 2, 3, labels=POOL, template=template), "vision")
+        job_id = await taken_over(client.service, "wide")
+        await phase_is(client.service, job_id, "running")
+        await until(lambda: len(k8s.all("pods")) == 3)
+        for i, pod in enumerate(reversed(k8s.all("pods"))):
+            index = {"batch.kubernetes.io/job-completion-index": str(i)}
+            k8s.change("pods", pod["metadata"], {"metadata": {"annotations": index}})
+            k8s.logs[pod["metadata"]["name"]] = b"of %d" % i
+        assert (await log(client, job_id))[0] == b"of 0"
+        (_, _, request) = next(each for each in k8s.requests_seen if each[1] == "pods/log")
+        assert request.params["container"] == "main"
+
+
+@story
+async def test_a_job_of_the_daemon_s_own_has_a_log_on_its_page_and_for_the_command(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        await submit(client.service, "own", gpus=1)
+        await phase_is(client.service, "own", "finished")
+        (made,) = k8s.all("jobs")
+        k8s.logs[made["metadata"]["name"]] = b"<script>alert(1)</script>"
+        assert (await log(client, "own"))[0] == b"<script>alert(1)</script>"
+        async with browser(client, TOKEN) as visitor:
+            page = await seen(visitor, "/ui/jobs/own")
+            assert "&lt;script&gt;alert(1)" in page
+            assert "keeps what pods write as one" in await seen(
+                visitor, "/ui/jobs/own?stream=stderr"
+            )
+
+
+@story
+async def test_what_cannot_be_read_is_said_and_holds_up_nothing(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        k8s.runs_for = None
+        k8s.make("jobs", job("train", 2, labels=POOL), "vision")
+        job_id = await taken_over(client.service, "train")
+        record = await phase_is(client.service, job_id, "running")
+        k8s.forbidden.add(("get", "pods/log"))
+        said, _ = await log(client, job_id, status=404)
+        assert b"pods/log is forbidden" in said
+        k8s.forbidden.clear()
+        for much, words in ((f"after={17 << 20}", b"kubectl logs"), ("stream=stderr", b"as one")):
+            assert words in (await log(client, job_id, much, status=404))[0]
+        k8s.trouble = lambda verb, request: _busy() if request.subresource == "log" else None
+        said, _ = await log(client, job_id, status=404)
+        assert b"(429)" in said
+        await submit(client.service, "meanwhile")
+        await phase_is(client.service, "meanwhile", "running")
+        k8s.trouble = lambda *_: None
+        k8s.change("jobs", k8s.get("jobs", "train")["metadata"], {"spec": {"suspend": True}})
+        await phase_is(client.service, job_id, "held")
+        await client.service.submit([Release(job_id)])
+        await until(lambda: client.service.book.jobs[job_id].attempt == 2)
+        first = Asked(1, "stdout", 0, None, 10)
+        assert await client.service.backend.read_log(record, first) is None
+
+
+def _busy():
+    return failure(429, "TooManyRequests", "busy", Retry_After="60")
+
+
+@pytest.mark.parametrize("kind", ["viewer", "other"])
+def test_a_log_is_for_who_works_with_the_pool_s_jobs(tmp_path, kind):
+    @story
+    async def tell(folder):
+        async with cluster() as k8s, client_of(folder, k8s) as client:
+            await submit(client.service, "own", gpus=1)
+            await phase_is(client.service, "own", "finished")
+            body = {"viewer": {"role": "viewer"},
+                    "other": {"role": "submitter", "pools": ["speech"]}}[kind]  # fmt: skip
+            made = await asked(client, "POST", "/v1/tokens", {"name": "t", **body}, status=201)
+            headers = {"Authorization": f"Bearer {made['token']}"}
+            status = 403 if kind == "viewer" else 404
+            await asked(client, "GET", "/v1/jobs/own/log", status=status, headers=headers)
+            assert ("get", "pods/log") not in k8s.verbs
+
+    tell(tmp_path)
