@@ -64,9 +64,9 @@ class Lease(Struct, frozen=True):
 class Leased:
     """A fence that holds while the Lease is this daemon's, and the journal's own fence does.
 
-    Clocks of other machines do not count: a Lease is over when nobody was seen to renew it for as
-    long as it lasts. A daemon with this one's journal and an older epoch is gone, so that a restart
-    waits for nothing.
+    Clocks of other machines do not count: a Lease is over when it was let go, or when nobody was
+    seen to renew it for as long as it lasts. That its holder has this daemon's name tells nothing:
+    a journal that was put back has the name of the one that it is a copy of, which may live.
 
     Attributes:
         epoch: The journal's.
@@ -78,7 +78,7 @@ class Leased:
 
         `kube` is its own alone: it does not rest where others are asked to, and is closed with it.
         """
-        self._kube, self._under, self._name = kube, under, name
+        self._kube, self._under = kube, under
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{config.home}/leases"
         self._lease = config.lease
         self._home = config.home
@@ -149,7 +149,7 @@ class Leased:
     def _may_take(self, lease: Lease, now: float) -> bool:
         """Whether it is nobody's, or this daemon's own; says whose it is if not."""
         holder = lease.spec.holder_identity or ""
-        if holder in ("", self._me) or self._is_before(holder):
+        if holder in ("", self._me):
             return True
         version = lease.metadata.resource_version
         if version != self._seen[0]:
@@ -163,13 +163,6 @@ class Leased:
             OTHER,
         )
         return False
-
-    def _is_before(self, holder: str) -> bool:
-        """Whether that was a daemon on this journal, which has it no more."""
-        name, _, rest = holder.partition("/")
-        epoch = rest.partition("/")[0]
-        number = epoch.isascii() and epoch.isdecimal() and len(epoch) < 19
-        return name == self._name and number and int(epoch) < self.epoch
 
     async def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
         body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
