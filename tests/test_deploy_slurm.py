@@ -37,6 +37,12 @@ MODIFIED = [  # what is changed, of what, by whom: what is said, with which prio
     ("priority = 7", f'partition = "vision", priority = 0, {GPUS}', 1000, "-1 7"),
     ("priority = 7", f'partition = "vision", priority = 0, {GPUS}', 0, "0 7"),
     ('partition = "cpu"', f'partition = "vision", priority = 0, {GPUS}', 1000, "-1 nil"),
+    ("shared = 0", 'partition = "vision", priority = 9', 1000, "-1 nil"),
+    ("shared = 0", 'partition = "vision", priority = 9', 0, "0 nil"),
+    ("shared = 0", f'partition = "vision", priority = 9, {GPUS}', 1000, "0 nil"),
+    ("shared = 65534", 'partition = "vision", priority = 9', 1000, "0 nil"),
+    ('partition = "vision", shared = 2', 'partition = "cpu", priority = 9', 1000, "-1 nil"),
+    ("shared = 0", 'partition = "cpu", priority = 9', 1000, "0 nil"),
 ]
 
 

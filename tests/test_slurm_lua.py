@@ -56,6 +56,16 @@ def test_who_asks_for_gpus_of_a_pool_later_is_held_from_then_on(holding):
     holding.run("scancel", job)
 
 
+@pytest.mark.parametrize("alone", ["--exclusive", "--exclusive=user"])
+def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding, alone):
+    said = holding.do("sbatch", "-p", "vision", alone, "--wrap", "sleep 100", user="nobody")
+    assert said.returncode != 0
+    assert "ask for them, by --gres=gpu:N" in said.stderr
+    job = holding.sbatch("-p", "vision", alone, "--gres=gpu:1")
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "JobHeldUser"
+    holding.run("scancel", job)
+
+
 def test_others_run_as_ever(holding):
     job = holding.sbatch("-p", "speech")
     holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")

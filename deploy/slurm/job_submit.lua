@@ -17,6 +17,20 @@ local function asks_for_gpus(job)
    return false
 end
 
+-- What job.shared says of a job that leaves others room: nothing (NO_VAL16), or --oversubscribe.
+local SHARES = { [65534] = true, [1] = true }
+
+-- Whether it takes GPUs that it does not ask for: those of whole nodes.
+local function takes_nodes(job, record)
+   local alone = job.shared ~= nil and not SHARES[job.shared]
+   return alone and not asks_for_gpus(job) and not asks_for_gpus(record)
+end
+
+local function refused()
+   slurm.log_user("--exclusive takes all GPUs of its nodes: ask for them, by --gres=gpu:N")
+   return slurm.ERROR
+end
+
 -- Of a job that may run in several partitions, one that is a pool is enough.
 local function is_of_a_pool(named, partitions)
    if named == nil or named == "" then
@@ -36,8 +50,13 @@ local function is_of_a_pool(named, partitions)
 end
 
 function slurm_job_submit(job, partitions, uid)
-   if is_of_a_pool(job.partition, partitions) and asks_for_gpus(job) then
-      job.priority = 0
+   if is_of_a_pool(job.partition, partitions) then
+      if takes_nodes(job, {}) then
+         return refused()
+      end
+      if asks_for_gpus(job) then
+         job.priority = 0
+      end
    end
    return slurm.SUCCESS
 end
@@ -59,8 +78,13 @@ function slurm_job_modify(job, record, partitions, uid)
    end
    local changed = moved or asks_for_gpus(job)
    local gpus = asks_for_gpus(job) or asks_for_gpus(record)
-   if changed and gpus and is_of_a_pool(moved and job.partition or record.partition, partitions) then
-      job.priority = 0
+   if is_of_a_pool(moved and job.partition or record.partition, partitions) then
+      if takes_nodes(job, record) then
+         return refused()
+      end
+      if changed and gpus then
+         job.priority = 0
+      end
    end
    return slurm.SUCCESS
 end
