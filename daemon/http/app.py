@@ -47,6 +47,9 @@ from daemon.web.ask import Api
 from daemon.web.pages import Pages
 from replay.errors import UserError
 
+STEP = ":[^/]+}"
+"""What a name in a path may be: without it aiohttp leaves out those with braces."""
+
 BACKLOG = 1024
 """Connections that wait to be taken: a burst of clients, not refused."""
 
@@ -93,7 +96,8 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
 
 def _add(app: web.Application, operations: Sequence[Operation]) -> None:
     for operation in operations:
-        app.router.add_route(operation.method, operation.path, operation.handler)
+        path = operation.path.replace("}", STEP)
+        app.router.add_route(operation.method, path, operation.handler)
 
 
 def _door(guard: Guard, metrics: Metrics, pages: Pages) -> Middleware:
