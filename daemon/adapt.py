@@ -131,6 +131,8 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
         if setup.budget(pool.name) != book.setup.budget(pool.name):
             budget = setup.budget(pool.name)
             record.lend_budget_hours = budget.lend_budget_hours
+            if record.spent is not None:
+                record.spent.look = 0.0
             record.slowed_budget_pct, record.marks = budget.slowed_budget_pct, None
     return found
 

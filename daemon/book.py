@@ -113,7 +113,13 @@ class Spent(Struct):
     seconds: float
     since: float
     lends: int = 0
-    """By the rules of older journals: so many GPUs from then on."""
+    """So many GPUs from then on; with `Setup.rails` 1 it is looked at before anything happens."""
+    look: float = 0.0
+    """When it is looked at again, if nothing else happens, from `Setup.rails` 2 on."""
+
+    def upto(self, now: float) -> float:
+        """GPU-seconds lent up to a time of the same month."""
+        return self.seconds + self.lends * max(0.0, now - self.since)
 
 
 class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):

@@ -309,6 +309,7 @@ class Engine:
     def check(self) -> None:
         """Assert that book, core and GPUs in use agree. O(n)."""
         self.core.check()
+        self._rails.check()
         check_book(self.book, self.core)
         seats = self._desk.seats
         if seats is not None:

@@ -62,6 +62,8 @@ class Accounts:
         self._opened = self._closed = False
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._over = 0  # jobs of it that have ended
+        self.moved: set[str] = set()
+        """Pools of whose clocks more is known since somebody has taken this."""
         self._broken = any(account.broken for account in book.accounts.values())
         self.booked = Booked()
         self.renewed: list[str] = []
@@ -173,6 +175,7 @@ class Accounts:
                     self._take(pool, clock)
                 except DEFECTS as error:
                     self._break([pool], error)
+            self.moved.update(touched)
 
     def _whose(self, fact: Event | Decision) -> list[str]:
         """The pool that a fact is of; where nobody knows, it may be of any."""
@@ -195,6 +198,7 @@ class Accounts:
                 account.clock = VirtualClock.of(account.clock.told)
                 self._touched.pop(pool, None)
                 self._look.pop(pool, None)
+                self.moved.add(pool)
 
     def _renew(self) -> None:
         """Begin broken accounts anew from what the core says. O(pools), and O(jobs) if any is.
@@ -221,6 +225,7 @@ class Accounts:
                 account.clock = VirtualClock.of(quota)
             self._look_again(name, account.clock)
         self.renewed = broken
+        self.moved.update(broken)
 
     def _advance(self, now: float) -> None:
         """Look at the clocks of which more is known by now. O(pools of which it is)."""
@@ -238,6 +243,7 @@ class Accounts:
                 self._take(pool, clock)
             except DEFECTS as error:
                 self._break([pool], error)
+        self.moved.update(pools)
 
     @property
     def due(self) -> float:
@@ -297,6 +303,7 @@ class Accounts:
                 new.append(name)
         for name in new:
             self._look_again(name, book.accounts[name].clock)
+        self.moved.update(new)
 
     def _adopt(self, pools: dict[str, None]) -> None:
         """Take jobs in that were there before: their loans, and that they use and want GPUs.

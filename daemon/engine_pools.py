@@ -156,6 +156,8 @@ class Pools:
                 setattr(pool, field, None if value in (UNLIMITED, NO_BUDGET) else value)
             if field == "slowed_budget_pct":
                 pool.marks = None
+            if field == "lend_budget_hours" and pool.spent is not None:
+                pool.spent.look = 0.0
         state = changed.get("state")
         if isinstance(state, PoolMode):
             self._switch(pool, state)

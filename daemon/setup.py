@@ -8,9 +8,13 @@ from cells.spec import Spec
 from daemon.jobs import LendingMode, PoolMode
 from sia.model import Options, Pool
 
-RAILS = 1
-"""Rules of guard rails now: hours are those of the ledger, a first slowed job is on credit, and a
-group rests after a late one. Journals without them are read by those that they were written by."""
+HOURS_AHEAD = 2
+"""From which of these rules on what is thought to be left of loans counts as lent."""
+
+RAILS = 2
+"""Rules of guard rails now. From 1 on hours are those of the ledger, a first slowed job is on
+credit, and a group rests after a late one; from 2 on what is thought to be left of loans counts as
+lent. Journals of others are read by those that they were written by."""
 
 
 class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -53,7 +57,7 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Steps from one booking of accounts to the next: older releases booked in each."""
 
     rails: int = 0
-    """Rules of guard rails: 0 as the first release of them had them, else as `RAILS`."""
+    """Rules of guard rails: 0 as the first release of them had them; see `RAILS`."""
 
     def budget(self, pool: str) -> Budget:
         """Of a pool; without bounds if nothing was said."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.book import JobRecord
-from daemon.engine_rails import DRIFT, HOURS, PERCENT
+from daemon.engine_hours import HOURS
+from daemon.engine_rails import DRIFT, PERCENT
 from daemon.schemas_why import JobWhy, Kept, Obstacle, WayView
 from replay.text import counted, duration
 from sia.limits import MAX_GROUP

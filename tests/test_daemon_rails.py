@@ -14,9 +14,10 @@ from daemon.account import Lent
 from daemon.answers import Refused
 from daemon.engine import Engine
 from daemon.engine_accounts import BOOK_WITHIN
-from daemon.engine_rails import LATE_REST, began, month_of
+from daemon.engine_rails import LATE_REST
 from daemon.inputs import Cancel, Configured, Drifted, SetPool
 from daemon.limits import NO_BUDGET
+from daemon.months import began, month_of
 from daemon.setup import Budget
 from sia.alone import VirtualClock
 from sia.model import Job

@@ -74,8 +74,13 @@ def unplaced(book: Book) -> dict[str, list[int]]:
     return found
 
 
-def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) -> PoolView:
-    """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs)."""
+def pool_view(
+    pool: PoolRecord, state: PoolState, now: float, widths: Sequence[int] = ()
+) -> PoolView:
+    """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs).
+
+    Hours lent are those up to `now`, the engine's last step.
+    """
     own = own_loans(state)
     return PoolView(
         pool.name, pool.quota, pool.group, pool.share, pool.state, pool.lend_limit,
@@ -91,16 +96,16 @@ def pool_view(pool: PoolRecord, state: PoolState, widths: Sequence[int] = ()) ->
         waiting_gpus=state.pending_width + sum(widths),
         lend_budget_hours=pool.lend_budget_hours,
         slowed_budget_pct=pool.slowed_budget_pct,
-        lent_hours=None if pool.spent is None else pool.spent.seconds / 3600,
+        lent_hours=None if pool.spent is None else pool.spent.upto(now) / 3600,
         kept=dict(pool.kept),
     )  # fmt: skip
 
 
 def pool_views(service: Service) -> list[PoolView]:
     """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
-    book, states, widths = service.book, service.engine.core.state.pools, unplaced(service.book)
+    book, state, widths = service.book, service.engine.core.state, unplaced(service.book)
     return [
-        pool_view(book.pools[name], states[name], widths.get(name, ()))
+        pool_view(book.pools[name], state.pools[name], state.now, widths.get(name, ()))
         for name in sorted(book.pools)
     ]
 

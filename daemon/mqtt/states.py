@@ -75,8 +75,8 @@ class States:
         self._steps = service.status().steps
         widths, sent = unplaced(service.book), []
         for name, pool in service.book.pools.items():
-            state = service.engine.core.state.pools[name]
-            view = _encode(pool_view(pool, state, widths.get(name, ())))
+            state = service.engine.core.state
+            view = _encode(pool_view(pool, state.pools[name], state.now, widths.get(name, ())))
             if self._said.get(name) != view:
                 sent.append(
                     await self._link.send(self._topics.pool(name, "state"), view, retain=True)

@@ -1,0 +1,38 @@
+"""Calendar months (UTC) of times in seconds since the epoch. Pure: there is no clock."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+DAY = 86400.0
+
+
+@lru_cache(maxsize=4)  # each pool asks for the same in a step
+def month_of(now: float) -> tuple[int, float]:
+    """The number of a time's calendar month (UTC), and when it ends: seconds since the epoch."""
+    year, month = _civil(int(now // DAY))
+    following = (year, month + 1) if month < 12 else (year + 1, 1)
+    return year * 12 + month - 1, _days(*following) * DAY
+
+
+def began(month: int) -> float:
+    """When the month of that number began."""
+    return _days(month // 12, month % 12 + 1) * DAY
+
+
+def _civil(days: int) -> tuple[int, int]:
+    """The year and month of a day since 1970, as calendars have it since 1582."""
+    shifted = days + 719468  # since 0000-03-01: leap days then end years
+    era, of_era = divmod(shifted, 146097)
+    year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153 + 3
+    return era * 400 + year + (month > 12), month - 12 * (month > 12)
+
+
+def _days(year: int, month: int) -> int:
+    """Days from 1970 to the first of a month."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
