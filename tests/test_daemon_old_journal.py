@@ -2,7 +2,8 @@
 
 `stored/journal_of_issue_8.sql.gz` is a whole journal of the release before there were accounts,
 budgets and a shadow: every kind of input, jobs that run and wait at its end. `journal_of_budgets_…`
-are of the first release with budgets, whose rules were others, of hours and of slowed jobs.
+are of the first release with budgets, whose rules were others, of hours and of slowed jobs, and of
+the one after it, by whose rules hours were those of the ledger and loans under way did not count.
 """
 
 import gzip
@@ -46,8 +47,8 @@ def test_every_step_is_taken_again_with_the_decisions_that_are_recorded(old):
         assert engine.book.notices == len(told)
 
 
-@pytest.mark.parametrize("kind", ["hours", "slowed"])
-def test_budgets_of_the_first_release_with_them_decide_as_they_did(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "rails"), [("hours", 0), ("slowed", 0), ("ledger", 1)])
+def test_budgets_of_earlier_releases_decide_as_they_did(tmp_path, kind, rails):
     path = tmp_path / "old.db"
     stored = STORED.with_name(f"journal_of_budgets_{kind}.sql.gz")
     with closing(sqlite3.connect(path)) as db:
@@ -56,7 +57,7 @@ def test_budgets_of_the_first_release_with_them_decide_as_they_did(tmp_path, kin
     with closing(Journal(path)) as journal:
         assert any(notice.kind == "lending_kept" for notice in journal.notices(0, 10_000))
         engine = recover(journal, Setup(()))  # refuses decisions that differ
-        assert engine.book.setup.rails == 0
+        assert engine.book.setup.rails == rails
         life = Life(engine, lambda spec: 5.0, journal=journal)
         now = engine.core.state.now + 1.0
         life.step(now, [Configured(replace(engine.book.setup, rails=RAILS))])

@@ -13,6 +13,7 @@ WIDE = 1000
 """Units across, of which the past has `PAST`."""
 
 PAST = 200
+"""A fifth: enough to see that a job runs, and for how long already; what is asked is what comes."""
 
 QUARTERS = 4
 """Parts of the time ahead that have a line each."""
