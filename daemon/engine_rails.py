@@ -56,7 +56,7 @@ class Rails:
         self._following: dict[str, float] = {}  # when a job that waits will be late, by pool
         self._late: dict[str, str] = {}  # pools with a job that waits and is late, in words
         self._minded: set[Group] = set()  # groups that rest after such a job
-        self._may = True  # whether any pool may have to be kept from lending
+        self._may = True  # whether any pool has a budget, or had one
         self._resting: set[str] = set()
         self._rests_until = inf  # the first of them
         now = desk.core.state.now
@@ -115,7 +115,7 @@ class Rails:
             self._look_at(book.pools[name])
         if everywhere:
             self._minded = {_group(p) for p in self._pools if p.slowed_budget_pct is not None}
-            self._may = any(map(_has_budget, self._pools))
+            self._may = any(_has_budget(pool) or pool.spent is not None for pool in self._pools)
         names = {*book.pools} if everywhere else looked | moved & book.pools.keys()
         self._settle(names)
         desk.watched = False

@@ -110,6 +110,16 @@ def test_another_budget_counts_at_once_and_the_month_goes_on():
     ]
 
 
+def test_a_budget_that_is_gone_wakes_nobody_in_vain():
+    cluster = lending()
+    life = live(cluster, [(JUNE, [submit("g", "a", 2, 1e7)])], {"g": 1e7}, JUNE + 10.0)
+    life.step(JUNE + 20.0, [SetPool("b", lend_budget_hours=float(NO_BUDGET))])
+    life.step(JULY + 1.0, [Tick()])
+    assert life.engine.due > JULY + 1.0
+    life.step(JULY + 101.0, [SetPool("b", lend_budget_hours=100.0)])
+    assert life.engine.book.pools["b"].spent.upto(JULY + 101.0) == 202.0
+
+
 def test_a_job_that_becomes_late_between_two_looks_is_seen_at_that_moment():
     """A step half a millisecond after it came, in which it is not late yet; then nothing."""
     cluster = replace(setup(a=2, b=2), policy="gssf")
