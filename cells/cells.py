@@ -44,7 +44,7 @@ class Cells(Ownership):
         self._lend_rests = lend_rests
         self._jobs: dict[str, Taken] = {}
         self._claims: dict[str, None] = {}
-        self._kept = 0  # answers in `Asked.taken`; more than there are once quotas were set anew
+        self._kept = 0  # answers in `_same`
 
     # Dedicated jobs.
 
@@ -71,8 +71,8 @@ class Cells(Ownership):
         """What a job has that got the one cell it asked for; kept for others that get it again."""
         if self._kept == MOST_KEPT:
             self._kept = 0
-            for each in self._asked.values():
-                each.taken.clear()
+            for same in self._same.values():
+                same.clear()
         self._kept += 1
         asked.taken[number] = taken = Taken(asked, [Cell(asked.level, number)])
         return taken
@@ -254,7 +254,7 @@ class Cells(Ownership):
         ground = self._ground_of(chain)
         asked = known.get((chain, widths))
         if asked is None:
-            asked = Asked(ground, self._cluster.of[chain], ground.common, widths)
+            asked = Asked(ground, self._cluster.of[chain], ground.common, widths, self._same)
             known[chain, widths] = asked
         if asked.levels() != [cell.level for cell in cells] or min(widths, default=0) < 1:
             raise CellsError(f"{name}: its cells are not those of its widths {list(widths)}")
