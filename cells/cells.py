@@ -13,7 +13,7 @@ from cells.ground import Ground
 from cells.holds import Holds
 from cells.lending import lend_all
 from cells.ownership import Ownership
-from cells.placing import Price, alike, fits, place
+from cells.placing import Price, alike, fits, fits_one, place
 from cells.shape import Cell
 from cells.snapshot import CellsSnapshot, Tenant, bind, bound_in, give, gone_name, leave_over, lend
 from cells.spec import CellsError, Spec
@@ -126,6 +126,8 @@ class Cells(Ownership):
     def in_quota(self, request: Request) -> bool:
         """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
         asked = self._look_up(request)
+        if asked.level >= 0:
+            return fits_one(asked.zone, asked.level)
         return fits(asked.zone, asked.levels())
 
     def blockers(self, request: Request, price: Price = alike) -> Blocked | None:

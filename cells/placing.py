@@ -145,6 +145,15 @@ def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
     return cell.number
 
 
+def fits_one(zone: Zone, level: int) -> bool:
+    """As `fits`, for one cell. O(levels)."""
+    free, quota, bound = zone.open.free, zone.quota, zone.bound
+    for above in range(level, len(quota)):
+        if free[above] or quota[above] > bound[above]:
+            return True
+    return False
+
+
 def fits(zone: Zone, levels: list[int]) -> bool:
     """The pool would have the cells, were all its nodes well and no spare jobs there. O(levels)."""
     counts = [zone.unbound(k) + len(zone.open.free[k]) for k in zone.shape.levels]

@@ -29,6 +29,9 @@ class Places:
     A pool owns cells of one chain, as do all pools of a sharing group. Its jobs get cells of its
     quota; pinned ones if there are none, as nobody else can use these. Pools outside a spare job's
     group keep all that they own, besides what a policy has anybody hold back.
+
+    Attributes:
+        free: Take back a job's cells, by its id.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Places:
         Raises ValueError where pools and cells contradict each other.
         """
         self._cells = cells
+        self.free = cells.free
         self._pools = {pool: group for group in groups for pool in group}
         self._requests: dict[tuple[str, int], Request] = {}
         self._gpus: dict[tuple[str, int], int] = {}
@@ -103,10 +107,6 @@ class Places:
             if placement is not None:
                 return placement
         return None
-
-    def free(self, job_id: str) -> None:
-        """Take back a job's cells."""
-        self._cells.free(job_id)
 
     def keep(self, job_id: str, pool: str, width: int) -> None:
         """Keep dedicated cells for a job that needs none now (§5.5, reservation).
