@@ -179,7 +179,6 @@ class Buddy:
             found += [(below, part) for part in range(first, last) if part in free]
         return found
 
-
     def _renew(self, level: int) -> None:
         """Let the heap of a level name free cells alone. O(cells of the level)."""
         heap = self._heaps[level]

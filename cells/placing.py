@@ -148,10 +148,7 @@ def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
 def fits_one(zone: Zone, level: int) -> bool:
     """As `fits`, for one cell. O(levels)."""
     free, quota, bound = zone.open.free, zone.quota, zone.bound
-    for above in range(level, len(quota)):
-        if free[above] or quota[above] > bound[above]:
-            return True
-    return False
+    return any(free[above] or quota[above] > bound[above] for above in range(level, len(quota)))
 
 
 def fits(zone: Zone, levels: list[int]) -> bool:

@@ -182,7 +182,9 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     ):
         if start is not None and end is not None:
             stream = "spare" if spare else "dedicated"
-            rows.append((job.id, job.pool, job.submit, job.width, start, end, stream, nodes_text(nodes)))
+            rows.append(
+                (job.id, job.pool, job.submit, job.width, start, end, stream, nodes_text(nodes))
+            )
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
     ended = {row[0] for row in rows}  # what was begun and never ended is no result
@@ -190,7 +192,7 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
         whole = [segment for segment in schedule.segments if segment.job_id in ended]
-        segments = [(s.job_id, s.start, s.end, s.width, nodes_text(s.nodes)) for s in whole]
+        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in whole]
         write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 
