@@ -20,20 +20,27 @@ class Asked:
         widths: GPUs of each member.
         level: Of its cell, if it is for just one; else -1.
         taken: By the number of that cell, what a dedicated job has that got it: most jobs get what
-            others had before.
+            others had before. All that ask for such cells share it.
     """
 
     __slots__ = ("ground", "level", "nodes", "taken", "widths", "zone")
 
-    def __init__(self, ground: Ground, nodes: Nodes, zone: Zone, widths: tuple[int, ...]) -> None:
-        """Nobody asked for it yet."""
+    def __init__(
+        self,
+        ground: Ground,
+        nodes: Nodes,
+        zone: Zone,
+        widths: tuple[int, ...],
+        same: dict[tuple[Ground, int], dict[int, Taken]],
+    ) -> None:
+        """Nobody asked for it yet; `same` has `taken`, by chain and width."""
         self.ground = ground
         self.nodes = nodes
         self.zone = zone
         self.widths = widths
         cells = self.levels()
         self.level = cells[0] if len(cells) == 1 else -1
-        self.taken: dict[int, Taken] = {}
+        self.taken = {} if self.level < 0 else same.setdefault((ground, widths[0]), {})
 
     def levels(self) -> list[int]:
         """Levels of its cells. O(cells asked)."""

@@ -28,11 +28,12 @@ class Buddy:
         shape: Geometry of the chain.
     """
 
-    __slots__ = ("_heaps", "_shape", "free")
+    __slots__ = ("_fan", "_heaps", "_shape", "free")
 
     def __init__(self, shape: Shape) -> None:
         """Start with nothing free."""
         self._shape = shape
+        self._fan = shape.fan
         self.free: list[dict[int, Root]] = [{} for _ in shape.levels]
         self._heaps: list[list[int]] = [[] for _ in shape.levels]
 
@@ -88,22 +89,20 @@ class Buddy:
     def pop(self, above: int, level: int) -> tuple[int, Root]:
         """Take a cell of a level from the least free one of a level above, or of its own.
 
-        O(levels · log n) amortised.
+        None must be free of the levels below that one. O(levels + log n) amortised.
         """
         heap, free = self._heaps[above], self.free[above]
-        number = heappop(heap)
-        while number not in free:
-            number = heappop(heap)
-        root = free.pop(number)
-        fan = self._shape.fan
+        root = free.pop(number := heappop(heap), None)
+        while root is None:
+            root = free.pop(number := heappop(heap), None)
         while above > level:
-            number *= fan[above]
-            last = number + fan[above]
+            fan = self._fan[above]
+            number *= fan
             above -= 1
-            free, heap = self.free[above], self._heaps[above]
-            for buddy in range(number + 1, last):
+            free, buddies = self.free[above], range(number + 1, number + fan)
+            for buddy in buddies:
                 free[buddy] = root
-                heappush(heap, buddy)
+            self._heaps[above][:] = buddies  # ascending: a heap; what it named was not free
         return number, root
 
     def take(self, level: int, number: int) -> None:
@@ -115,26 +114,42 @@ class Buddy:
             holder = shape.around(Cell(level, number), over).number
             root = self.free[over].pop(holder)
             first = holder * shape.fan[over]
-            for child in range(first, first + shape.fan[over]):
-                self._add(over - 1, child, root)
             over -= 1
+            for child in range(first, first + shape.fan[over + 1]):
+                self.free[over][child] = root
+                heappush(self._heaps[over], child)
+            if len(self._heaps[over]) > 2 * len(self.free[over]) + SLACK:
+                self._renew(over)
         del self.free[level][number]
 
     def put(self, level: int, number: int, root: Root) -> None:
         """Make a cell free; merge it with its buddies within its root. O(levels · log n)."""
-        fans, top = self._shape.fan, root.level
+        frees, top = self.free, root.level
+        free = frees[level]
         while level < top:
-            fan, free = fans[level + 1], self.free[level]
-            buddies = (number ^ 1,) if fan == 2 else _buddies(number, fan)  # mostly pairs
-            for buddy in buddies:
-                if buddy not in free:
-                    self._add(level, number, root)
-                    return
-            for buddy in buddies:
+            fan = self._fan[level + 1]
+            if fan == 2:  # mostly pairs
+                if free.pop(number ^ 1, None) is None:
+                    break
+            elif not _pop_all(free, _buddies(number, fan)):
+                break
+            number //= fan
+            level += 1
+            free = frees[level]
+        heap = self._heaps[level]
+        free[number] = root
+        heappush(heap, number)
+        if len(heap) > 2 * len(free) + SLACK:
+            self._renew(level)
+
+    def close(self, level: int, number: int, top: int) -> None:
+        """Make all of a cell's buddies no longer free, up to a level; they all are. O(levels)."""
+        while level < top:
+            fan, free = self._fan[level + 1], self.free[level]
+            for buddy in _buddies(number, fan):
                 del free[buddy]
             level += 1
             number //= fan
-        self._add(level, number, root)
 
     def cut(self, level: int, number: int) -> list[tuple[int, int]]:
         """Make all of a cell no longer free.
@@ -164,13 +179,21 @@ class Buddy:
             found += [(below, part) for part in range(first, last) if part in free]
         return found
 
-    def _add(self, level: int, number: int, root: Root) -> None:
-        free, heap = self.free[level], self._heaps[level]
-        free[number] = root
-        heappush(heap, number)
-        if len(heap) > 2 * len(free) + SLACK:
-            heap[:] = free
-            heapify(heap)
+    def _renew(self, level: int) -> None:
+        """Let the heap of a level name free cells alone. O(cells of the level)."""
+        heap = self._heaps[level]
+        heap[:] = self.free[level]
+        heapify(heap)
+
+
+def _pop_all(free: dict[int, Root], buddies: list[int]) -> bool:
+    """Make cells no longer free if they all are."""
+    for buddy in buddies:
+        if buddy not in free:
+            return False
+    for buddy in buddies:
+        del free[buddy]
+    return True
 
 
 def _buddies(number: int, fan: int) -> list[int]:

@@ -13,7 +13,7 @@ from cells.ground import Ground
 from cells.holds import Holds
 from cells.lending import lend_all
 from cells.ownership import Ownership
-from cells.placing import Price, alike, fits, place
+from cells.placing import Price, alike, fits, fits_one, place
 from cells.shape import Cell
 from cells.snapshot import CellsSnapshot, Tenant, bind, bound_in, give, gone_name, leave_over, lend
 from cells.spec import CellsError, Spec
@@ -44,7 +44,7 @@ class Cells(Ownership):
         self._lend_rests = lend_rests
         self._jobs: dict[str, Taken] = {}
         self._claims: dict[str, None] = {}
-        self._kept = 0  # answers in `Asked.taken`; more than there are once quotas were set anew
+        self._kept = 0  # answers in `_same`
 
     # Dedicated jobs.
 
@@ -71,8 +71,8 @@ class Cells(Ownership):
         """What a job has that got the one cell it asked for; kept for others that get it again."""
         if self._kept == MOST_KEPT:
             self._kept = 0
-            for each in self._asked.values():
-                each.taken.clear()
+            for same in self._same.values():
+                same.clear()
         self._kept += 1
         asked.taken[number] = taken = Taken(asked, [Cell(asked.level, number)])
         return taken
@@ -126,6 +126,8 @@ class Cells(Ownership):
     def in_quota(self, request: Request) -> bool:
         """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
         asked = self._look_up(request)
+        if asked.level >= 0:
+            return fits_one(asked.zone, asked.level)
         return fits(asked.zone, asked.levels())
 
     def blockers(self, request: Request, price: Price = alike) -> Blocked | None:
@@ -254,7 +256,7 @@ class Cells(Ownership):
         ground = self._ground_of(chain)
         asked = known.get((chain, widths))
         if asked is None:
-            asked = Asked(ground, self._cluster.of[chain], ground.common, widths)
+            asked = Asked(ground, self._cluster.of[chain], ground.common, widths, self._same)
             known[chain, widths] = asked
         if asked.levels() != [cell.level for cell in cells] or min(widths, default=0) < 1:
             raise CellsError(f"{name}: its cells are not those of its widths {list(widths)}")

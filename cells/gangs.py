@@ -56,7 +56,7 @@ def _rack_of(ground: Ground, cell: Cell) -> Near:
         return Near()
     root = ground.given[cell.level][cell.number]
     rack = shape.around(cell, shape.node + 1).number
-    own = root.shift // shape.size[shape.node + 1] if root.level > shape.node else None
+    own = root.shifts[shape.node + 1] if root.level > shape.node else None
     return Near(None if own is None else rack - own, rack)
 
 

@@ -77,11 +77,11 @@ class Ground:
 
     def number(self, root: Root, cell: Cell) -> int:
         """The number in its zone of a cell in a root."""
-        return cell.number - root.shift // self.shape.size[cell.level]
+        return cell.number - root.shifts[cell.level]
 
     def cell(self, root: Root, level: int, number: int) -> Cell:
         """The cell in a root that has a number in its zone."""
-        return Cell(level, number + root.shift // self.shape.size[level])
+        return Cell(level, number + root.shifts[level])
 
     def node(self, cell: Cell) -> int:
         """Number of the node that a cell of at most its size lies on."""
@@ -120,6 +120,13 @@ class Ground:
         del self.roots[root.level, root.number]
         self._leave(root)
 
+    def _return(self, root: Root) -> None:
+        """As `unbind`, where all of it is vacant, and no longer free in its zone."""
+        self.common.open.put(root.level, root.number, self.wild)
+        self.common.changes += 1
+        del self.roots[root.level, root.number]
+        self._leave(root)
+
     def leave(self, root: Root) -> None:
         """Take a bound cell from its pool; the jobs in it end there."""
         old = copy(root)
@@ -138,20 +145,18 @@ class Ground:
 
     def _move(self, cell: Cell, old: Root, new: Root) -> None:
         """Let what is free in a cell be free in another root."""
-        number, size = self.number(old, cell), self.shape.size
-        mine, other = old.zone, new.zone
+        number, mine, other = self.number(old, cell), old.zone, new.zone
         vacant = None if mine.vacant is mine.open else mine.vacant.cut(cell.level, number)
         opened = mine.open.cut(cell.level, number)
-        by = old.shift - new.shift
         if vacant is None:
             vacant = opened
         elif vacant != opened:
             other.part()
         if other.vacant is not other.open:
             for level, place in vacant:
-                other.vacant.put(level, place + by // size[level], new)
+                other.vacant.put(level, place + old.shifts[level] - new.shifts[level], new)
         for level, place in opened:
-            other.open.put(level, place + by // size[level], new)
+            other.open.put(level, place + old.shifts[level] - new.shifts[level], new)
         for zone in (mine, other):
             zone.changes += 1
             zone.join()
@@ -172,7 +177,7 @@ class Ground:
 
         Returns its number in the chain.
         """
-        number += root.shift // self.shape.size[level]
+        number += root.shifts[level]
         self.given[level][number] = root
         root.jobs += 1
         root.zone.changes += 1
@@ -194,15 +199,19 @@ class Ground:
         """
         level, number = cell
         root = self.given[level].pop(number)
+        root.jobs -= 1
         zone = root.zone
+        zone.changes += 1
+        last = not root.jobs and zone.pin is None
         if self.loans.jobs or self.out or self.rests:
             self._free(cell, root)
+            if last:
+                self.unbind(root)
+        elif last:
+            zone.open.close(level, number - root.shifts[level], root.level)
+            self._return(root)
         else:
-            zone.open.put(level, number - root.shift // self.shape.size[level], root)
-        zone.changes += 1
-        root.jobs -= 1
-        if not root.jobs and zone.pin is None:
-            self.unbind(root)
+            zone.open.put(level, number - root.shifts[level], root)
 
     def _free(self, cell: Cell, root: Root) -> None:
         """As `free`, where there are spare jobs or nodes that are out."""

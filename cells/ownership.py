@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cells.answers import Request, Short
-from cells.asked import Asked
+from cells.asked import Asked, Taken
 from cells.cluster import Cluster
 from cells.ground import Ground
 from cells.shape import Shape
@@ -35,6 +35,7 @@ class Ownership:
         self._pools: dict[str, None] = {}
         self._pinned: dict[str, str] = {}
         self._asked: dict[Request, Asked] = {}
+        self._same: dict[tuple[Ground, int], dict[int, Taken]] = {}
         for top in spec.tops:
             self._cluster.add(top)
             self._ground[top.type].grow(1)
@@ -222,7 +223,7 @@ class Ownership:
             chain = self._pinned[request.pin] if request.pin else self._cluster.chain(request.chain)
             ground = self._ground[chain]
             zone = ground.pins[request.pin] if request.pin else ground.zones[request.pool]
-            asked = Asked(ground, self._cluster.of[chain], zone, request.widths)
+            asked = Asked(ground, self._cluster.of[chain], zone, request.widths, self._same)
             if len(self._asked) == MOST_ASKED:
                 self._asked.clear()
             self._asked[request] = asked

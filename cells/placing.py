@@ -61,12 +61,9 @@ def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> i
                 ground.bind(zone, site)
                 break
     else:
-        return _place_in_parts(ground, zone, level)
-    return _take(ground, zone, above, level)
-
-
-def _take(ground: Ground, zone: Zone, above: int, level: int) -> int:
-    """A cell of the zone out of the first vacant one of a level above, or of its own."""
+        above = _bind_in_parts(ground, zone, level)
+        if above < 0:
+            return None
     number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
@@ -100,17 +97,19 @@ def _in_rack(zone: Zone, above: int, level: int, near: Near) -> int | None:
     return None
 
 
-def _place_in_parts(ground: Ground, zone: Zone, level: int) -> int | None:
-    """As `place`, in a quota cell bound where spare jobs or lost nodes leave it a part."""
+def _bind_in_parts(ground: Ground, zone: Zone, level: int) -> int:
+    """Bind a quota cell where spare jobs or lost nodes leave it a part of a level, or a larger one.
+
+    Returns the least such level; -1, with nothing changed, if there is no such quota cell.
+    """
     wanted = zone.wanted(level)
     for find in (beside_spare, maimed):
         for quota in wanted:
             site = find(ground, quota, level)
             if site is not None:
                 ground.bind(zone, site)
-                above = next(k for k in ground.shape.levels[level:] if zone.vacant.free[k])
-                return _take(ground, zone, above, level)
-    return None
+                return next(k for k in ground.shape.levels[level:] if zone.vacant.free[k])
+    return -1
 
 
 def claim(ground: Ground, zone: Zone, level: int, price: Price) -> int | None:
@@ -144,6 +143,12 @@ def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
     _, cell = min(_cheapest(ground, cell, level, price) for cell in cells)
     ground.claim(ground.root(cell), cell)
     return cell.number
+
+
+def fits_one(zone: Zone, level: int) -> bool:
+    """As `fits`, for one cell. O(levels)."""
+    free, quota, bound = zone.open.free, zone.quota, zone.bound
+    return any(free[above] or quota[above] > bound[above] for above in range(level, len(quota)))
 
 
 def fits(zone: Zone, levels: list[int]) -> bool:

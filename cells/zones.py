@@ -21,11 +21,11 @@ class Root:
         level: Its level; free cells in it merge up to this.
         number: Its number.
         slot: Its number among the bound cells of its zone and level.
-        shift: Leaves between numbers of the zone and those of the chain.
+        shifts: What numbers of the zone lack to those of the chain, by level up to its own.
         jobs: Cells of dedicated jobs in it.
     """
 
-    __slots__ = ("jobs", "level", "number", "shift", "slot", "zone")
+    __slots__ = ("jobs", "level", "number", "shifts", "slot", "zone")
 
     def __init__(self, zone: Zone, level: int, number: int) -> None:
         """Not bound yet."""
@@ -33,7 +33,7 @@ class Root:
         self.level = level
         self.number = number
         self.slot = 0
-        self.shift = 0
+        self.shifts = [0] * (level + 1)
         self.jobs = 0
 
     def cell(self) -> Cell:
@@ -83,7 +83,8 @@ class Zone:
         else:
             slots += range(self.highest(level), slot)  # ascending: it stays a heap
         root.slot = slot
-        root.shift = (root.number - root.slot) * size[level] - level * self.shape.region
+        shift = (root.number - slot) * size[level] - level * self.shape.region  # in leaves
+        root.shifts = [shift // leaves for leaves in size[: level + 1]]
         self.bound[level] += 1
 
     def highest(self, level: int) -> int:

@@ -18,7 +18,7 @@ import msgspec
 
 from replay.errors import UserError
 from replay.parquet import duckdb_for
-from replay.schedule import Schedule
+from replay.schedule import Schedule, nodes_text
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
 from sia.model import Job
 from sia.playout import Arrival
@@ -176,13 +176,15 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     """Write `jobs.csv`, `loans.csv`, and `segments.csv` where jobs are preempted or resized."""
     folder.mkdir()
     rows = []
-    places = schedule.nodes or [""] * len(trace.arrivals)
+    places = schedule.nodes or [()] * len(trace.arrivals)
     for (job, _), start, end, spare, nodes in zip(
         trace.arrivals, schedule.starts, schedule.ends, schedule.spare, places, strict=True
     ):
         if start is not None and end is not None:
             stream = "spare" if spare else "dedicated"
-            rows.append((job.id, job.pool, job.submit, job.width, start, end, stream, nodes))
+            rows.append(
+                (job.id, job.pool, job.submit, job.width, start, end, stream, nodes_text(nodes))
+            )
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
     ended = {row[0] for row in rows}  # what was begun and never ended is no result
@@ -190,7 +192,7 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
         whole = [segment for segment in schedule.segments if segment.job_id in ended]
-        segments = [(s.job_id, s.start, s.end, s.width, s.nodes) for s in whole]
+        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in whole]
         write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 

@@ -8,6 +8,7 @@ from replay.cells_gpus import Gpus
 from replay.occupancy import Occupancy, Stay, occupancy
 from replay.occupancy_figures import PARTS, draw_fragmentation, draw_occupancy
 from replay.replayed import Replayed
+from replay.schedule import nodes_text
 from replay.text import percent
 from replay.words import inlined
 
@@ -22,7 +23,7 @@ def cells_section(replayed: Replayed) -> dict[str, Any] | None:
     shown = []
     for number, (policy, outcome) in enumerate(replayed.outcomes.items()):
         runs = outcome.schedule.runs(outcome.trace)
-        stays = [Stay(run.nodes, run.start, run.end, run.spare) for run in runs]
+        stays = [Stay(nodes_text(run.nodes), run.start, run.end, run.spare) for run in runs]
         found = occupancy(gpus, stays, begin, end)
         pieces = [inlined(draw_fragmentation(found, chain.name, number)) for chain in gpus.chains]
         picture = inlined(draw_occupancy(found, number))

@@ -35,7 +35,7 @@ class Segment(NamedTuple):
     end: float
     width: int
     spare: bool
-    nodes: str = ""
+    nodes: Nodes = ()
     """As in `Schedule`."""
 
 
@@ -47,7 +47,7 @@ class Run(NamedTuple):
     end: float
     width: int
     spare: bool
-    nodes: str = ""
+    nodes: Nodes = ()
     """As in `Schedule`."""
 
 
@@ -65,8 +65,8 @@ class Schedule:
     spare: list[bool]
     loans: list[Loan] = field(default_factory=list)
     segments: list[Segment] | None = None
-    nodes: list[str] | None = None
-    """Where there are cells: which GPUs each job ran on, like `n3:0-3;n4:5`."""
+    nodes: list[Nodes] | None = None
+    """Where there are cells: which GPUs each job ran on; `nodes_text` writes them."""
     peak_gpus: int = 0
     instants: int = 0
     seconds: float = 0.0
@@ -79,7 +79,7 @@ class Schedule:
             for job_id, start, end, width, spare, nodes in self.segments:
                 yield Run(positions[job_id], start, end, width, spare, nodes)
             return
-        places = self.nodes or [""] * len(trace.arrivals)
+        places = self.nodes or [()] * len(trace.arrivals)
         for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
             if begun is not None and ended is not None:
                 width = trace.arrivals[i].job.width
@@ -103,10 +103,10 @@ class Recorder:
         if segments:
             self.schedule.segments = []
         if cells:
-            self.schedule.nodes = [""] * jobs
+            self.schedule.nodes = [()] * jobs
         self.ended = 0
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
-        self._segments: dict[str, tuple[float, int, bool, str]] = {}  # since, GPUs, spare, nodes
+        self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
 
     def take(self, instant: Instant) -> None:
         """Write down what happened at one moment."""
@@ -146,7 +146,7 @@ class Recorder:
     def _start(self, start: StartJob, now: float) -> None:
         schedule, position = self.schedule, self._positions[start.job_id]
         if schedule.nodes is not None:
-            schedule.nodes[position] = nodes_text(start.nodes)
+            schedule.nodes[position] = start.nodes
         if schedule.segments is not None:
             if schedule.starts[position] is None:
                 schedule.starts[position] = now
@@ -164,7 +164,7 @@ class Recorder:
         width = start.width or self._arrivals[position].job.width
         self._widths[position] = width
         self._running += width
-        nodes = nodes_text(start.nodes) if isinstance(start, StartJob) else ""
+        nodes = start.nodes if isinstance(start, StartJob) else ()
         self._segments[start.job_id] = (now, width, spare, nodes)
         if spare:
             self.schedule.spare[position] = True

@@ -131,7 +131,7 @@ def test_report_needs_nothing_else(tmp_path: Path):
 
 def test_the_page_allows_its_pictures_of_nodes_and_nothing_from_elsewhere(tmp_path: Path):
     story = Story(Pool("a", 16)).job(0, 4, 60, fcfs=0)
-    story.schedules["fcfs"].nodes = ["n0:0-3"]
+    story.schedules["fcfs"].nodes = [(("n0", (0, 1, 2, 3)),)]
     page = Tags(story.report(tmp_path, cells=spec(racks=1, quotas={"a": {"node": 2}})))
     sources = [value for name, value in page.attributes if name == "xlink:href"]
     assert any(value.startswith("data:image/png;") for value in sources)
