@@ -85,7 +85,7 @@ def main() -> None:
                         lambda o=options: command(*o, "--cells", str(cells)),  # type: ignore[misc]
                     )
                 )
-    keep("cells_replay", results)
+    keep("_".join(["cells_replay", *sys.argv[1:]]), results)
 
 
 if __name__ == "__main__":
