@@ -8,15 +8,14 @@ jobs of eight and any narrower one no more than four run at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from math import floor, inf
 from typing import NamedTuple
 
 import numpy as np
 
-from oracle.forms import CONSTANT, Floats, Model
-from oracle.milp import Row
-from oracle.problem import Counts
+from oracle.forms import Floats
+from oracle.problem import Counts, Problem
 
 VIOLATED = 1e-3
 """By how much a row must be broken to be worth having: below, the LP hardly moves."""
@@ -30,136 +29,81 @@ NOTHING = 1e-7
 TORN = 1e-6
 """What is between this and 1 less this runs in part."""
 
-
-Span = tuple[int, int, int]
-"""A job's place, and that it runs if its cell is one of low … high - 1."""
+NO_WEIGHT = 1e-12
+"""Less is an error of rounding."""
 
 
 class Cut(NamedTuple):
-    """A row, and the slot whose capacity it comes of."""
+    """Σ weight · "runs in `slot`" ≤ `high`, with a weight for each task."""
 
     slot: int
-    row: Row
+    weights: Floats
+    high: float
 
 
 class _Broken(NamedTuple):
-    """A row that may be added: of a slot, a divisor and so many narrower jobs as running.
+    """A row that may be added: of a slot, a divisor and so many narrower tasks as running.
 
-    `order` are the places in `spans` of the jobs that run, those of which most runs first.
+    `order` are the tasks that run, those of which most runs first.
     """
 
     by: float
     slot: int
     divisor: int
-    spans: list[Span]
     order: Counts
     counted: int
 
 
 class Cuts:
-    """Finds broken rows of one model."""
+    """Finds broken rows of one problem."""
 
-    def __init__(self, model: Model) -> None:
-        """O(entries of the model)."""
-        self._model = model
-        widths = sorted({t.width for t in model.problem.tasks if t.width > 1}, reverse=True)
-        spans, capacity = _spans(model), model.problem.capacity()
-        self._capacity = {slot: int(capacity[slot]) for slot in spans}
-        alike: dict[int, list[int]] = {}
-        for slot in sorted(spans):
-            alike.setdefault(len(spans[slot]).bit_length(), []).append(slot)
-        self._blocks = [
-            _Block(model, widths, {slot: spans[slot] for slot in slots})
-            for _, slots in sorted(alike.items())
-        ]
+    def __init__(self, problem: Problem) -> None:
+        """O(tasks + slots)."""
+        self._width = np.array([task.width for task in problem.tasks])
+        self._widths = sorted({int(width) for width in self._width if width > 1}, reverse=True)
+        self._capacity, self._contended = problem.capacity(), problem.contended()
 
-    def broken(self, values: Sequence[float]) -> list[Cut]:
-        """The rows that these values of the LP break most."""
-        begun = np.append(self._model.begun(values), 0.0)
-        found = [one for block in self._blocks for one in block.broken(begun)]
+    def broken(self, runs: Floats, most: int = MOST) -> list[Cut]:
+        """The rows broken most, where such a part of each task (column) runs in each slot (row)."""
+        found = [*self._broken(runs)]
         found.sort(key=lambda one: (-one.by, one.slot, -one.divisor))
-        cuts = [self._cut(one) for one in found[:MOST]]
-        return [cut for cut in cuts if cut.row.variables]
+        return [self._cut(one) for one in found[:most]]
 
-    def _cut(self, broken: _Broken) -> Cut:
-        slot, u = broken.slot, broken.divisor
-        jobs = [broken.spans[k] for k in broken.order]
-        narrow = [job for job in jobs if self._width(job) < u]
-        running = narrow[: broken.counted]
-        left = self._capacity[slot] - sum(map(self._width, running))
-        over, high = left % u / u, float(left // u)
-        row: dict[int, float] = {}
-        for job in [job for job in jobs if self._width(job) >= u] + narrow[broken.counted :]:
-            self._add(row, job, _weight(self._width(job) / u, over))
-        for job in running:
-            weight = -_weight(-self._width(job) / u, over)
-            self._add(row, job, weight)
-            high += weight
-        high -= row.pop(CONSTANT, 0.0)
-        kept = {variable: c for variable, c in row.items() if abs(c) > 1e-12}
-        return Cut(slot, Row([*kept], [*kept.values()], -inf, high))
-
-    def _width(self, job: Span) -> int:
-        return self._model.problem.tasks[job[0]].width
-
-    def _add(self, row: dict[int, float], job: Span, weight: float) -> None:
-        if weight:
-            for variable, coefficient in self._model.terms(*job).items():
-                row[variable] = row.get(variable, 0.0) + weight * coefficient
-
-
-class _Block:
-    """Slots with about as many jobs: as rows of one table no more than twice what they hold."""
-
-    def __init__(
-        self, model: Model, widths: Sequence[int], spans: Mapping[int, list[Span]]
-    ) -> None:
-        self._widths, self._slots, self._spans = widths, [*spans], [*spans.values()]
-        self._capacity = model.problem.capacity()[self._slots]
-        shape = len(spans), max(map(len, self._spans))
-        at = np.cumsum([0, *(len(cells) for cells in model.cells)])
-        # where a slot has fewer jobs, the rest have no width and never run: the index -1 is of 0
-        self._width = np.zeros(shape, dtype=np.int64)
-        self._from, self._to = np.full(shape, -1), np.full(shape, -1)
-        for i, jobs in enumerate(self._spans):
-            for k, (place, low, high) in enumerate(jobs):
-                self._width[i, k] = model.problem.tasks[place].width
-                self._to[i, k] = at[place] + high - 1
-                self._from[i, k] = at[place] + low - 1 if low else -1
-
-    def broken(self, begun: Floats) -> Iterator[_Broken]:
-        """Its broken rows; `begun` is how much of each job has started by each cell, then 0."""
-        parts = begun[self._to] - begun[self._from]
-        torn = (parts > TORN) & (parts < 1.0 - TORN) & (self._width > 1)
-        rows = np.flatnonzero(torn.any(axis=1))
-        if not len(rows):
+    def _broken(self, runs: Floats) -> Iterator[_Broken]:
+        torn = (runs > TORN) & (runs < 1.0 - TORN) & (self._width > 1)
+        slots = np.flatnonzero(torn.any(axis=1) & self._contended)
+        if not len(slots):
             return
-        parts, torn, width = parts[rows], torn[rows], self._width[rows]
-        order = np.lexsort((-width, -parts), axis=1)
-        order = order[:, : int((parts > NOTHING).sum(axis=1).max())]
-        parts, width, torn = (np.take_along_axis(of, order, 1) for of in (parts, width, torn))
-        parts[parts <= NOTHING] = 0.0
+        runs, torn = runs[slots], torn[slots]
+        order = np.lexsort((np.broadcast_to(-self._width, runs.shape), -runs), axis=1)
+        order = order[:, : int((runs > NOTHING).sum(axis=1).max())]
+        runs, torn = np.take_along_axis(runs, order, 1), np.take_along_axis(torn, order, 1)
+        width = self._width[order]
+        runs[runs <= NOTHING] = 0.0
         for u in self._widths:
             own = np.flatnonzero((torn & (width >= u)).any(axis=1))
             if not len(own):
                 continue
-            by, counted = _most(self._capacity[rows[own]], u, width[own], parts[own])
+            by, counted = _most(self._capacity[slots[own]], u, width[own], runs[own])
             for i in np.flatnonzero(by > VIOLATED):
                 row = own[i]
-                slot, spans = self._slots[rows[row]], self._spans[rows[row]]
-                runs = order[row][parts[row] > 0.0]
-                yield _Broken(float(by[i]), slot, u, spans, runs, int(counted[i]))
+                ran = order[row][runs[row] > 0.0]
+                yield _Broken(float(by[i]), int(slots[row]), u, ran, int(counted[i]))
 
-
-def _spans(model: Model) -> dict[int, list[Span]]:
-    """Of each slot where capacity may bind: the places of the jobs that may run, in which cells."""
-    contended = model.problem.contended()
-    found: dict[int, list[Span]] = {}
-    for place, task in enumerate(model.problem.tasks):
-        for slot, low, high in model.spans(place, task):
-            if contended[slot]:
-                found.setdefault(slot, []).append((place, low, high))
-    return found
+    def _cut(self, broken: _Broken) -> Cut:
+        """Tasks that do not run count too, as whoever is put in place of those that do would."""
+        u, width = broken.divisor, self._width
+        narrow = [int(place) for place in broken.order if width[place] < u]
+        running = narrow[: broken.counted]
+        left = int(self._capacity[broken.slot] - width[running].sum())
+        over, high = left % u / u, float(left // u)
+        of = {int(wide): _weight(wide / u, over) for wide in np.unique(width)}
+        weights = np.array([of[int(wide)] for wide in width])
+        for place in running:
+            weights[place] = -_weight(-width[place] / u, over)
+            high += weights[place]
+        weights[np.abs(weights) < NO_WEIGHT] = 0.0
+        return Cut(broken.slot, weights, high)
 
 
 def _most(capacity: Counts, u: int, width: Counts, parts: Floats) -> tuple[Floats, Counts]:

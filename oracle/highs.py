@@ -14,8 +14,8 @@ import pulp
 
 from oracle.errors import SolverError
 from oracle.forms import Floats
-from oracle.in_pulp import in_pulp
-from oracle.milp import Milp, Row, Solved, Tell, Took
+from oracle.milp import Milp, Solved, Tell, Took
+from oracle.problem import Counts
 
 # an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
@@ -48,6 +48,13 @@ INTERESTING = (
 
 BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
 """When it has found a better solution."""
+
+
+DUAL, PRIMAL = 1, 4
+"""HiGHS's numbers of the simplex methods."""
+
+Entries = tuple[Counts, Floats]
+"""A column's: rows, and values."""
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
@@ -146,20 +153,21 @@ def _of_lp(model: Any, offset: float) -> Solved:
 
 
 class Lp:
-    """A program's LP that is solved again and again, each time from where it was."""
+    """An LP that is solved again and again, each time from where it was; columns and rows come."""
 
-    def __init__(self, milp: Milp, stop: Callable[[], bool]) -> None:
-        """Build it, through PuLP. It is given up as soon as `stop` says so."""
-        problem, _ = in_pulp(milp, relaxed=True)
-        solver = _Highs(mip=False, msg=False, threads=1)
-        solver.createAndConfigureSolver(problem)
-        solver.buildSolverModel(problem)
-        self._model, self._stop = problem.solverModel, stop
-        self._own, self._offset = len(milp.rows), milp.offset
-        self._columns = np.arange(len(milp.costs), dtype=np.int32)
+    def __init__(self, rows: Sequence[tuple[float, float]], stop: Callable[[], bool]) -> None:
+        """Begin with empty rows between such bounds. It is given up as soon as `stop` says so."""
+        model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for option, value in (("output_flag", False), ("threads", 1)):
+            model.setOptionValue(option, value)
+        lows, highs = np.array(rows, dtype=np.float64).T
+        none = np.zeros(0, dtype=np.int32)
+        begin = np.zeros(len(rows), dtype=np.int32)
+        model.addRows(len(rows), lows, highs, 0, begin, none, none.astype(np.float64))
+        self._model, self._stop, self._own, self._count = model, stop, len(rows), 0
 
     def solve(self, until: float) -> Solved:
-        """Solve it until the clock reads `until` (seconds); duals are of the program's rows first.
+        """Solve it until the clock reads `until` (seconds).
 
         It is not asked whether to go on at each step: the search beside it would be in the way.
         """
@@ -169,18 +177,34 @@ class Lp:
             return Solved("time", None, inf, -inf)
         model.setOptionValue("time_limit", model.getRunTime() + left)
         model.run()
-        return _of_lp(model, self._offset)
+        return _of_lp(model, 0.0)
 
-    def limit(self, lows: Floats, highs: Floats) -> None:
+    def add_columns(self, costs: Floats, highs: Floats, entries: Sequence[Entries]) -> None:
+        """Add variables between 0 and `highs`, of such entries in the rows.
+
+        The last basis keeps all rows then: the primal simplex method goes on from it.
+        """
+        begin = np.cumsum([0, *(len(rows) for rows, _ in entries)])
+        self._model.addCols(
+            len(entries), costs, np.zeros(len(entries)), highs, int(begin[-1]),
+            begin[:-1].astype(np.int32),
+            np.concatenate([rows for rows, _ in entries]).astype(np.int32),
+            np.concatenate([values for _, values in entries]),
+        )  # fmt: skip
+        self._count += len(entries)
+        self._model.setOptionValue("simplex_strategy", PRIMAL)
+
+    def add_row(self, columns: Counts, values: Floats, high: float) -> None:
+        """Add a row. Here and where bounds change, the dual simplex method goes on."""
+        at = columns.astype(np.int32)
+        self._model.addRow(-highspy.kHighsInf, high, len(at), at, values)
+        self._model.setOptionValue("simplex_strategy", DUAL)
+
+    def limit(self, highs: Floats) -> None:
         """Bound all variables anew."""
-        self._model.changeColsBounds(len(self._columns), self._columns, lows, highs)
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """Add rows."""
-        for row in rows:
-            at = np.asarray(row.variables, dtype=np.int32)
-            weights = np.asarray(row.coefficients, dtype=np.float64)
-            self._model.addRow(-highspy.kHighsInf, row.high, len(at), at, weights)
+        columns = np.arange(self._count, dtype=np.int32)
+        self._model.changeColsBounds(self._count, columns, np.zeros(self._count), highs)
+        self._model.setOptionValue("simplex_strategy", DUAL)
 
     def throw_out(self) -> list[int]:
         """Delete added rows that bind nothing; which of them, counted from the first added."""

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, isfinite
+from time import perf_counter
 from typing import NamedTuple
 
+from oracle.ascent import ascend
 from oracle.cells import fitted, horizons_of
+from oracle.cuts import TORN
 from oracle.forms import Form
 from oracle.milp import TOLERANCE
 from oracle.problem import Problem
+from oracle.solver import has_highs
+from oracle.starts import fits, starts_of
+
+EXACT = 1e-7
+"""Part of the cost by which the LP and its bound may differ."""
 
 
 class Proven(NamedTuple):
@@ -41,11 +49,46 @@ def prove(
         best = max(best, safe(bound, whole=problem.whole))
         rose(best)
 
+    if not problem.beta and fits(problem) and has_highs():
+        proven = _priced(problem, until, known, higher, stop)
+        if proven is not None:
+            return proven
     fit = fitted(problem, form, until, horizons_of(problem, known), higher, stop)
     if fit is None:
         return Proven(best, finished=False)
     milp = fit.model.milp
     return Proven(best, fit.settled, len(milp.costs), milp.nonzeros)
+
+
+def _priced(
+    problem: Problem,
+    until: float,
+    known: Sequence[int] | None,
+    higher: Callable[[float], None],
+    stop: Callable[[], bool],
+) -> Proven | None:
+    """The LP of all starts; None where its tasks cannot all start in it."""
+    from oracle.master import Master, OutOfTimeError, columns_of  # noqa: PLC0415  needs highspy
+
+    def over() -> bool:
+        return stop() or perf_counter() >= until
+
+    if over():
+        return Proven(0.0, finished=False)
+    starts = starts_of(problem)
+    prices = ascend(starts, over)
+    higher(prices.bound)
+    best = safe(prices.bound, whole=problem.whole)
+    master = Master(starts, columns_of(starts, prices, known), stop)
+    try:
+        found = master.solve(until, enough=EXACT)
+    except OutOfTimeError:
+        return Proven(best, finished=False, variables=master.size, nonzeros=master.entries)
+    if found.short > TORN:
+        return None
+    higher(found.bound)
+    best = max(best, safe(found.bound, whole=problem.whole))
+    return Proven(best, found.exact, master.size, master.entries)
 
 
 def safe(bound: float, *, whole: bool) -> float:

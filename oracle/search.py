@@ -81,7 +81,11 @@ def listed(problem: Problem, order: Sequence[int]) -> list[int] | None:
 
 
 def from_parts(
-    problem: Problem, parts: Sequence[Sequence[float]], seed: int, seconds: float, stop: Stop
+    problem: Problem,
+    parts: Sequence[Sequence[float]],
+    seed: int,
+    seconds: float,
+    stop: Stop,
 ) -> list[int] | None:
     """The best of many lists by when the LP has started a part of each job, the part drawn."""
     random, tasks = Random(seed), problem.tasks  # noqa: S311

@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from sys import getswitchinterval, setswitchinterval
 from threading import Event, Thread
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
+
+from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
 from oracle.errors import NoScheduleError
-from oracle.forms import Form
+from oracle.forms import Floats, Form
 from oracle.lp import safe
 from oracle.milp import TOLERANCE
-from oracle.polish import Polish, hinted
+from oracle.polish import PART, Polish, hinted
 from oracle.problem import Problem
 from oracle.search import Search, from_parts
-from oracle.solver import solve
+from oracle.solver import has_highs, solve
+from oracle.starts import fits, starts_of
 
 CLOSE = 2.5 * TOLERANCE
 """What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
@@ -34,6 +39,10 @@ SLICE = 2.0
 LISTS, ROUND = 6.0, 10.0
 """Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
 of one of programs. Where many wait, the one finds more, where few do, the other."""
+
+SWITCH = 2e-4
+"""Seconds after which the search lets the prover have the interpreter: that asks for it between two
+steps of numpy, each of which takes about as long, and would wait for 5 ms each time."""
 
 GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
@@ -91,7 +100,7 @@ class Solving:
             self._offer(start)
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
         self._stop = Event()
-        self._parts: list[list[float]] | None = None
+        self._parts: Sequence[Sequence[float]] | None = None
         self._hints: list[list[int]] = []
         self._listed = False
         self._polish = Polish(self._draft.problem, form, seed)
@@ -106,13 +115,16 @@ class Solving:
         Raises NoScheduleError where there is no schedule, and without one what the solver died of.
         """
         Thread(target=self._guarded, daemon=True).start()
-        interrupted = False
+        interrupted, before = False, getswitchinterval()
         try:
+            setswitchinterval(SWITCH)
             self._search()
         except KeyboardInterrupt:
             interrupted = True
         except Exception as error:  # noqa: BLE001  what is known by then is kept
             self._died = error
+        finally:
+            setswitchinterval(before)
         self._stop.set()
         self._ended.wait(GRACE)
         closed = self._closed()  # first: what comes later only closes it more
@@ -192,42 +204,70 @@ class Solving:
             self._ended.set()
 
     def _prove(self) -> None:
+        if self.problem.beta or not (fits(self.problem) and has_highs()):
+            self._with_programs()
+            return
+        if self._best.known.starts is None:
+            self._first_lp([FIRST] * len(self.problem.tasks))  # it says if there is no schedule
+        self._with_tree()
+
+    def _with_tree(self) -> None:
+        """Prices of GPUs, then branch, price and cut."""
+        from oracle.master import columns_of  # noqa: PLC0415  where highspy is installed
+        from oracle.tree import Tree  # noqa: PLC0415
+
+        starts = starts_of(self.problem)
+        prices = ascend(starts, self._done)
+        self._rose(prices.bound)
+        self._suggest(starts.split(prices.parts))
+        tree = Tree(starts, columns_of(starts, prices, self._best.known.starts), self._done)
+        for bound in tree.root(self._until):
+            self._suggest(tree.parts)
+            self._rose(bound)
+        while not tree.done and not self._done():
+            tree.grow(self._limit(), self._until)
+            self._size = tree.master.size, tree.master.entries
+            self._nodes = tree.nodes
+            self._suggest(tree.parts)
+            self._rose(tree.bound)
+        if tree.whole[1]:
+            self._offer(tree.whole[1])
+        if tree.done and tree.bound == inf:
+            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
+        self._raise_bound(tree.bound)
+
+    def _suggest(self, parts: Sequence[Floats]) -> None:
+        """Tell the search which part of each task the LP starts when."""
+        self._parts = [part.tolist() for part in parts]
+        self._hints = [
+            (np.flatnonzero(part > PART) + task.release).tolist()
+            for task, part in zip(self.problem.tasks, parts, strict=True)
+        ]
+
+    def _first_lp(self, horizons: Sequence[int]) -> Fitted | None:
+        """The LP of a program; the search learns what it says."""
+        fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
+        if fit is not None:
+            self._parts, self._hints = fit.parts, hinted(fit.model.cells, fit.parts)
+        return fit
+
+    def _with_programs(self) -> None:
         """The LP, then branch and bound, with longer horizons where its best uses a tail."""
         horizons = [FIRST] * len(self.problem.tasks)
         while not self._done():
             horizons = [*map(max, horizons, horizons_of(self.problem, self._best.known.starts))]
-            fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
+            fit = self._first_lp(horizons)
             if fit is None:
                 return
-            self._hints = hinted(fit.model.cells, fit.parts)
-            self._parts, horizons = fit.parts, fit.horizons
+            horizons = fit.horizons
             milp = fit.model.milp
             self._size = len(milp.costs), milp.nonzeros
-            values = (
-                self._branch(fit) if self.problem.beta or fit.prices is None else self._cut(fit)
-            )
+            values = self._branch(fit)
             late = [] if values is None else fit.model.in_tails(values)
             if not late:
                 return
             for place in late:
                 horizons[place] *= 2
-
-    def _cut(self, fit: Fitted) -> list[float] | None:
-        """Branch and cut; the best choice of cells, if it is proven."""
-        from oracle.proof import Proof  # noqa: PLC0415  where highspy is installed
-
-        proof = Proof(fit.model, self._until, self._done)
-        for bound in proof.bounds(self._limit):
-            self._nodes = proof.nodes
-            self._hints = hinted(fit.model.cells, proof.parts())
-            self._rose(bound)
-        if proof.best is not None:
-            self._offer(fit.model.decode(proof.best))
-        self._nodes = proof.nodes
-        if proof.impossible:
-            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
-        self._raise_bound(proof.bound)
-        return proof.best
 
     def _limit(self) -> float:
         """What schedules cost at least that are no better than the best."""

@@ -20,6 +20,11 @@ def solvers() -> list[str]:
     return [name for name in ("HiGHS", "PULP_CBC_CMD", "COIN_CMD") if name in there]
 
 
+def has_highs() -> bool:
+    """Whether HiGHS is what programs are solved with: duals and warm starts are its own."""
+    return solvers()[:1] == ["HiGHS"]
+
+
 def solve(
     milp: Milp,
     *,

@@ -4,14 +4,18 @@ from math import inf
 from random import Random
 from time import perf_counter
 
+import numpy as np
 import oracle_naive
 import pytest
 
-from oracle.forms import FORMS, Model
-from oracle.pieces import deal
+from oracle.ascent import ascend
+from oracle.forms import CONSTANT, FORMS, Model
+from oracle.master import Master, columns_of
+from oracle.milp import Row
+from oracle.prices import priced_bound
 from oracle.problem import Problem, Task
-from oracle.proof import Proof
 from oracle.solver import solve
+from oracle.starts import starts_of
 from oracle.tree import Tree
 
 CLOSE = 1e-5  # solvers' tolerance
@@ -64,6 +68,75 @@ def test_both_forms_have_the_same_lp_bound():
         assert bounds[0] == pytest.approx(bounds[1], abs=CLOSE), seed
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """So that prices to begin with are poor, and soon there."""
+    monkeypatch.setattr("oracle.ascent.STEPS", 10)
+
+
+def tree_of(problem, stop=lambda: False):
+    starts = starts_of(problem)
+    return Tree(starts, columns_of(starts, ascend(starts, stop), None), stop)
+
+
+def rooted(problem):
+    """A tree and the bounds of its root."""
+    tree = tree_of(problem)
+    return tree, [*tree.root(perf_counter() + 20)]
+
+
+def grown(tree, limit):
+    """Its bounds until it is done."""
+    bounds = []
+    while not tree.done:
+        tree.grow(limit(), perf_counter() + 20)
+        bounds.append(tree.bound)
+    return bounds
+
+
+def as_row(model, cut):
+    """A cut in a program's variables."""
+    row, high = {}, cut.high
+    for place, task in enumerate(model.problem.tasks):
+        for slot, terms in model.running(place, task):
+            for variable, coefficient in terms.items() if slot == cut.slot else ():
+                row[variable] = row.get(variable, 0.0) + cut.weights[place] * coefficient
+    high -= row.pop(CONSTANT, 0.0)
+    return Row([*row], [*row.values()], -inf, high)
+
+
+def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
+    tight = 0
+    for seed in range(50):
+        problem = as_problem(*tiny(seed)[:2], 0.0)
+        found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
+        if found.status == "infeasible":
+            continue
+        starts = starts_of(problem)
+        prices = ascend(starts, lambda: False)
+        assert prices.bound == pytest.approx(priced_bound(problem, prices.prices)), seed
+        assert prices.bound <= found.bound + CLOSE, seed
+        tight += prices.bound > found.bound - 0.05
+        for parts in starts.split(prices.parts):
+            assert sum(parts) == pytest.approx(1.0)
+    assert tight > 30
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_the_lp_of_a_few_starts_comes_to_that_of_all(part):
+    for seed in range(part * 200, part * 200 + 200):
+        problem = as_problem(*tiny(seed)[:2], 0.0)
+        found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
+        if found.status == "infeasible":
+            continue
+        starts = starts_of(problem)
+        master = Master(starts, np.zeros(0, dtype=np.int64), lambda: False)
+        own = master.solve(perf_counter() + 20, enough=0.0)
+        assert own.exact
+        assert own.bound == pytest.approx(found.bound, abs=CLOSE), seed
+
+
+@pytest.mark.usefixtures("few_steps")
 def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
     raised = 0
     for seed in range(120):
@@ -71,102 +144,75 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
         least = oracle_naive.least(jobs, quotas)
         if least is None:
             continue
-        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
-        tree = Tree(model, lambda: False)
-        bounds = [found.bound for found in tree.root(perf_counter() + 20)]
-        model.milp.rows += [cut.row for cut in tree.cuts]
+        problem = as_problem(jobs, quotas, 0.0)
+        tree, bounds = rooted(problem)
+        model = Model(problem, FORMS["step"])
+        rows = [as_row(model, cut) for cut in tree.master.cuts]
+        model.milp.rows += [row for row in rows if row.variables]
         assert max(bounds, default=0.0) <= least + CLOSE, seed
         assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
         raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
     assert raised > 5
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_pieces_of_time_together_cost_what_the_whole_does(form):
-    """Whatever the starts, and wherever it is parted: each choice is dealt out once."""
-    rng = Random(3)
-    for seed in range(60):
-        jobs, quotas, _ = tiny(seed)
-        model = Model(as_problem(jobs, quotas, 0.0), FORMS[form])
-        tree = Tree(model, lambda: False)
-        for _ in tree.root(perf_counter() + 20):
-            pass
-        if tree.rooted is None:
-            continue
-        root, cuts = tree.rooted
-        tasks = model.problem.tasks
-        at = sorted(rng.sample(range(1, model.problem.slots), min(2, model.problem.slots - 1)))
-        fixed, pieces = deal(model, cuts, root.duals, at)
-        assert fixed + sum(piece.least for piece in pieces) == pytest.approx(root.bound, abs=CLOSE)
-        starts = [rng.randint(task.release, task.latest) for task in tasks]
-        total = fixed
-        for piece in pieces:
-            milp = piece.model.milp
-            values = piece.model.encode([starts[place] for place in piece.places])
-            total += milp.offset + sum(c * v for c, v in zip(milp.costs, values, strict=True))
-        assert total == pytest.approx(model.problem.cost(starts), abs=CLOSE), seed
-
-
-def test_pieces_of_time_together_prove_no_more_than_the_least_cost(monkeypatch):
-    """Parted where they hang together they prove less, never more; one tree settles it."""
-    monkeypatch.setattr("oracle.proof.CELLS", 4)
-    parted = 0
-    for seed in range(700):
+@pytest.mark.usefixtures("few_steps")
+@pytest.mark.parametrize("part", range(2))
+def test_a_tree_proves_the_least_cost_that_trying_everything_finds(part):
+    branched = 0
+    for seed in range(part * 250, part * 250 + 250):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
-        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
-        if model.milp.impossible:
-            continue
-        proof, most = Proof(model, perf_counter() + 20, lambda: False), -inf
-        for bound in proof.bounds(lambda: inf):
-            most = max(most, bound)
-            parted += len(proof._trees) > 1
+        problem = as_problem(jobs, quotas, 0.0)
+        tree, bounds = rooted(problem)
+        bounds += grown(tree, lambda: inf)
+        branched += tree.nodes > 0
         if least is None:
-            assert proof.impossible, seed
+            assert tree.bound == inf, seed
             continue
-        assert most <= least + CLOSE, seed
-        assert proof.bound == pytest.approx(least, abs=CLOSE), seed
-        starts = model.decode(proof.best)
-        assert model.problem.cost(starts) == pytest.approx(least, abs=CLOSE), seed
-    assert parted > 30
+        assert max(bounds) <= least + CLOSE, seed
+        assert tree.bound == pytest.approx(least, abs=CLOSE), seed
+        cost, starts = tree.whole
+        problem.check(starts)
+        assert problem.cost(starts) == pytest.approx(least, abs=CLOSE), seed
+        assert cost == pytest.approx(least, abs=CLOSE), seed
+    assert branched > 10
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_trees_that_know_a_schedule_look_only_for_better_ones():
     for seed in range(100):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
-        model = Model(as_problem(jobs, quotas, 0.0), FORMS["step"])
         if least is None:
             continue
         for before in (least, least + 0.7, inf):  # what is known until there are two nodes
-            proof = Proof(model, perf_counter() + 20, lambda: False)
+            tree, _ = rooted(as_problem(jobs, quotas, 0.0))
 
-            def limit(proof=proof, before=before, least=least):
-                return (least if proof.nodes > 1 else before) - 1e-4
+            def limit(tree=tree, before=before, least=least):
+                return (least if tree.nodes > 1 else before) - 1e-4
 
-            for _ in proof.bounds(limit):
-                pass
-            assert least - 2e-4 <= proof.bound <= least + CLOSE, (seed, before)
+            grown(tree, limit)
+            assert least - 2e-4 <= tree.bound <= least + CLOSE, (seed, before)
 
 
 def test_a_tree_whose_root_is_given_up_has_proven_nothing():
-    model = Model(as_problem(*tiny(2)[:2], 0.0), FORMS["step"])
     for stop, until in ((True, inf), (False, 0.0)):
-        tree = Tree(model, lambda stop=stop: stop)
+        tree = tree_of(as_problem(*tiny(2)[:2], 0.0), lambda stop=stop: stop)
         assert [*tree.root(until)] == []
         tree.grow(inf, until)
         assert (tree.done, tree.bound) == (False, -inf)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_what_a_tree_leaves_aside_still_counts_in_its_bound():
     left = 0
     for seed in range(700):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
-        tree = Tree(Model(as_problem(jobs, quotas, 0.0), FORMS["step"]), lambda: False)
-        for _ in tree.root(perf_counter() + 20):
-            pass
-        if least is None or tree.done:
+        if least is None:
+            continue
+        tree, _ = rooted(as_problem(jobs, quotas, 0.0))
+        if tree.done:
             continue
         left += 1
         tree.grow(-inf, perf_counter() + 20)

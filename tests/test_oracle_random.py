@@ -53,7 +53,8 @@ def test_whatever_the_problem_and_the_time_the_answer_is_true(part, monkeypatch)
         if perf_counter() > until:
             break
         rng = Random(seed)
-        monkeypatch.setattr("oracle.proof.CELLS", rng.choice([3, 8, 4500]))
+        monkeypatch.setattr("oracle.starts.MOST_STARTS", rng.choice([10**6, 10**6, 0]))
+        monkeypatch.setattr("oracle.ascent.STEPS", rng.choice([1, 10, 100]))
         monkeypatch.setattr("oracle.cells.FIRST", rng.choice([1, 2, 20]))
         monkeypatch.setattr("oracle.cells.SPARE_SLOTS", rng.choice([0, 1, 5]))
         jobs, quotas, beta = awkward(rng)
@@ -157,6 +158,7 @@ def naively(log, pools, goal):
 def test_from_the_log_to_the_outcome_it_is_true_of_all_groups(monkeypatch):
     """Whatever is asked for: a bound on the objective, one on waiting, and nobody is slowed."""
     monkeypatch.setattr("oracle.run.LEFT_OVER", 0.0)
+    monkeypatch.setattr("oracle.ascent.STEPS", 20)
     optimal, until = 0, perf_counter() + 5.0
     for seed in range(10**6):
         if perf_counter() > until:

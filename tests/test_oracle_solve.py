@@ -202,7 +202,7 @@ def test_a_bound_on_waiting_that_cannot_be_proven_costs_no_answer(monkeypatch):
 
 def test_the_schedule_whose_starts_are_the_cutoffs_is_one_to_begin_with(monkeypatch):
     """Here the long job is last, which `sia-vc` would not have it."""
-    monkeypatch.setattr("oracle.cells.solve", dies)
+    monkeypatch.setattr("oracle.solve.ascend", dies)
     monkeypatch.setattr("oracle.solve.Search.run", lambda *_: None)
     one = PoolTable([Pool("a", 2)])
     rows = [("long", "a", 0, 2, 6000), ("x", "a", 0, 2, 300), ("y", "a", 300, 2, 300)]
@@ -284,12 +284,11 @@ def hard():
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        ("oracle.cells.solve", dies),
-        ("oracle.cells.solve", has_none),
+        ("oracle.master.Lp.solve", dies),
+        ("oracle.master.Lp.solve", has_none),
         ("oracle.solve.Polish.better", dies),
         ("oracle.solve.Search.run", dies),
-        ("oracle.tree.Lp.solve", dies),
-        ("oracle.tree.Lp.solve", has_none),
+        ("oracle.solve.ascend", dies),
     ],
 )
 def test_a_solver_that_dies_leaves_the_best_known_answer(where, what, monkeypatch):
@@ -348,7 +347,7 @@ def test_without_a_schedule_the_search_draws_anew_and_spins_not(monkeypatch):
         seeds.append(seed)
 
     monkeypatch.setattr("oracle.solve.from_parts", finds_nothing)
-    monkeypatch.setattr("oracle.solve.Solving._cut", lambda *_: time.sleep(2.0))
+    monkeypatch.setattr("oracle.solve.Solving._with_tree", lambda *_: time.sleep(2.0))
     monkeypatch.setattr("oracle.solve.SLICE", 0.2)
     assert solving(hard()[0], seconds=5.0).starts is None
     assert 3 < len(seeds) < 20
@@ -375,7 +374,8 @@ def test_too_little_memory_leaves_the_best_known_answer(monkeypatch):
     def fills(*arguments, **options):
         raise MemoryError
 
-    monkeypatch.setattr("oracle.cells.solve", fills)
+    monkeypatch.setattr("oracle.solve.ascend", fills)
+    monkeypatch.setattr("oracle.solve.Search.run", lambda *_: None)
     problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
     assert solving(problem, start=[0, 5])[:4] == ("memory", [0, 5], 5.0, 0.0)
 
