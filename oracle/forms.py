@@ -45,12 +45,6 @@ class Form(Protocol):
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
         """How much of the job starts in each cell, by the values of an LP."""
 
-    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
-        """Bounds of the values with which the job starts in one of cells low … high."""
-
-    def worth(self, costs: Floats) -> Floats:
-        """What each cell costs beyond the program's offset, if its variables cost this."""
-
 
 CONSTANT = -1
 """The key of a constant among terms."""
@@ -80,14 +74,6 @@ class Pulse:
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
         """The values themselves."""
         return [*values]
-
-    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
-        """The others are 0."""
-        return [0.0] * cells, [float(low <= k <= high) for k in range(cells)]
-
-    def worth(self, costs: Floats) -> Floats:
-        """Each variable's own."""
-        return costs
 
 
 class Step:
@@ -122,16 +108,6 @@ class Step:
         """By how much they rise."""
         return [b - a for a, b in pairwise([0.0, *values, 1.0])]
 
-    def limits(self, cells: int, low: int, high: int) -> tuple[list[float], list[float]]:
-        """0 before the first of them, 1 from the last on."""
-        return [float(k >= high) for k in range(cells - 1)], [
-            float(k >= low) for k in range(cells - 1)
-        ]
-
-    def worth(self, costs: Floats) -> Floats:
-        """That of all variables that are then 1."""
-        return np.concatenate([np.cumsum(costs[::-1])[::-1], [0.0]])
-
 
 FORMS: dict[str, Form] = {"step": Step(), "pulse": Pulse()}
 
@@ -144,28 +120,21 @@ class Model:
         problem: Problem,
         form: Form,
         cells: Sequence[Sequence[Cell]] | None = None,
-        costs: Sequence[Sequence[float]] | None = None,
-        begin: int = 0,
-        end: int | None = None,
     ) -> None:
         """Build it. Without `cells` each slot is one, and the program is exact.
 
         In a cell of several slots a task costs what its first does, and holds its GPUs only while
-        it runs wherever in the cell it starts: such a program is a bound. With `costs` cells cost
-        that; capacity is held in slots begin … end - 1.
+        it runs wherever in the cell it starts: such a program is a bound.
         """
         self.problem = problem
         self.form = form
         self.cells = cells or [all_slots(task) for task in problem.tasks]
         self.milp = Milp()
         self.slot_of: dict[int, int] = {}  # of rows that hold capacity
-        self._begin, self._end = begin, problem.slots if end is None else end
-        if costs is None:
-            costs = [
-                [task.cost(cell.first) for cell in of]
-                for task, of in zip(problem.tasks, self.cells, strict=True)
-            ]
-        self._first = [form.add(self.milp, of) for of in costs]
+        self._first = [
+            form.add(self.milp, [task.cost(cell.first) for cell in of])
+            for task, of in zip(problem.tasks, self.cells, strict=True)
+        ]
         self._binaries = len(self.milp.costs)
         self._add_slots()
 
@@ -181,7 +150,7 @@ class Model:
                     _add(rows[t], terms, task.width)
                 if problem.beta:
                     _add(shares.setdefault((t, task.pool), {}), terms, task.width)
-        for t in range(self._begin, self._end):
+        for t in range(problem.slots):
             fixed = rows[t].pop(CONSTANT, 0.0)
             row = len(milp.rows)
             milp.at_most(rows[t], float(capacity[t]) - fixed)
@@ -202,46 +171,14 @@ class Model:
 
     def running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
         """For each slot in which a task may run: the terms of "it runs"."""
-        cells, first = self.cells[place], self._first[place]
-        for t, low, high in self.spans(place, task):
-            yield t, self.form.between(first, len(cells), low, high)
-
-    def spans(self, place: int, task: Task) -> Iterator[tuple[int, int, int]]:
-        """For each slot t in which a task may run: it does if its cell is one of low … high - 1."""
-        cells, low, high = self.cells[place], 0, 0
-        begin = max(self._begin, cells[0].last)
-        for t in range(begin, min(self._end, cells[-1].first + task.length)):
+        cells, first, low, high = self.cells[place], self._first[place], 0, 0
+        for t in range(cells[0].last, cells[-1].first + task.length):
             while high < len(cells) and cells[high].last <= t:
                 high += 1
             while low < len(cells) and cells[low].first + task.length <= t:
                 low += 1
             if low < high:
-                yield t, low, high
-
-    def terms(self, place: int, low: int, high: int) -> dict[int, float]:
-        """The terms of "a task starts in one of cells low … high - 1"."""
-        return self.form.between(self._first[place], len(self.cells[place]), low, high)
-
-    def begun(self, values: Sequence[float]) -> Floats:
-        """For each cell of each task in turn: how much of it has started by then."""
-        return np.concatenate([np.cumsum(part) for part in self.parts(values)])
-
-    def limits(self, lows: Sequence[int], highs: Sequence[int]) -> tuple[Floats, Floats]:
-        """Bounds of all variables with which tasks start in cells low … high of theirs."""
-        least, most = np.zeros(len(self.milp.costs)), np.array(self.milp.highs)
-        ends = [*self._first[1:], self._binaries]
-        for cells, first, end, low, high in zip(
-            self.cells, self._first, ends, lows, highs, strict=True
-        ):
-            least[first:end], most[first:end] = self.form.limits(len(cells), low, high)
-        return least, most
-
-    def worth(self, costs: Floats) -> list[Floats]:
-        """For each task what its cells cost beyond the offset, if variables cost so."""
-        ends = [*self._first[1:], self._binaries]
-        return [
-            self.form.worth(costs[first:end]) for first, end in zip(self._first, ends, strict=True)
-        ]
+                yield t, self.form.between(first, len(cells), low, high)
 
     def prices(self, duals: Sequence[float]) -> Floats:
         """What a GPU is worth in each slot, by the LP's duals; at least 0."""

@@ -8,6 +8,7 @@ from math import fsum, inf
 from time import perf_counter
 from typing import NamedTuple
 
+from oracle.answer import Answer, Tell, gap_of
 from oracle.best import Best
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS
@@ -17,7 +18,7 @@ from oracle.problem import Goal, Problem, plain, problems
 from oracle.real import brought_forward
 from oracle.size import refuse_too_large
 from oracle.slots import on_grid, slotted
-from oracle.solve import Answer, Solving, Tell, gap_of
+from oracle.solve import Solving
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Result, Schedule
 from replay.summary import jct_pairs

@@ -6,16 +6,16 @@ it, which takes up what the LP says of the order as soon as it is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from sys import getswitchinterval, setswitchinterval
 from threading import Event, Thread
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 
+from oracle.answer import Answer, Progress, Tell
 from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
@@ -40,42 +40,15 @@ LISTS, ROUND = 6.0, 10.0
 """Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
 of one of programs. Where many wait, the one finds more, where few do, the other."""
 
+PATIENCE = 5.0
+"""Seconds that the search waits for a first word of the prover."""
+
 SWITCH = 2e-4
 """Seconds after which the search lets the prover have the interpreter: that asks for it between two
 steps of numpy, each of which takes about as long, and would wait for 5 ms each time."""
 
 GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
-
-
-class Progress(NamedTuple):
-    """How far it is: costs, the solver's nodes, seconds left."""
-
-    cost: float
-    bound: float
-    nodes: int
-    left: float
-
-
-Tell = Callable[[Progress], None]
-
-
-class Answer(NamedTuple):
-    """What is known of a problem: a schedule, if any, and what no schedule costs less than."""
-
-    status: str
-    starts: list[int] | None
-    cost: float
-    bound: float
-    variables: int = 0
-    nonzeros: int = 0
-
-
-def gap_of(cost: float, bound: float) -> float:
-    """(cost - bound) / cost; 0 where both are the same, infinite without a schedule."""
-    if cost == inf:
-        return inf
-    return (cost - bound) / cost if cost > bound else 0.0
 
 
 class Solving:
@@ -101,6 +74,7 @@ class Solving:
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
         self._stop = Event()
         self._parts: Sequence[Sequence[float]] | None = None
+        self._told = Event()
         self._hints: list[list[int]] = []
         self._listed = False
         self._polish = Polish(self._draft.problem, form, seed)
@@ -143,6 +117,7 @@ class Solving:
     def _search(self) -> None:
         """Look for schedules until the solver is done or the time is up."""
         round_ = 0
+        self._told.wait(self._share(PATIENCE))  # prices say more than a first round finds
         while not self._ended.is_set() and not self._done():
             if self._parts is not None or self._draft.known.starts is not None:
                 self._look(round_)
@@ -202,6 +177,7 @@ class Solving:
             self._died = error
         finally:
             self._ended.set()
+            self._told.set()
 
     def _prove(self) -> None:
         if self.problem.beta or not (fits(self.problem) and has_highs()):
@@ -239,6 +215,7 @@ class Solving:
     def _suggest(self, parts: Sequence[Floats]) -> None:
         """Tell the search which part of each task the LP starts when."""
         self._parts = [part.tolist() for part in parts]
+        self._told.set()
         self._hints = [
             (np.flatnonzero(part > PART) + task.release).tolist()
             for task, part in zip(self.problem.tasks, parts, strict=True)
@@ -249,6 +226,7 @@ class Solving:
         fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
         if fit is not None:
             self._parts, self._hints = fit.parts, hinted(fit.model.cells, fit.parts)
+            self._told.set()
         return fit
 
     def _with_programs(self) -> None:

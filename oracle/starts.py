@@ -12,8 +12,8 @@ from oracle.problem import Counts, Problem
 MOST_STARTS = 5_000_000
 """Starts that are held at once: a dozen arrays of them take 0.5 GB."""
 
-MOST_RUNNING = 30_000_000
-"""Tasks times slots: a table of who runs when takes 0.25 GB then."""
+MOST_RUNNING = 10_000_000
+"""Tasks times slots: a table of who runs when takes 80 MB then, a program 1 GB at worst."""
 
 
 class Starts(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from oracle.answer import Tell
 from oracle.problem import Goal
 from oracle.run import Outcome, Task, instance_of, measured, run, waiting
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
-from oracle.solve import Tell
 from oracle.write import write_schedule_of
 from replay.errors import UserError
 from replay.output import write_json

@@ -8,12 +8,13 @@ from math import fsum
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from oracle.answer import Answer, Tell, gap_of
 from oracle.forms import FORMS
 from oracle.planned import carried_out
 from oracle.problem import Problem
 from oracle.run import ORDER, START, Instance, measured, waiting
 from oracle.size import refuse_too_large
-from oracle.solve import Answer, Solving, Tell, gap_of
+from oracle.solve import Solving
 from replay.run import Settings, replay_one
 from replay.schedule import Schedule
 

@@ -9,11 +9,11 @@ from typing import Any
 import click
 import msgspec
 
+from oracle.answer import Tell
 from oracle.folder import Results, own_folder
 from oracle.inputs import read_inputs
 from oracle.problem import Goal
 from oracle.run import instance_of
-from oracle.solve import Tell
 from oracle.sweep import described, sweep
 from oracle.tell import Teller, end_interrupted
 from replay.experiment_commands import Numbers

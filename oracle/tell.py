@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import click
 
+from oracle.answer import Progress, gap_of
 from oracle.problem import Goal
 from oracle.run import Outcome, measured, waiting
-from oracle.solve import Progress, gap_of
 from replay.text import MINUTE, counted, decimal, duration
 
 SAID_EVERY = 5.0

@@ -14,6 +14,7 @@ from files import written
 from shell import digests, sia
 from test_oracle_solve import SLOT, STORY, TWO, files_of, log_of
 
+from oracle.answer import Progress
 from oracle.bound import Bounding
 from oracle.commands import oracle as group
 from oracle.cutoffs import read_cutoffs
@@ -21,7 +22,6 @@ from oracle.inputs import read_inputs
 from oracle.lp import Proven
 from oracle.problem import Goal
 from oracle.run import instance_of, lp_bound
-from oracle.solve import Progress
 from oracle.tell import Teller
 from replay.errors import UserError
 from replay.output import write_trace
