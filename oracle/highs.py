@@ -166,6 +166,11 @@ class Lp:
         model.addRows(len(rows), lows, highs, 0, begin, none, none.astype(np.float64))
         self._model, self._stop, self._own, self._count = model, stop, len(rows), 0
 
+    @property
+    def entries(self) -> int:
+        """Of all rows."""
+        return int(self._model.getNumNz())
+
     def solve(self, until: float) -> Solved:
         """Solve it until the clock reads `until` (seconds).
 

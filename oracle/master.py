@@ -73,7 +73,6 @@ class Master:
         """Begin with these starts, by place; it is given up as soon as `stop` says so."""
         self.starts = starts
         self.cuts: list[Cut] = []
-        self.entries = 0
         problem, tasks = starts.problem, len(starts.first)
         capacity = problem.capacity()
         self._capacity, self._slots = capacity, np.flatnonzero(problem.contended())
@@ -96,6 +95,11 @@ class Master:
         """Starts that it holds."""
         return len(self._columns)
 
+    @property
+    def entries(self) -> int:
+        """Their entries in all rows."""
+        return self._lp.entries
+
     def limit(self, lows: Counts, highs: Counts) -> None:
         """Have each task start in slots low … high of its own."""
         starts = self.starts
@@ -111,7 +115,6 @@ class Master:
             runs = (slot <= cut.slot) & (cut.slot < end) & (cut.weights[task] != 0.0)
             at = np.flatnonzero(runs)
             self._lp.add_row(at + len(starts.first), cut.weights[task[at]], cut.high)
-            self.entries += len(at)
         self.cuts += cuts
 
     def throw_out(self) -> None:
@@ -165,31 +168,28 @@ class Master:
         if not len(at):
             return
         self._held[at] = True
-        entries = [*map(self._entries, at)]
+        cut_slots = np.array([cut.slot for cut in self.cuts], dtype=np.int64)
+        entries = [self._entries(int(place), cut_slots) for place in at]
         self._lp.add_columns(self.starts.cost[at], self._highs(at), entries)
         self._columns = np.concatenate([self._columns, at])
-        self.entries += sum(len(rows) for rows, _ in entries)
 
     def _highs(self, at: Counts) -> Floats:
         """No bound within windows: a row has the sum at 1, and bounds would hide its dual."""
         return np.where(self._inside[at], inf, 0.0)
 
-    def _entries(self, at: int) -> Entries:
+    def _entries(self, at: int, cut_slots: Counts) -> Entries:
+        """The rows that a start is in: its task's, those of slots, cuts."""
         starts = self.starts
         task, slot, end = int(starts.task[at]), starts.slot[at], starts.end[at]
         rows = self._row[slot:end]
         rows = rows[rows >= 0]
-        cuts = [
-            (self._own + i, cut.weights[task])
-            for i, cut in enumerate(self.cuts)
-            if slot <= cut.slot < end and cut.weights[task]
-        ]
-        return (
-            np.concatenate([[task], rows, [row for row, _ in cuts]]).astype(np.int64),
-            np.concatenate([
-                [1.0], np.full(len(rows), float(starts.width[task])), [w for _, w in cuts]
-            ]),
-        )  # fmt: skip
+        cuts = np.flatnonzero((slot <= cut_slots) & (cut_slots < end))
+        weights = np.array([self.cuts[i].weights[task] for i in cuts])
+        cuts, weights = cuts[weights != 0.0], weights[weights != 0.0]
+        width = np.full(len(rows), float(starts.width[task]))
+        return np.concatenate([[task], rows, self._own + cuts]), np.concatenate(
+            [[1.0], width, weights]
+        )
 
     def _priced(self, duals: Floats) -> tuple[Floats, float]:
         """What each start costs, paying included, and what all that is sold is worth."""
