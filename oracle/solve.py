@@ -118,7 +118,7 @@ class Solving:
         """Look for schedules until the solver is done or the time is up."""
         round_ = 0
         self._told.wait(self._share(PATIENCE))  # prices say more than a first round finds
-        while not self._ended.is_set() and not self._done():
+        while not self._over():
             if self._parts is not None or self._draft.known.starts is not None:
                 self._look(round_)
                 round_ += 1
@@ -131,21 +131,25 @@ class Solving:
         problem, begin, parts = self._draft.problem, self._draft.known.starts, self._parts
         if begin is not None and parts is not None and number % 2:
             until = perf_counter() + self._share(ROUND)
-            while (left := until - perf_counter()) > 0 and not self._done():
+            while (left := until - perf_counter()) > 0 and not self._over():
                 best = self._draft.known.starts or begin
                 self._offer(self._polish.better(best, self._hints, left))
             return
         if parts is not None and (begin is None or not self._listed):
             self._listed = True
             seconds = self._share(LISTS)
-            begin = from_parts(problem, parts, self._seed + number, seconds, self._done) or begin
+            begin = from_parts(problem, parts, self._seed + number, seconds, self._over) or begin
         if begin is not None:
             search = Search(problem, begin, self._seed + number)
-            search.run(self._share(ROUND), self._done)
+            search.run(self._share(ROUND), self._over)
             self._offer(search.best)
 
     def _share(self, seconds: float) -> float:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
+
+    def _over(self) -> bool:
+        """Whether schedules are of no use any more: nor are they where the prover has ended."""
+        return self._ended.is_set() or self._done()
 
     def _done(self) -> bool:
         return self._stop.is_set() or perf_counter() >= self._until - 0.05 or self._closed()
