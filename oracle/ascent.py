@@ -51,6 +51,8 @@ def ascend(starts: Starts, stop: Callable[[], bool]) -> Priced:
 
 
 class _Climb:
+    """Where it stands: the starts that are cheap there."""
+
     def __init__(self, starts: Starts) -> None:
         self._starts = starts
         self._capacity = starts.problem.capacity().astype(np.float64)

@@ -61,16 +61,14 @@ class Node(NamedTuple):
 class Tree:
     """A problem while it is solved. No schedule costs less than `bound`."""
 
-    def __init__(
-        self, starts: Starts, columns: Counts, stop: Callable[[], bool], least: float = -inf
-    ) -> None:
-        """Build its LP of these starts; `least` is a bound that is known."""
+    def __init__(self, starts: Starts, columns: Counts, stop: Callable[[], bool]) -> None:
+        """Build its LP of these starts; it is given up as soon as `stop` says so."""
         self.master, self.nodes, self.done = Master(starts, columns, stop), 0, False
         self.found: Found | None = None
         """The LP's solution, where it was last solved."""
         self.whole: tuple[float, list[int]] = inf, []
         """The best schedule that an LP came to, and its cost."""
-        self._least, self._settled, self._stop = least, inf, stop
+        self._least, self._settled = -inf, inf
         self._open: list[Node] = []
         self._number = count()
         self._cuts = Cuts(starts.problem)
