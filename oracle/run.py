@@ -32,7 +32,7 @@ LEFT_OVER = 1.5
 """Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
 
 RESERVED = 0.2
-"""The part of the time that is left for a bound on waiting, where something else is least: its LP
+"""The part of the time that a bound on waiting may take, where something else is least: its LP
 is solved in a few seconds mostly, and the better schedule is worth more."""
 
 ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
@@ -144,15 +144,16 @@ def run(
     known = replay_one(instance.trace, table, START, Settings([START]), instance.baseline)
     first = instance.slots(known)
     end = began + task.seconds - LEFT_OVER
-    until = end - RESERVED * max(0.0, end - perf_counter()) * any(_other(instance))
+    # first: solvers heed their time by and large, and would leave nothing of what is kept for it
+    waits = _wait_bounds(instance, task, first, end)
     answers: list[Answer] = []
     for i, (_, problem) in enumerate(instance.problems):
         stopped = any(answer.status == "interrupted" for answer in answers)
-        mine = perf_counter() if stopped else instance.turn(i, until)
+        mine = perf_counter() if stopped else instance.turn(i, end)
         begin = _begin(problem, first[i])
         solving = Solving(problem, FORMS[task.form], mine, begin, task.seed, tell)
         answers.append(solving.run())
-    return _outcome(instance, task, answers, began, end)
+    return _outcome(instance, task, answers, waits, began)
 
 
 def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
@@ -163,13 +164,33 @@ def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
     return best.known.starts
 
 
-def _other(instance: Instance) -> list[bool]:
-    """Of each problem, whether something else than waiting alone is to be least."""
-    return [problem != plain(problem) for _, problem in instance.problems]
+def _wait_bounds(
+    instance: Instance, task: Task, first: Sequence[Sequence[int]], end: float
+) -> list[float | None]:
+    """By problem, slots that no schedule waits less than; None where that is what is to be least.
+
+    What dies proves nothing.
+    """
+    until = perf_counter() + RESERVED * max(0.0, end - perf_counter())
+    bounds: list[float | None] = []
+    for i, (_, problem) in enumerate(instance.problems):
+        if problem == plain(problem):
+            bounds.append(None)
+            continue
+        try:
+            turn = instance.turn(i, until)
+            bounds.append(prove(plain(problem), FORMS[task.form], turn, first[i]).bound)
+        except (NoScheduleError, SolverError, MemoryError):
+            bounds.append(0.0)
+    return bounds
 
 
 def _outcome(
-    instance: Instance, task: Task, answers: list[Answer], began: float, end: float
+    instance: Instance,
+    task: Task,
+    answers: list[Answer],
+    waits: Sequence[float | None],
+    began: float,
 ) -> Outcome:
     found = []
     for answer, (_, problem) in zip(answers, instance.problems, strict=True):
@@ -194,36 +215,16 @@ def _outcome(
         real_baseline=replay_one(instance.log, instance.table, BASELINE, Settings([]), None),
         status=next((status for status in ORDER if status in statuses), "optimal"),
         wait=waiting(instance.trace, schedule),
-        wait_bound=_wait_bound(instance, task, answers, end),
+        wait_bound=task.slot
+        * fsum(
+            answer.bound if wait is None else wait
+            for answer, wait in zip(answers, waits, strict=True)
+        ),
         alone=waiting(instance.trace, instance.baseline),
         cost=fsum(answer.cost for answer in answers),
         cost_bound=fsum(answer.bound for answer in answers),
         seconds=perf_counter() - began,
     )
-
-
-def _wait_bound(instance: Instance, task: Task, answers: Sequence[Answer], until: float) -> float:
-    """No schedule of these jobs waits less (seconds): the cost's own bound, or an LP of waiting.
-
-    Once interrupted nothing more is proven, and what dies proves nothing.
-    """
-    bounds = []
-    stopped = any(answer.status == "interrupted" for answer in answers)
-    for i, ((_, problem), other) in enumerate(
-        zip(instance.problems, _other(instance), strict=True)
-    ):
-        if not other:
-            bounds.append(answers[i].bound)
-        elif not stopped:
-            try:
-                turn = instance.turn(i, until)
-                proven = prove(plain(problem), FORMS[task.form], turn, answers[i].starts)
-                bounds.append(proven.bound)
-            except KeyboardInterrupt:
-                stopped = True
-            except (NoScheduleError, SolverError, MemoryError):
-                continue
-    return fsum(bounds) * task.slot
 
 
 def lp_bound(
