@@ -349,7 +349,7 @@ def test_without_a_schedule_the_search_draws_anew_and_spins_not(monkeypatch):
     monkeypatch.setattr("oracle.solve.from_parts", finds_nothing)
     monkeypatch.setattr("oracle.solve.Solving._with_tree", lambda *_: time.sleep(2.0))
     monkeypatch.setattr("oracle.solve.SLICE", 0.2)
-    assert solving(hard()[0], seconds=5.0).starts is None
+    assert solving(hard()[0], seconds=12.0).starts is None
     assert 3 < len(seeds) < 20
     assert seeds == [*range(len(seeds))]
 
