@@ -148,7 +148,7 @@ def as_schedule(told):
         [r.decided + (r.ended - r.decided) for r in records],
         [r.stream.value == "spare" for r in records],
         loans=loans_in(told.notices),
-        nodes=[";".join(f"{n}:{','.join(map(str, g))}" for n, g in r.nodes) for r in records],
+        nodes=[r.nodes for r in records],
     )
     return Trace(arrivals), schedule
 
