@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from daemon.access import Rule
 from daemon.answers import Accepted, Answer, Refused
@@ -137,8 +137,9 @@ class PoolRoutes:
         """Change it, if it is still the version that is meant."""
         patch = decoded(await body_of(request), self._pool, PoolPatch)
         name = request.match_info["name"]
-        if any(value is not None for value in (patch.quota, patch.cells, patch.weight)):
-            demand(request, Rule.OPERATE)  # they take from others, or go before them
+        taken = any(value is not None for value in (patch.quota, patch.cells, patch.weight))
+        if taken or patch.slowed_budget_pct is not UNSET:
+            demand(request, Rule.OPERATE)  # it takes from others, goes before or stops them
         await self._do(
             request,
             SetPool(
