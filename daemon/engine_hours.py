@@ -94,7 +94,7 @@ class Hours:
             if budget is None or _missing(budget, spent, thought) > 0:
                 pool.kept.pop(HOURS, None)
             else:  # in the words of the moment: people hear no more of it
-                pool.kept.setdefault(HOURS, _words(spent.seconds, thought.left, budget))
+                pool.kept.setdefault(HOURS, words_of(spent.seconds, thought.left, budget))
             self._look_again(pool, spent, thought)
         return names
 
@@ -105,6 +105,13 @@ class Hours:
             pool = self._book.pools[name]
             spent = self._count(pool, now)
             self._look_again(pool, spent, self._thought(name, now))
+
+    def words(self, pool: PoolRecord, now: float) -> str:
+        """What a pool with a budget has lent by now, and is thought to. O(its loans)."""
+        spent, budget = pool.spent, pool.lend_budget_hours
+        if spent is None or budget is None:
+            return ""
+        return words_of(spent.upto(now), self._thought(pool.name, now).left, budget)
 
     def check(self) -> None:
         """Assert that what is counted as lent is what the core lends. O(pools)."""
@@ -194,7 +201,7 @@ def _missing(budget: float, spent: Spent, thought: Thought) -> float:
     return missing if missing > NEAR else 0.0
 
 
-def _words(lent: float, left: float, budget: float) -> str:
+def words_of(lent: float, left: float, budget: float) -> str:
     """Why a pool lends no more, with GPU-seconds lent and thought to be left."""
     why = f"it has lent {decimal(lent / HOUR, 1)} of {budget:g} GPU-hours this month (UTC)"
     if left <= 0:

@@ -128,9 +128,9 @@ class PoolRoutes:
 
     async def _shown(self, name: str) -> web.Response:
         await self._service.settled()
-        book, state = self._service.book, self._service.engine.core.state
-        widths = unplaced(book).get(name, ())
-        view = pool_view(book.pools[name], state.pools[name], state.now, widths)
+        service = self._service
+        widths = unplaced(service.book).get(name, ())
+        view = pool_view(service.engine, name, service.clock.now(), widths)
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
     async def set_pool(self, request: web.Request) -> web.Response:
