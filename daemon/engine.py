@@ -228,6 +228,10 @@ class Engine:
         self._desk.accounts.settle()
         self._desk.settle_rehearsal()
 
+    def kept(self, pool: str, now: float) -> dict[str, str]:
+        """Why a pool lends nothing, by kind of reason, in words of this moment: `Rails.words`."""
+        return self._rails.words(self.book.pools[pool], now)
+
     def only_play(self) -> None:
         """Be a future that is played from now on: only what decides is worked out.
 

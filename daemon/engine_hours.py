@@ -10,13 +10,13 @@ restart looks at no other moments.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
-from math import inf
+from math import fsum, inf
 from typing import NamedTuple
 
 from daemon.book import PoolRecord, Spent
 from daemon.desk import Desk
 from daemon.months import began, month_of
+from daemon.timers import Timer, Timers
 from replay.text import decimal
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 
@@ -50,10 +50,10 @@ class Hours:
         """Work at this desk. O(jobs on loans), if any pool is counted."""
         self._desk, self._book = desk, desk.book
         self._read = 0  # notices of the step that are known
-        self._loans: dict[str, dict[str, int]] = {}  # GPUs by lender and job
-        self._looks: list[tuple[float, str]] = []
+        self._loans: dict[str, dict[str, int]] = {}  # GPUs by job, of all pools with `spent`
+        self._looks = Timers()
         for pool in self._book.pools.values():
-            if pool.lend_budget_hours is not None or pool.spent is not None:
+            if pool.spent is not None:
                 self._loans[pool.name] = {}
         if not self._loans:
             return
@@ -66,19 +66,12 @@ class Hours:
             if spent is not None:
                 if spent.lends != sum(loans.values()):  # older rules did not count so
                     spent.look = 0.0
-                self._looks.append((spent.look, name))
-        heapify(self._looks)
+                self._looks.set(Timer(spent.look, HOURS, name))
 
     @property
     def due(self) -> float:
         """When a pool is to be looked at next; infinite if none is."""
-        looks, pools = self._looks, self._book.pools
-        while looks:
-            spent = pools[looks[0][1]].spent
-            if spent is not None and spent.look == looks[0][0]:
-                return looks[0][0]
-            heappop(looks)
-        return inf
+        return self._looks.next
 
     def pass_time(self) -> None:
         """A step begins. O(1)."""
@@ -90,8 +83,8 @@ class Hours:
         O(loans under way of these), and O(pools) for `everywhere`: budgets may be others.
         """
         now, names = self._desk.now, self._changed()
-        while self.due <= now:
-            names.add(heappop(self._looks)[1])
+        while (timer := self._looks.due(now)) is not None:
+            names.add(timer.name)
         if everywhere:
             names |= {pool.name for pool in self._book.pools.values() if self._anew(pool, now)}
         for name in sorted(names):
@@ -101,7 +94,7 @@ class Hours:
             if budget is None or _missing(budget, spent, thought) > 0:
                 pool.kept.pop(HOURS, None)
             else:  # in the words of the moment: people hear no more of it
-                pool.kept.setdefault(HOURS, _words(spent.seconds, thought.left, budget))
+                pool.kept.setdefault(HOURS, words_of(spent.seconds, thought.left, budget))
             self._look_again(pool, spent, thought)
         return names
 
@@ -113,16 +106,25 @@ class Hours:
             spent = self._count(pool, now)
             self._look_again(pool, spent, self._thought(name, now))
 
+    def words(self, pool: PoolRecord, now: float) -> str:
+        """What a pool with a budget has lent by now, and is thought to. O(its loans)."""
+        spent, budget = pool.spent, pool.lend_budget_hours
+        if spent is None or budget is None:
+            return ""
+        return words_of(spent.upto(now), self._thought(pool.name, now).left, budget)
+
     def check(self) -> None:
-        """Assert that what is counted as lent is what the core lends. O(pools that count)."""
+        """Assert that what is counted as lent is what the core lends. O(pools)."""
+        counted = {pool.name for pool in self._book.pools.values() if pool.spent is not None}
+        assert self._loans.keys() == counted
         for name, loans in self._loans.items():
             assert sum(loans.values()) == self._desk.core.state.pools[name].lends, name
 
     def _anew(self, pool: PoolRecord, now: float) -> bool:
-        """Whether a pool has a budget that nobody has looked at."""
-        if pool.lend_budget_hours is None:
-            return HOURS in pool.kept
-        return pool.spent is None or pool.spent.look <= now
+        """Whether a pool has, or had, a budget that nobody has looked at."""
+        if pool.spent is None:
+            return pool.lend_budget_hours is not None
+        return pool.spent.look <= now
 
     def _changed(self) -> set[str]:
         """Pools that lend more or less by what was told since it was last asked."""
@@ -175,17 +177,14 @@ class Hours:
         elif not kept and budget is not None:
             grows = now + max(missing / thought.beyond, SLOWED) if thought.beyond else inf
             spent.look = min(spent.look, thought.following, grows)
-        heappush(self._looks, (spent.look, pool.name))
+        self._looks.set(Timer(spent.look, HOURS, pool.name))
 
     def _thought(self, name: str, now: float) -> Thought:
-        end, left, beyond, following = month_of(now)[1], 0.0, 0, inf
-        for over, gpus in self._ends(name):
-            if over <= now:
-                beyond += gpus
-            else:
-                left += gpus * (min(over, end) - now)
-                following = min(following, over)
-        return Thought(left, beyond, following)
+        end, ends = month_of(now)[1], list(self._ends(name))
+        coming = [(over, gpus) for over, gpus in ends if over > now]
+        left = fsum(gpus * (min(over, end) - now) for over, gpus in coming)  # in any order
+        beyond = sum(gpus for _, gpus in ends) - sum(gpus for _, gpus in coming)
+        return Thought(left, beyond, min((over for over, _ in coming), default=inf))
 
     def _ends(self, name: str) -> Iterator[tuple[float, int]]:
         """When the core believes that the jobs end to which a pool lends, and so many GPUs."""
@@ -202,7 +201,7 @@ def _missing(budget: float, spent: Spent, thought: Thought) -> float:
     return missing if missing > NEAR else 0.0
 
 
-def _words(lent: float, left: float, budget: float) -> str:
+def words_of(lent: float, left: float, budget: float) -> str:
     """Why a pool lends no more, with GPU-seconds lent and thought to be left."""
     why = f"it has lent {decimal(lent / HOUR, 1)} of {budget:g} GPU-hours this month (UTC)"
     if left <= 0:

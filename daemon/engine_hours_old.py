@@ -10,9 +10,8 @@ from math import inf
 
 from daemon.book import PoolRecord, Spent
 from daemon.desk import Desk
-from daemon.engine_hours import HOUR, HOURS
+from daemon.engine_hours import HOUR, HOURS, words_of
 from daemon.months import began, month_of
-from replay.text import decimal
 from sia.limits import SLOWED
 
 
@@ -59,6 +58,14 @@ class OldHours:
                 left = budget * HOUR - spent.seconds
                 self._spent_by = min(self._spent_by, spent.since + max(left / lends, SLOWED))
 
+    def words(self, pool: PoolRecord, now: float) -> str:
+        """What a pool with a budget has lent by now."""
+        spent, budget = pool.spent, pool.lend_budget_hours
+        if spent is None or budget is None:
+            return ""
+        lends = self._desk.core.state.pools[pool.name].lends
+        return words_of(spent.seconds + lends * max(0.0, now - spent.since), 0.0, budget)
+
     def check(self) -> None:
         """Nothing is kept that could differ."""
 
@@ -81,9 +88,7 @@ class OldHours:
         spent = self._spent(pool) if self._book.setup.rails else self._spent_before(pool, now)
         left = budget * HOUR - spent.seconds
         if left <= 0:
-            used = decimal(spent.seconds / HOUR, 1)
-            why = f"it has lent {used} of {budget:g} GPU-hours this month (UTC)"
-            pool.kept.setdefault(HOURS, why)
+            pool.kept.setdefault(HOURS, words_of(spent.seconds, 0.0, budget))
         else:
             pool.kept.pop(HOURS, None)
             if spent.lends:

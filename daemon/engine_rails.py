@@ -10,8 +10,10 @@ run, count at once, before a verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
+from math import ceil, inf
+from typing import NamedTuple
 
+from daemon.account import Account
 from daemon.answers import Accepted, Answer
 from daemon.book import PoolRecord, core_limits
 from daemon.desk import Desk
@@ -19,6 +21,7 @@ from daemon.engine_hours import HOURS, Hours
 from daemon.engine_hours_old import OldHours
 from daemon.inputs import Drifted
 from daemon.lateness import late_of
+from daemon.months import moment, month_of
 from daemon.setup import HOURS_AHEAD
 from replay.text import counted, duration
 from sia.events import PoolChanged
@@ -157,9 +160,7 @@ class Rails:
         if pool.marks is None or pool.marks[0] > account.jobs:
             good = account.slowed * 100 <= budget * account.jobs
             pool.marks = (0, 0) if good else (account.jobs, account.slowed)
-        waits, runs, following = late_of(account.clock, now)
-        slowed = account.slowed - pool.marks[1] + waits + runs
-        jobs = account.jobs - pool.marks[0] + waits + runs
+        slowed, jobs, waits, following = _slowed(pool.marks, account, now)
         self._following.pop(pool.name, None)
         if following < inf:
             self._following[pool.name] = following
@@ -167,19 +168,11 @@ class Rails:
         if budget and self._book.setup.rails:
             allowed = max(allowed, 100 * ON_CREDIT)
         if (slowed + 1) * 100 > allowed:
-            why = (
-                f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone: "
-                f"one more would be more than {budget:g} %"
-            )
+            why = f"{_share(pool, slowed, jobs)}: one more would be more than {budget:g} %"
             _put(pool, PERCENT, pool.kept.get(PERCENT) or why)
         else:
             _put(pool, PERCENT, "")
-        if not waits:
-            return None
-        return (
-            f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone: "
-            f"nothing is lent until {duration(LATE_REST)} after the last of these"
-        )
+        return _late_words(pool, waits) if waits else None
 
     def _rest(self, pool: PoolRecord, why: str, now: float) -> None:
         """Keep a pool while somebody of its group is late, as `why` says, and for a while after."""
@@ -210,8 +203,99 @@ class Rails:
         for key in (HOURS, PERCENT, LATE, DRIFT):
             if (key in kept) is not (key in told):
                 kind = "lending_kept" if key in kept else "lending_resumed"
-                why = kept.get(key) or told[key]
+                why = kept.get(key) or self._again(pool, key)
                 desk.tell(kind, pool=pool.name, reason=key, why=why, lends=not kept)
+
+    def words(self, pool: PoolRecord, now: float) -> dict[str, str]:
+        """Why a pool lends nothing, by kind, in words of this moment, and until when.
+
+        `pool.kept` has the words with which it began. O(what is late, and the pool's loans).
+        """
+        self._desk.accounts.settle()
+        return {kind: self._word(pool, kind, now) or why for kind, why in pool.kept.items()}
+
+    def _word(self, pool: PoolRecord, kind: str, now: float) -> str:
+        """Nothing where no more is known than what was said first."""
+        if kind == HOURS:
+            said = self._hours.words(pool, now)
+            return said and f"{said}; the next month begins at {moment(month_of(now)[1])}"
+        if kind == PERCENT:
+            return self._percent_words(pool, now)
+        return self._rest_words(pool, now) if kind == LATE else ""
+
+    def _percent_words(self, pool: PoolRecord, now: float) -> str:
+        account, budget = self._book.accounts.get(pool.name), pool.slowed_budget_pct
+        if account is None or pool.marks is None or budget is None:
+            return ""
+        late = _slowed(pool.marks, account, now)
+        said = _share(pool, late.slowed, late.jobs)
+        if not budget:
+            return f"{said}, and none may: at 0 % it never lends"
+        more = ceil((late.slowed + 1) * 100 / budget) - 1 - late.jobs
+        if more <= 0:
+            return f"{said}: it lends again with the next decision"
+        again = f"it lends again after {more:,} more of which none does"
+        return f"{said}: one more would be more than {budget:g} %; {again}"
+
+    def _rest_words(self, pool: PoolRecord, now: float) -> str:
+        for other in self._pools:
+            account = self._book.accounts.get(other.name)
+            minds = _minds(other) and _group(other) == _group(pool)
+            waits = late_of(account.clock, now).waiting if minds and account is not None else 0
+            if waits:
+                return _late_words(other, waits)
+        if not pool.rests_until:
+            return ""
+        return f"no job of its group is late any more: it lends again at {moment(pool.rests_until)}"
+
+    def _again(self, pool: PoolRecord, kind: str) -> str:
+        """Why that keeps a pool from lending no more."""
+        now, account = self._desk.now, self._book.accounts.get(pool.name)
+        if kind == DRIFT:
+            return "its forecasts are wrong too often no more"
+        if kind == LATE:
+            if any(_group(p) == _group(pool) for p in self._pools if _minds(p)):
+                rest = f" for {duration(LATE_REST)}" if self._book.setup.rails else ""
+                return f"no job of its group was late{rest}"
+            return "no pool of its group has such a budget any more"
+        if kind == HOURS and pool.lend_budget_hours is not None:
+            return self._hours.words(pool, now)
+        if kind == PERCENT and _minds(pool) and pool.marks is not None and account is not None:
+            late = _slowed(pool.marks, account, now)
+            said = _share(pool, late.slowed, late.jobs)
+            return f"{said}: with one more no more than {pool.slowed_budget_pct:g} %"
+        return "it has no such budget any more"
+
+
+class _Slowed(NamedTuple):
+    """Jobs of a pool since its marks, with those that are late now; the next one will be late."""
+
+    slowed: int
+    jobs: int
+    waits: int
+    following: float
+
+
+def _slowed(marks: tuple[int, int], account: Account, now: float) -> _Slowed:
+    waits, runs, following = late_of(account.clock, now)
+    late = waits + runs
+    slowed, jobs = account.slowed - marks[1] + late, account.jobs - marks[0] + late
+    return _Slowed(slowed, jobs, waits, following)
+
+
+def _share(pool: PoolRecord, slowed: int, jobs: int) -> str:
+    return f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone"
+
+
+def _late_words(pool: PoolRecord, waits: int) -> str:
+    return (
+        f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone: "
+        f"nothing is lent until {duration(LATE_REST)} after the last of these"
+    )
+
+
+def _minds(pool: PoolRecord) -> bool:
+    return pool.slowed_budget_pct is not None
 
 
 def _has_budget(pool: PoolRecord) -> bool:

@@ -8,20 +8,34 @@ YOUNG = 5_000
 """Objects that are new since the last look after which it is worth another: 2 ms. Where nobody
 ever rests, Python looks by itself after `sia.__main__.GARBAGE`, which takes up to 90 ms."""
 
-
-def tidy() -> None:
-    """Look through what is new, if it is much: now nobody waits. What is left is old from then on.
-
-    It is looked through again by `freeze` alone.
-    """
-    if gc.get_count()[0] >= YOUNG:
-        gc.collect(1)
+FULL = 40
+"""The so-manieth look is at all that came since the last `freeze`: after as many objects as
+`GARBAGE`. What refers to itself and was alive at a look before, as streams are, goes then."""
 
 
-def freeze() -> None:
-    """What is there now stays: no use in looking at it again and again.
+class Garbage:
+    """Looks for it while nobody waits."""
 
-    What refers to itself and is of no use goes before: it would stay for good.
-    """
-    gc.collect()
-    gc.freeze()
+    def __init__(self) -> None:
+        """Nothing has been looked at."""
+        self._looks = 0
+
+    def tidy(self) -> None:
+        """Look through what is new, if it is much, and once in a long while through what was."""
+        if gc.get_count()[0] < YOUNG:
+            return
+        self._looks += 1
+        if self._looks < FULL:
+            gc.collect(1)  # what is left is old from then on
+        else:
+            self._looks = 0
+            gc.collect()
+
+    def freeze(self) -> None:
+        """What is there now stays: no use in looking at it again and again.
+
+        What refers to itself and is of no use goes before: it would stay for good.
+        """
+        self._looks = 0
+        gc.collect()
+        gc.freeze()

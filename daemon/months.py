@@ -20,6 +20,14 @@ def began(month: int) -> float:
     return _days(month // 12, month % 12 + 1) * DAY
 
 
+def moment(time: float) -> str:
+    """A time in words, to the minute: `2026-07-01 00:00 UTC`."""
+    days, seconds = divmod(int(time), int(DAY))
+    year, month = _civil(days)
+    day, minutes = days - _days(year, month) + 1, seconds // 60
+    return f"{year}-{month:02}-{day:02} {minutes // 60:02}:{minutes % 60:02} UTC"
+
+
 def _civil(days: int) -> tuple[int, int]:
     """The year and month of a day since 1970, as calendars have it since 1582."""
     shifted = days + 719468  # since 0000-03-01: leap days then end years

@@ -100,6 +100,10 @@ def _cells(
     return cells or None
 
 
+KEEPS = "lends nothing"
+"""Beside the state of a pool that guard rails keep from lending; `sia pool show` says why."""
+
+
 @click.command()
 @asks
 def pools(client: Client, as_json: bool) -> None:
@@ -113,7 +117,7 @@ def pools(client: Client, as_json: bool) -> None:
     ]  # fmt: skip
     rows = [
         [
-            pool["name"], pool["state"],
+            pool["name"], pool["state"] + (f", {KEEPS}" if pool["kept"] else ""),
             *(f"{pool[key]:,}" for key in ("quota", "dedicated", "borrowed", "lent", "idle")),
             f"{pool['waiting']:,}", f"{pool['waiting_gpus']:,}",
         ]

@@ -259,10 +259,11 @@ class PoolView(Struct):
     ] = None
     lent_hours: Annotated[
         float | None,
-        Meta(description="GPU-hours lent this month since there is a budget, at the last step."),
+        Meta(description="GPU-hours lent this month since there is a budget."),
     ] = None
     kept: Annotated[
-        dict[str, str], Meta(description="Why it lends nothing at the moment, by kind of reason.")
+        dict[str, str],
+        Meta(description="Why it lends nothing now, by kind of reason, and until when."),
     ] = {}
 
 

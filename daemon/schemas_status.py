@@ -45,3 +45,7 @@ class Status(Struct):
         LendingMode,
         Meta(description="On shadow no loans are made, and what they would be is told."),
     ]
+    kept: Annotated[
+        dict[str, list[str]],
+        Meta(description="Pools that guard rails keep from lending, and by what kinds of reason."),
+    ] = {}

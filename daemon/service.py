@@ -21,7 +21,7 @@ from daemon.effects import Hands
 from daemon.engine import Step
 from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
-from daemon.garbage import freeze, tidy
+from daemon.garbage import Garbage
 from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
 from daemon.inputs import Command, Input, Observation, Tick
 from daemon.journal import Entry, Journal, JournalError
@@ -87,7 +87,7 @@ class Service(Reading):
             foresight.wake = self._inbox.news.set
             foresight.failed = self.watch.blind
         self._stopping = False
-        self._settled = Settled()
+        self._settled, self._garbage = Settled(), Garbage()
         self._status = Status(serving=False, reason="starting", since=clock.now())
 
     @property
@@ -113,7 +113,7 @@ class Service(Reading):
             await self._keeper.configure(self.engine, self._setup, self.clock, unseen)
         except JournalError as error:
             raise UserError(str(error)) from error
-        freeze()
+        self._garbage.freeze()
         self._live = Live(self._keeper, self.engine.book.notices)
         await self.backend.open(self._house())
         await self._hands.reconcile(self.engine)
@@ -180,7 +180,7 @@ class Service(Reading):
             return
         news, timer = self._inbox.news, None
         news.clear()
-        tidy()
+        self._garbage.tidy()
         due = min(self.engine.due, inf if self._foresight is None else self._foresight.due)
         if due < inf:
             timer = asyncio.get_running_loop().call_later(self.clock.seconds_until(due), news.set)
@@ -282,7 +282,7 @@ class Service(Reading):
         self._done(batch, step, entry)
         if self._snapshots.due:
             await self._snapshots.take(seq, self.engine)
-            freeze()  # jobs that came since, too: they go when nobody refers to them
+            self._garbage.freeze()  # jobs that came since, too: they go when nobody refers to them
 
     def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
         """A step is durable: answer, tell, act."""
@@ -373,7 +373,7 @@ class Service(Reading):
                 self._serve(str(error))
                 self._settled.unknown(str(error))
             else:
-                freeze()
+                self._garbage.freeze()
                 self._settled.reached()
                 self._foresee_anew()
                 return True

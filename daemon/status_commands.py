@@ -9,7 +9,7 @@ import click
 from daemon.asking import asks, moment, say
 from daemon.client import DENIED, Client
 from replay.tables import show_table
-from replay.text import counted
+from replay.text import counted, some
 from sia.terminal import printable
 
 
@@ -38,6 +38,9 @@ def _show(said: dict[str, Any]) -> None:
     header = ["part", "state", "since"]
     show_table(title, header, rows, header)
     click.echo()
+    if said["kept"]:
+        kept = [f"{name} ({', '.join(why)})" for name, why in said["kept"].items()]
+        click.echo(printable(f"lend nothing: {some(kept)}; why: sia pool show NAME"))
     told = {part.get("why") for part in said["parts"]}
     if said["why"] and not any(why and said["why"].startswith(why) for why in told):
         click.echo(printable(f"commands: {said['why']}"))

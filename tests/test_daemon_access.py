@@ -409,11 +409,18 @@ async def test_a_batch_takes_what_its_sender_may_submit(folder):
 
 @story
 async def test_an_admin_does_not_take_what_others_own(folder):
-    async with clients(folder) as (_, made):
+    async with clients(folder) as (client, made):
         admin = made["admin of own"]
-        for patch in ({"quota": 5}, {"weight": 2.0}, {"cells": {}}, {"quota": 4, "state": "hold"}):
+        until = client.service.clock.now() + 60.0
+        for patch in (
+            {"quota": 5}, {"weight": 2.0}, {"cells": {}}, {"quota": 4, "state": "hold"},
+            {"slowed_budget_pct": 0.0}, {"slowed_budget_pct": None},
+            {"slowed_budget_pct": 5.0, "until": until}, {"lend_limit": 1, "slowed_budget_pct": 1.0},
+        ):  # fmt: skip
             await asked(admin, "PATCH", "/v1/pools/own", patch, status=403)
-        for patch in ({"state": "hold"}, {"lend_limit": 1}, {"borrow_limit": 2}):
+        for patch in (
+            {"state": "hold"}, {"lend_limit": 1}, {"borrow_limit": 2}, {"lend_budget_hours": 0.0},
+        ):  # fmt: skip
             await asked(admin, "PATCH", "/v1/pools/own", patch)
             await asked(admin, "PATCH", "/v1/pools/other", patch, status=403)
 

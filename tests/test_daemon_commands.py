@@ -296,6 +296,17 @@ def test_pools_are_shown_and_changed(served):
         assert served("pool", "set", "speech", f"--{option}", value).returncode == 2, value
 
 
+def test_who_lends_nothing_is_seen_at_a_glance(served):
+    assert "lend nothing" not in served("status").stdout
+    served("pool", "set", "speech", "--lend-budget-hours", "0")
+    assert "lend nothing: speech (hours); why: sia pool show NAME" in served("status").stdout
+    rows = served("pools").stdout.splitlines()
+    assert ["open, lends nothing" in row for row in rows if "speech" in row] == [True]
+    assert ["lends nothing" in row for row in rows if "vision" in row] == [False]
+    served("pool", "set", "speech", "--lend-budget-hours", "none")
+    assert "lends nothing" not in served("pools").stdout
+
+
 def test_nodes_and_maintenance(served):
     assert served("drain", "n1", "--why", "fan").stdout.startswith("n1: out, operator: fan; ")
     assert "operator: fan" in served("nodes").stdout

@@ -15,9 +15,9 @@ from daemon.answers import Refused
 from daemon.engine import Engine
 from daemon.engine_accounts import BOOK_WITHIN
 from daemon.engine_rails import LATE_REST
-from daemon.inputs import Cancel, Configured, Drifted, SetPool
+from daemon.inputs import Cancel, Configured, Drifted, Ended, SetPool
 from daemon.limits import NO_BUDGET
-from daemon.months import began, month_of
+from daemon.months import began, moment, month_of
 from daemon.setup import Budget
 from sia.alone import VirtualClock
 from sia.model import Job
@@ -49,6 +49,7 @@ def test_months_are_those_of_the_calendar(now):
     assert divmod(number, 12) == (told.year, told.month - 1)
     following = datetime(told.year + told.month // 12, told.month % 12 + 1, 1, tzinfo=UTC)
     assert end == following.timestamp()
+    assert moment(float(now)) == f"{told:%Y-%m-%d %H:%M} UTC"
 
 
 def test_a_pool_lends_no_more_hours_than_its_budget_until_the_month_is_over():
@@ -172,7 +173,7 @@ def late_story(until=1e4, **budgets):
     ]
     life.run(story, until=until)
     life.engine.check()
-    assert life.engine.book.accounts["b"].slowed == 1
+    assert life.engine.book.accounts["b"].slowed == (until > 1100.0)
     return life
 
 
@@ -188,7 +189,8 @@ def test_a_group_with_a_late_job_lends_nothing_while_it_waits_and_for_a_while_af
     over = [(t, pool) for t, pool, reason in kept(life, "lending_resumed") if reason == "late"]
     assert over == [(1100.0 + LATE_REST, "a"), (1100.0 + LATE_REST, "b")]
     assert starts(life)["again"] == 1100.0 + LATE_REST
-    (told,) = {n.data["why"] for n in life.notices if n.data.get("reason") == "late"}
+    began = [n for n in life.notices if n.kind == "lending_kept"]
+    (told,) = {n.data["why"] for n in began if n.data["reason"] == "late"}
     words = "1 job of b would run by now in b alone: nothing is lent until"
     assert told == f"{words} 1 h after the last of these"
 
@@ -308,3 +310,66 @@ def test_a_clock_hears_of_a_priority_after_the_virtual_end_of_the_job():
     clock.advance(200.0)
     assert [(v.job_id, v.later) for v in clock.take()] == [("one", 100.0)]
     clock.check()
+
+
+def why_of(life, pool, now):
+    return life.engine.kept(pool, now)
+
+
+def test_why_a_pool_lends_nothing_is_said_in_words_of_the_moment_and_until_when():
+    life = late_story(until=1099.0, slowed_budget_pct=25.0)
+    waits = "1 job of b would run by now in b alone: nothing is lent until 1 h after the last"
+    assert why_of(life, "a", 1099.0)["late"] == f"{waits} of these"
+    life = late_story(until=1150.0, slowed_budget_pct=25.0)
+    again = "it lends again at 1970-01-01 01:18 UTC"
+    assert why_of(life, "a", 1150.0) == {"late": f"no job of its group is late any more: {again}"}
+    assert life.engine.book.pools["a"].kept["late"] == f"{waits} of these"
+    assert why_of(life, "b", 1150.0)["slowed"] == (
+        "1 of its 5 jobs began later than in b alone: one more would be more than 25 %; "
+        "it lends again after 2 more of which none does"
+    )
+    none = life_of(budgeted(slowed_budget_pct=0.0), {})
+    none.step(1000.0, [])
+    assert why_of(none, "b", 1000.0)["slowed"].endswith(", and none may: at 0 % it never lends")
+
+
+def test_as_many_jobs_later_as_is_said_it_lends_again():
+    life = late_story(until=1150.0, slowed_budget_pct=25.0)
+    for i, more in enumerate((2, 1)):
+        assert f"after {more} more of which" in why_of(life, "b", 1200.0 + 10 * i)["slowed"]
+        life.step(1200.0 + 10 * i, [submit(f"more{i}", "b", 1, 1.0)])
+        life.step(1205.0 + 10 * i, [Ended(f"more{i}", 1, 0)])
+    life.step(1215.0 + BOOK_WITHIN, [])
+    assert "slowed" not in life.engine.book.pools["b"].kept
+
+
+@pytest.mark.parametrize("rails", [1, 2])
+def test_hours_are_said_up_to_the_moment_in_which_it_is_asked(rails):
+    cluster = replace(budgeted(lend_budget_hours=1.0), policy="gssf", rails=rails)
+    life = life_of(cluster, {"full": 1e7, "long": 1e7})
+    story = [(JUNE - 1.0, [submit("full", "a", 2, 1e7)]), (JUNE, [submit("long", "a", 2, 1.0)])]
+    life.run(story, until=JUNE + 1801.0)
+    for hours in (1, 3):
+        assert why_of(life, "b", JUNE + hours * 3600.0)["hours"] == (
+            f"it has lent {2 * hours}.0 of 1 GPU-hours this month (UTC); "
+            "the next month begins at 2026-07-01 00:00 UTC"
+        )
+
+
+def test_who_lends_again_says_why():
+    life = late_story(slowed_budget_pct=25.0)
+    said = {
+        (n.pool, n.data["reason"]): n.data["why"]
+        for n in life.notices
+        if n.kind == "lending_resumed"
+    }
+    assert said["a", "late"] == "no job of its group was late for 1 h"
+    assert said["b", "slowed"] == (
+        "1 of its 7 jobs began later than in b alone: with one more no more than 25 %"
+    )
+    life = late_story(until=1150.0, slowed_budget_pct=25.0)
+    life.step(1151.0, [SetPool("b", slowed_budget_pct=NO_BUDGET)])
+    gone = {n.data["why"] for n in life.notices if n.kind == "lending_resumed"}
+    assert gone == {
+        "no pool of its group has such a budget any more", "it has no such budget any more"
+    }  # fmt: skip

@@ -10,9 +10,10 @@ from lives import Life
 from msgspec.structs import replace
 
 from daemon.engine import Engine
-from daemon.inputs import Cancel, Configured, Drifted, Foreseen, SetPool, Tick
+from daemon.inputs import Cancel, Configured, Drifted, Ended, Foreseen, SetPool, Tick
 from daemon.limits import NO_BUDGET
 from daemon.setup import Budget
+from daemon.timers import FEW
 from sia.model import Load
 
 JUNE = datetime(2026, 6, 10, tzinfo=UTC).timestamp()
@@ -135,6 +136,41 @@ def test_a_job_that_becomes_late_between_two_looks_is_seen_at_that_moment():
     assert JUNE + 10.001 < late[0].time < JUNE + 10.004
 
 
+def test_a_budget_that_was_taken_away_before_any_look_is_counted_nowhere():
+    """As first command; a daemon that begins anew after it decides as the one that went on."""
+    gone, again = (SetPool("b", lend_budget_hours=hours) for hours in (float(NO_BUDGET), 1.0))
+    steps = [
+        (JUNE + 2.0, [submit("guest", "a", 2, 1e5)]),
+        (JUNE + 7200.0, [again]),
+        (JUNE + 7201.0, [Ended("guest", 1, 0)]),
+        (JUNE + 7202.0, [submit("next", "a", 1, 10.0)]),
+    ]
+    live = Engine.new(lending(hours=5.0))
+    live.step(JUNE, [gone])
+    live.step(JUNE + 1.0, [submit("full", "a", 2, 1e7)])
+    other = Engine.restore(live.dump())
+    for now, inputs in steps:
+        assert live.step(now, inputs).decisions == other.step(now, inputs).decisions
+        assert live.dump() == other.dump()
+        live.check()
+        other.check()
+    assert live.book.pools["b"].spent.lends == 1
+
+
+@pytest.mark.parametrize("hours", [1e5, NO_BUDGET])
+def test_no_more_looks_are_planned_than_there_are_pools(hours):
+    """However many loans begin and end; a look at another time is in place of the one before."""
+    life = live(lending(hours=1e5), [], {}, JUNE)
+    life.step(JUNE + 0.5, [SetPool("b", lend_budget_hours=float(hours))])
+    planned = life.engine._rails._hours._looks
+    for i in range(200):
+        known = (5.0,) if i % 2 else ()
+        life.engine.step(JUNE + 2.0 * i + 1, [submit(f"g{i}", "a", 1, *known)])
+        life.engine.step(JUNE + 2.0 * i + 2, [Ended(f"g{i}", 1, 0)])
+        assert len(planned) <= FEW + 2 * len(life.engine.book.pools)
+    assert life.engine.book.pools["b"].spent.seconds == 200.0
+
+
 class Watched:
     """An engine, and beside it one that looks at all pools in each step, as the first did."""
 
@@ -168,11 +204,16 @@ def exact(rng, most):
     return max(1, round(rng.uniform(0, most) * 64)) / 64
 
 
-def some_story(rng):
+def rough(rng, most):
+    """Any times: of sums of these each partition is another number."""
+    return rng.uniform(0.01, most)
+
+
+def some_story(rng, some):
     tale, lasts, now = [], {}, JULY - rng.choice([0.0, 200.0, 1000.0])
     for i in range(40):
-        now += rng.choice([0.0, 1.0, exact(rng, 20), exact(rng, 60), rng.choice([60.0, 2000.0])])
-        length = exact(rng, rng.choice([20.0, 90.0]))
+        now += rng.choice([0.0, 1.0, some(rng, 20), some(rng, 60), rng.choice([60.0, 2000.0])])
+        length = some(rng, rng.choice([20.0, 90.0]))
         lasts[f"j{i}"] = length * rng.choice([0.25, 1.0, 1.0, 2.0])
         asked = [submit(f"j{i}", rng.choice("aabc"), rng.randint(1, 3), length)]
         if rng.random() < 0.2:
@@ -189,14 +230,56 @@ def some_story(rng):
     return tale, lasts
 
 
-@given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]), st.booleans())
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_looking_at_few_pools_is_looking_at_all(rng, policy, restores):
+def some_cluster(rng, policy, **more):
     budgets = {
         name: Budget(rng.choice([None, 0.01, 0.05]), rng.choice([None, 0.0, 10.0]))
         for name in "abc"
     }
-    cluster = replace(setup(a=2, b=4, c=4), policy=policy, budgets=budgets, book_every=4)
-    tale, lasts = some_story(rng)
-    life = Life(Watched(cluster, restores=restores), lambda spec: lasts[spec.id])
+    made = setup(a=2, b=4, c=4)
+    return replace(made, policy=policy, budgets=budgets, book_every=4, **more)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]), st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_looking_at_few_pools_is_looking_at_all(rng, policy, restores):
+    tale, lasts = some_story(rng, exact)
+    watched = Watched(some_cluster(rng, policy), restores=restores)
+    life = Life(watched, lambda spec: lasts[spec.id])
+    assert life.run(tale).over
+
+
+class Doubled:
+    """An engine that goes on, and beside it one that is restored every now and then."""
+
+    def __init__(self, cluster, rng):
+        self.engine, self.other, self.rng = Engine.new(cluster), Engine.new(cluster), rng
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def step(self, now, inputs):
+        if self.rng.random() < 0.2:
+            self.other = Engine.restore(self.other.dump())
+        step, said = self.engine.step(now, inputs), self.other.step(now, inputs)
+        assert step.decisions == said.decisions
+        assert step.notices == said.notices
+        assert self.engine.due == self.other.due
+        assert self.engine.dump() == self.other.dump()
+        self.engine.check()
+        self.other.check()
+        return step
+
+
+@given(
+    st.randoms(use_true_random=False),
+    st.sampled_from(["sia", "gssf", "mmfs"]),
+    st.sampled_from([1, 2, 2]),
+)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_an_engine_that_was_restored_has_the_bytes_of_one_that_went_on(rng, policy, rails):
+    """Whatever the times are, and though budgets come, go, and are configured anew."""
+    cluster, other = (some_cluster(rng, policy, rails=rails) for _ in range(2))
+    tale, lasts = some_story(rng, rough)
+    tale[20][1].append(Configured(other))
+    life = Life(Doubled(cluster, rng), lambda spec: lasts[spec.id])
     assert life.run(tale).over

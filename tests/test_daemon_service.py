@@ -16,6 +16,7 @@ from daemon.answers import Accepted
 from daemon.backends.orders import ended
 from daemon.backends.supervise import Order
 from daemon.clock import Anchor, Clock, FastClock
+from daemon.garbage import Garbage
 from daemon.inbox import UnavailableError
 from daemon.inputs import Cancel, Ended, Hold, Started, Stray, Submit
 from daemon.jobs import JobPhase
@@ -666,6 +667,33 @@ def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
     gc.disable()
     try:
         asyncio.run(story())
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def test_garbage_that_has_become_old_is_looked_for_once_in_a_while(monkeypatch):
+    """Who was alive when it was looked at first, as a stream is, goes with a later look."""
+    monkeypatch.setattr("daemon.garbage.YOUNG", 1)
+    monkeypatch.setattr("daemon.garbage.FULL", 5)
+
+    class Knot:
+        def __init__(self):
+            self.itself = self
+
+    gc.disable()
+    try:
+        garbage = Garbage()
+        garbage.freeze()
+        alive = Knot()
+        knot = weakref.ref(alive)
+        garbage.tidy()
+        del alive
+        new = []
+        for there in (True, True, True, False):
+            new.append([[], []])
+            garbage.tidy()
+            assert (knot() is not None) is there
     finally:
         gc.enable()
         gc.unfreeze()

@@ -455,3 +455,14 @@ async def test_who_signs_in_too_often_is_not_read(folder):
                 assert (await sent(visitor, "/ui/sign-in", token="x"))[0] == 401
             assert await first_line(client, said) == "HTTP/1.1 429 Too Many Requests"
             await asked(client, "GET", "/v1/jobs")
+
+
+@story
+async def test_who_lends_nothing_is_seen_at_a_glance(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        for hours, seen in ((0.0, True), (None, False)):
+            await asked(client, "PATCH", "/v1/pools/vision", {"lend_budget_hours": hours})
+            async with visitor.get("/ui/") as response:
+                assert ("lends nothing" in await response.text()) is seen
+            said = (await asked(client, "GET", "/v1/status"))["kept"]
+            assert said == ({"vision": ["hours"]} if seen else {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from daemon.access import Rule
 from daemon.answers import Accepted, Answer, Refused
@@ -128,17 +128,18 @@ class PoolRoutes:
 
     async def _shown(self, name: str) -> web.Response:
         await self._service.settled()
-        book, state = self._service.book, self._service.engine.core.state
-        widths = unplaced(book).get(name, ())
-        view = pool_view(book.pools[name], state.pools[name], state.now, widths)
+        service = self._service
+        widths = unplaced(service.book).get(name, ())
+        view = pool_view(service.engine, name, service.clock.now(), widths)
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
     async def set_pool(self, request: web.Request) -> web.Response:
         """Change it, if it is still the version that is meant."""
         patch = decoded(await body_of(request), self._pool, PoolPatch)
         name = request.match_info["name"]
-        if any(value is not None for value in (patch.quota, patch.cells, patch.weight)):
-            demand(request, Rule.OPERATE)  # they take from others, or go before them
+        taken = any(value is not None for value in (patch.quota, patch.cells, patch.weight))
+        if taken or patch.slowed_budget_pct is not UNSET:
+            demand(request, Rule.OPERATE)  # it takes from others, goes before or stops them
         await self._do(
             request,
             SetPool(

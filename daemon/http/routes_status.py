@@ -45,9 +45,15 @@ class StatusRoutes:
             Status(
                 now, __version__, how.serving, reason, how.since, how.last_commit or None,
                 how.waiting, len(service.book.jobs), service.book.lending, parts,
-                service.book.mode,
+                service.book.mode, _kept(service),
             )
         )  # fmt: skip
+
+
+def _kept(service: Service) -> dict[str, list[str]]:
+    """Pools that lend nothing, by name, and kinds of reason: all see that of each pool."""
+    pools = service.book.pools
+    return {name: list(pools[name].kept) for name in sorted(pools) if pools[name].kept}
 
 
 def parts_of(service: Service, *, whole: bool = False) -> list[Part]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.access import Who
-from daemon.book import Book, JobRecord, NodeRecord, Override, PoolRecord
+from daemon.book import Book, JobRecord, NodeRecord, Override
+from daemon.engine import Engine
 from daemon.http.limits import NODE_JOBS
 from daemon.rehearsal import Rehearsed
 from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
@@ -74,13 +75,12 @@ def unplaced(book: Book) -> dict[str, list[int]]:
     return found
 
 
-def pool_view(
-    pool: PoolRecord, state: PoolState, now: float, widths: Sequence[int] = ()
-) -> PoolView:
+def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ()) -> PoolView:
     """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs).
 
-    Hours lent are those up to `now`, the engine's last step.
+    Hours lent, and why it lends nothing, are those up to `now`.
     """
+    pool, state = engine.book.pools[name], engine.core.state.pools[name]
     own = own_loans(state)
     return PoolView(
         pool.name, pool.quota, pool.group, pool.share, pool.state, pool.lend_limit,
@@ -97,16 +97,15 @@ def pool_view(
         lend_budget_hours=pool.lend_budget_hours,
         slowed_budget_pct=pool.slowed_budget_pct,
         lent_hours=None if pool.spent is None else pool.spent.upto(now) / 3600,
-        kept=dict(pool.kept),
+        kept=engine.kept(name, now),
     )  # fmt: skip
 
 
 def pool_views(service: Service) -> list[PoolView]:
     """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
-    book, state, widths = service.book, service.engine.core.state, unplaced(service.book)
+    engine, now, widths = service.engine, service.clock.now(), unplaced(service.book)
     return [
-        pool_view(book.pools[name], state.pools[name], state.now, widths.get(name, ()))
-        for name in sorted(book.pools)
+        pool_view(engine, name, now, widths.get(name, ())) for name in sorted(engine.book.pools)
     ]
 
 

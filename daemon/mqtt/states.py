@@ -74,9 +74,9 @@ class States:
         await service.settled()
         self._steps = service.status().steps
         widths, sent = unplaced(service.book), []
-        for name, pool in service.book.pools.items():
-            state = service.engine.core.state
-            view = _encode(pool_view(pool, state.pools[name], state.now, widths.get(name, ())))
+        for name in service.book.pools:
+            engine = service.engine
+            view = _encode(pool_view(engine, name, engine.core.state.now, widths.get(name, ())))
             if self._said.get(name) != view:
                 sent.append(
                     await self._link.send(self._topics.pool(name, "state"), view, retain=True)
