@@ -102,7 +102,7 @@ def allows(who: Who | None, rule: Rule, pool: str | None = None) -> bool:
 def wrong_scope(role: Role, pools: Collection[str]) -> tuple[str, str] | None:
     """Why a role cannot have these pools, and the mend; None where it can."""
     if role in SCOPED and not pools:
-        return f"a token of a {role.value} names no pool", "name the pools that it is for"
+        return f"the token of role {role.value} names no pool", "name the pools that it is for"
     if role is Role.OPERATOR and pools:
         return "an operator's token has all pools", "leave the pools out, or take the role admin"
     return None

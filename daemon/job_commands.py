@@ -37,6 +37,11 @@ NAMES = {"run_time": "thought to run", "alone": "start if alone"}
 PAGE = 500
 """Jobs asked for at a time."""
 
+WAITING = "waiting"
+"""What everything but the API calls the phase `pending`."""
+
+PHASES = [phase.value for phase in JobPhase]
+
 
 @click.command()
 @click.option("--pool", help="Whose quota it counts against.")
@@ -226,13 +231,15 @@ def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -
 
 @click.command()
 @click.option("--pool", help="Only of this pool.")
-@click.option("--phase", type=click.Choice([phase.value for phase in JobPhase]), help="Only those.")
+@click.option("--phase", type=click.Choice([*PHASES, WAITING]), help="Waiting ones are pending.")
 @click.option("--user", help="Only of this user.")
 @click.option("--tag", metavar="KEY[=VALUE]", help="Only with this tag.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
 @asks
 def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
     """List jobs, the latest first."""
+    if filters["phase"] == WAITING:
+        filters["phase"] = JobPhase.PENDING.value
     found: list[dict[str, Any]] = []
     cursor = None
     while len(found) < limit:

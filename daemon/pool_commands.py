@@ -248,6 +248,8 @@ def _tell(node: Mapping[str, Any], *, as_json: bool) -> None:
         return
     text = f"out, {_out(node)}" if node["out"] else "in"
     click.echo(printable(f"{node['name']}: {text}; {counted(node['used'], 'GPU')} in use"))
+    if node.get("note"):
+        click.echo(printable(f"note: {node['note']}"))
 
 
 @click.command()

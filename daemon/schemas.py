@@ -314,6 +314,7 @@ class NodeView(Struct):
     used: int
     out: Annotated[dict[str, str], Meta(description="Who takes it out, and why; empty: it is in.")]
     jobs: list[str]
+    note: Annotated[str, Meta(description="What whoever changed it should know.")] = ""
 
 
 class Nodes(Struct):

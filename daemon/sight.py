@@ -11,7 +11,8 @@ from daemon.answers import Notice
 def seen_by(who: Who, notice: Notice) -> Notice | None:
     """As much of a notice as somebody may know; None where that is nothing.
 
-    Loans are told of the pool that lends, which knows not whose job it is.
+    Loans are told of the pool that lends, which knows not whose job it is; one that moved on is
+    over for who sees the pool that lent it before, and not the one that does now.
     """
     told = outside(notice)
     if told is None or who.role is Role.OPERATOR:
@@ -22,7 +23,8 @@ def seen_by(who: Who, notice: Notice) -> Notice | None:
         return told
     if not told.kind.startswith(("loan_", "would_lend")):
         return told if who.sees(told.pool) else None
-    return replace(told, job="") if who.sees(told.pool) else None
+    shown = told if who.sees(told.pool) else left(told)
+    return replace(shown, job="") if shown is not None and who.sees(shown.pool) else None
 
 
 def outside(notice: Notice) -> Notice | None:
@@ -38,7 +40,12 @@ def outside(notice: Notice) -> Notice | None:
         return None if notice.pool == to else notice
     if data.get("previous") == to:
         return replace(notice, kind="loan_opened", data={"gpus": data["gpus"], "to": to})
-    if notice.pool == to:
-        gone = {"gpus": data["gpus"], "to": to}
-        return replace(notice, kind="loan_closed", pool=data["previous"], data=gone)
-    return notice
+    return left(notice) if notice.pool == to else notice
+
+
+def left(notice: Notice) -> Notice | None:
+    """What a loan that moved on is to who lent it before; None of what is no such thing."""
+    if notice.kind != "loan_moved":
+        return None
+    data = {"gpus": notice.data["gpus"], "to": notice.data.get("to")}
+    return replace(notice, kind="loan_closed", pool=notice.data.get("previous", ""), data=data)

@@ -44,7 +44,7 @@ def create(
         say(said)
         return
     click.echo(said["token"])
-    until = f" until {moment(said['expires'])}" if said["expires"] else ""
+    until = f" until {moment(said['expires'])}" if said["expires"] else ", until it is revoked"
     scope = f" of {', '.join(said['pools'])}" if said["pools"] else ""
     click.echo(f"{name}: {role}{scope}{until}; it is shown this once", err=True)
 

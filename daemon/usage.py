@@ -9,11 +9,11 @@ import asyncio
 import time as machine
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, ValidationError, json
 
 from daemon.http.views import pool_views
 from daemon.inbox import UnavailableError
@@ -59,6 +59,15 @@ class _Noted(Struct, frozen=True):
 _read = json.Decoder(_Noted).decode
 
 
+def _readable(notes: Iterable[str]) -> Iterator[_Noted]:
+    """Those that this release understands: another one's are left out, and written over."""
+    for text in notes:
+        with suppress(ValidationError, DecodeError):
+            noted = _read(text)
+            if len(noted.values) == (len(noted.pools) + 1) * len(WHAT):
+                yield noted
+
+
 class Usage:
     """The last hour."""
 
@@ -83,9 +92,9 @@ class Usage:
 
         Raises JournalError.
         """
-        noted = [_read(text) for text in (await self._notes.read(PREFIX)).values()]
+        noted = _readable((await self._notes.read(PREFIX)).values())
         oldest = machine.time() - KEPT * EVERY
-        for each in sorted(noted, key=lambda each: each.number):
+        for each in sorted(noted, key=lambda each: each.at):  # a number may begin anew
             self._number = each.number
             if each.at > oldest:
                 self._keep(each.time, each.pools, array("q", each.values))

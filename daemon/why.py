@@ -90,7 +90,7 @@ def _beside(book: Book, core: Core, job: JobState) -> list[str]:
         return []
     nodes = "; ".join(out(book))
     gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
-    return [*apart(core, job), *gone]
+    return [*apart(core, job, out=bool(nodes)), *gone]
 
 
 def _outside(book: Book, record: JobRecord) -> list[Obstacle]:

@@ -55,14 +55,23 @@ def _back(node: str, who: str) -> str:
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 
-def apart(core: Core, job: JobState) -> list[str]:
-    """Why there is no cell for the first job of a pool, whose unused quota has the GPUs for it."""
+def apart(core: Core, job: JobState, *, out: bool) -> list[str]:
+    """Why there is no cell for the first job of a pool, whose unused quota has the GPUs for it.
+
+    Where nodes are `out`, nobody knows whether it would have one with them.
+    """
     places, pool = core.state.places, job.pool
     if places is None or pool.head is not job or job.gpus > pool.quota - pool.dedicated:
         return []
     needs = str(job.width) if job.gpus == job.width else f"{job.width} (in cells {job.gpus})"
-    if places.within(pool.name, job.width):
-        why = "jobs that borrow, or nodes that are out, are in the way"
+    spare = any(each.spare for each in pool.group.pools)
+    if not places.within(pool.name, job.width):
+        others = f"other jobs of {pool.name}"
+        why = f"{others}, and nodes that are out, leave" if out else f"{others} leave"
+        why += " no such cell"
+    elif out:
+        why = "jobs on spare GPUs, or nodes that are out," if spare else "nodes that are out"
+        why += " are in the way"
     else:
-        why = f"other jobs of {pool.name} leave no such cell"
+        why = "jobs on spare GPUs are in the way"
     return [f"it needs {needs} GPUs that lie together, and {why}"]

@@ -43,7 +43,7 @@ def show_medians(rows: Sequence[Mapping[str, Any]], *, by_size: bool) -> None:
     widest = max(len(policy) for _, policy in groups)
     header = [
         "size" if by_size else "queues", "policy".ljust(widest), "runs", "mean",
-        "geo", "p5", "p95", "% runs slowing", "% slowed", "at most",
+        "geo", "p5", "p95", "% runs slowing", "% slowed", "worst run", "at most",
     ]  # fmt: skip
     table = [
         [group, policy.ljust(widest), *_medians(groups[group, policy])]
@@ -63,12 +63,14 @@ def _medians(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     found = [row for row in rows if row["measured"]]
     slowing = [row for row in found if row["slowed_pct"]]
     speedups = (_median(found, f"speedup_{key}") for key in ("mean", "geomean", "p5", "p95"))
+    worst = max((row["slowed_pct"] for row in found), default=None)
     most = max((row["slowdown_max_min"] for row in found), default=None)
     return [
         str(len(found)),
         *(decimal(speedup) for speedup in speedups),
         decimal(100 * len(slowing) / len(found) if found else None, 0),
         percent(_median(found, "slowed_pct")),
+        percent(worst),
         duration(None if most is None else 60 * most),
     ]
 

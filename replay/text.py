@@ -68,8 +68,11 @@ SPAN = Seconds(some=True)
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as `12 s`, `3 m 20 s`, `5 h` or `3 d 4 h`, rounded to the smaller unit."""
-    if seconds is None:
+    """Seconds as `12 s`, `3 m 20 s`, `5 h` or `3 d 4 h`, rounded to the smaller unit.
+
+    – where it is not known, or has no end.
+    """
+    if seconds is None or not isfinite(seconds):
         return NONE
     if seconds < MINUTE - 0.5:
         return f"{seconds:.0f} s"

@@ -160,6 +160,7 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
     for job_id in ("h1", "h2"):
         served("submit", "--pool", "speech", "--id", job_id, "--hold", "--user", "me")
     assert [job["id"] for job in served.said("jobs", "--phase", "held")["jobs"]] == ["h2", "h1"]
+    assert served.said("jobs", "--phase", "waiting") == served.said("jobs", "--phase", "pending")
     assert served("why", "h1").stdout == "it is held: sia release h1\n"
     assert served.said("why", "h1")["obstacles"] == [{"type": "hold"}]
     assert served("why", "nobody").returncode == 1

@@ -455,12 +455,23 @@ async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, "gpus": 3}, status=201)
         said = (await asked(client, "GET", "/v1/jobs/a"))["waits"]
         assert said[1] == (
-            "it needs 3 (in cells 4) GPUs that lie together, "
-            "and jobs that borrow, or nodes that are out, are in the way"
+            "it needs 3 (in cells 4) GPUs that lie together, and nodes that are out are in the way"
         )
         assert said[-1].endswith(
             "node n2 is out (operator: drained): sia resume n2; and 1 more node"
         )
+
+
+@story
+async def test_who_resumes_a_node_that_the_cells_file_calls_bad_is_told_so(folder):
+    cells = spec(quotas={"vision": {"node": 1}, "speech": {"quad": 1}}, bad=("n1",))
+    async with door(folder, cells=cells) as client:
+        await asked(client, "POST", "/v1/nodes/n1/drain")
+        resume = "/v1/nodes/n1/resume"
+        assert (await asked(client, "POST", resume))["note"] == ""  # it is bad again, and out
+        node = await asked(client, "POST", resume)
+        assert (node["out"], node["note"][:24]) == ({}, "the cells file calls it ")
+        assert (await asked(client, "POST", resume))["note"] == ""
 
 
 @story

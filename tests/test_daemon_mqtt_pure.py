@@ -1,19 +1,23 @@
 """What of MQTT needs no broker: the door, topics, the roster, the configuration."""
 
+import asyncio
+import json
 import random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_daemon_mqtt import corrupt
 
-from daemon.answers import StartEffect
+from daemon.answers import Notice, StartEffect
 from daemon.config_mqtt import MqttConfig, mqtt_problems
 from daemon.http.problems import ProblemError
 from daemon.inputs import Cancel, Ended, Lost, Started, StartFailed, Stray
 from daemon.jobs import JobSpec
 from daemon.mqtt import schemas
 from daemon.mqtt.door import Letter, Mail, read
+from daemon.mqtt.events import Events
 from daemon.mqtt.roster import FORGOTTEN, NEVER, Roster
 from daemon.mqtt.schemas import Start, Stop, Sync
 from daemon.mqtt.topics import Topics
@@ -233,3 +237,49 @@ def test_the_configuration_never_shows_a_password(tmp_path):
     config = MqttConfig(user="sia", password_file="secret").under(tmp_path)
     assert config.password() == "hunter2"
     assert "hunter2" not in repr(config)
+
+
+class Wire:
+    """A link to a broker that takes all, and the daemon behind it."""
+
+    def __init__(self, notices):
+        self._notices, self.sent, self.noted = notices, [], {"mqtt:main:cursor": "0"}
+        self.up, self.notes, self.told = asyncio.Event(), self, 0
+        self.up.set()
+        self.fence = SimpleNamespace(holds=lambda: True)
+
+    async def notices(self, after):
+        for notice in self._notices[after:]:
+            yield notice
+
+    async def read(self, prefix):
+        return {key: value for key, value in self.noted.items() if key.startswith(prefix)}
+
+    async def write(self, changes):
+        self.noted |= changes
+
+    async def send(self, topic, payload):
+        self.sent.append((topic, json.loads(payload)))
+        through = asyncio.get_running_loop().create_future()
+        through.set_result(0)
+        return through
+
+
+def test_a_loan_that_moves_is_told_to_who_lent_it_and_to_who_lends_it():
+    loan = {"gpus": 2, "to": "speech"}
+    moved = {**loan, "previous": "vision"}
+    notices = [
+        Notice(1, 0.0, "loan_opened", "j", "vision", data=loan),
+        Notice(2, 0.0, "loan_moved", "j", "other", data=moved),
+        Notice(3, 0.0, "loan_moved", "j", "speech", data={**moved, "previous": "other"}),
+    ]
+    wire = Wire(notices)
+    asyncio.run(asyncio.wait_for(Events(wire, wire, TOPICS).run(), 10))
+    told = [(topic.split("/")[-2], event["seq"], event["kind"]) for topic, event in wire.sent]
+    assert told == [
+        ("vision", 1, "loan_opened"),
+        ("vision", 2, "loan_moved"),
+        ("other", 2, "loan_moved"),
+        ("other", 3, "loan_closed"),
+    ]
+    assert wire.sent[1][1] == wire.sent[2][1]

@@ -1,7 +1,9 @@
 """What became of GPUs over the last hour: looked at, noted, drawn, and there after a restart."""
 
 import asyncio
+import json
 import re
+from contextlib import suppress
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -62,6 +64,38 @@ async def test_what_is_noted_of_the_last_hour_is_bounded(folder):
             noted = [look["time"] for look in (await asked(client, "GET", "/v1/usage"))["samples"]]
             assert noted[:2] == times[-2:]
             assert len(await client.service.notes.read("usage:")) == 3
+
+
+@story
+async def test_notes_that_cannot_be_read_are_left_out_and_written_over(folder):
+    odd = {"number": 7, "at": 1e12, "time": 5.0, "pools": ["vision"], "values": [1, 2, 3]}
+    async with door(folder) as client:
+        await client.usage.look()
+        kept = (await asked(client, "GET", "/v1/usage"))["samples"]
+        notes = {"usage:000": "{", "usage:002": '{"number": "two"}', "usage:003": json.dumps(odd)}
+        await client.service.notes.write(notes)
+    async with door(folder) as client:
+        await client.usage.recall()
+        assert (await asked(client, "GET", "/v1/usage"))["samples"] == kept
+        await client.usage.look()
+        assert "two" not in (await client.service.notes.read("usage:002"))["usage:002"]
+
+
+@story
+async def test_the_curve_runs_forward_after_a_start_that_could_not_read_it(folder):
+    times = []
+    for lost in (False, True, False):
+        async with door(folder, speed=1.0) as client:
+            read = client.service.notes.read
+            gone = JournalError("gone") if lost else None
+            with patch.object(client.service.notes, "read", side_effect=gone, wraps=read):
+                with suppress(JournalError):
+                    await client.usage.recall()
+                for _ in range(2 if lost else 5):
+                    await client.usage.look()
+            times.append((await asked(client, "GET", "/v1/usage"))["samples"])
+    assert len(times[-1]) == 5 - 2 + 2 + 5  # two were written over
+    assert [look["time"] for look in times[-1]] == sorted(look["time"] for look in times[-1])
 
 
 @story

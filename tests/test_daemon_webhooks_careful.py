@@ -10,11 +10,13 @@ from doors import story
 from msgspec.structs import replace
 from receivers import certificate, happens, hook, parts, receiver, telling, told_all
 
+from daemon.access import Role, Who
 from daemon.answers import Notice
 from daemon.hooks import hook as hook_module
 from daemon.hooks.delivery import Cutter, opened
 from daemon.inbox import UnavailableError
 from daemon.journal import DeadLetter
+from daemon.sight import seen_by
 
 
 def events_for(folder, notices, **more):
@@ -60,6 +62,15 @@ def test_what_a_pool_uses_of_its_own_is_told_as_no_loan(tmp_path):
     assert events_for(tmp_path, notices, events=["loan_opened"]) == [borrowed]
     told = events_for(tmp_path, notices, pools=["other"])
     assert told == [replace(each, job="") for each in (notices[2], given_back)]
+    moved_on = loan(3, "loan_closed", "vision")
+    told = events_for(tmp_path, notices, pools=["vision"])
+    assert told == [replace(each, job="") for each in (borrowed, moved_on)]
+    assert events_for(tmp_path, notices, pools=["vision", "speech"]) == [borrowed, moved_on]
+    only = events_for(tmp_path, notices, pools=["vision"], events=["loan_closed"])
+    assert only == [replace(moved_on, job="")]
+    viewer = Who("v", Role.VIEWER, frozenset({"vision"}))
+    shown = [seen_by(viewer, notice) for notice in notices]
+    assert shown == [None, *(replace(each, job="") for each in (borrowed, moved_on)), None, None]
 
 
 @story

@@ -41,7 +41,9 @@ MODIFIED = [  # what is changed, of what, by whom: what is said, with which prio
     ("shared = 0", 'partition = "vision", priority = 9', 0, "0 nil"),
     ("shared = 0", f'partition = "vision", priority = 9, {GPUS}', 1000, "0 nil"),
     ("shared = 65534", 'partition = "vision", priority = 9', 1000, "0 nil"),
-    ('partition = "vision", shared = 2', 'partition = "cpu", priority = 9', 1000, "-1 nil"),
+    ("shared = 2", 'partition = "vision", priority = 9', 1000, "0 nil"),
+    ("shared = 3", 'partition = "vision", priority = 9', 1000, "0 nil"),
+    ('partition = "vision", shared = 0', 'partition = "cpu", priority = 9', 1000, "-1 nil"),
     ("shared = 0", 'partition = "cpu", priority = 9', 1000, "0 nil"),
 ]
 

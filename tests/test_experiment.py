@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import pytest
 from builders import job
@@ -29,6 +30,7 @@ from replay.read import read_pools, read_trace
 from replay.run import Settings
 from replay.slice import scaled_quota
 from replay.synth import PRESETS, synthesize
+from replay.text import percent
 from replay.trace import PoolTable, Trace, playable
 from sia.__main__ import cli
 from sia.events import PoolChanged
@@ -737,6 +739,9 @@ def test_the_table_says_what_the_rows_say(log, reference):
     labels = ["fcfs", "mmfs", "sia@random+history"]
     assert [line[1:3] for line in lines] == [[label, "4"] for label in labels]
     assert lines[1][7] == f"{100 * sum(slowing[1::3]) / 4:.0f}"
+    slowed = [float(row["slowed_pct"]) for row in rows_in(reference) if row["queues"] == "4"]
+    assert "worst run" in shown
+    assert lines[1][8:10] == [percent(median(slowed[1::3])), percent(max(slowed[1::3]))]
 
 
 def test_json_on_stdout_is_the_rows(log, reference):

@@ -56,13 +56,20 @@ def test_who_asks_for_gpus_of_a_pool_later_is_held_from_then_on(holding):
     holding.run("scancel", job)
 
 
-@pytest.mark.parametrize("alone", ["--exclusive", "--exclusive=user"])
-def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding, alone):
-    said = holding.do("sbatch", "-p", "vision", alone, "--wrap", "sleep 100", user="nobody")
+def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding):
+    alone = ("-p", "vision", "--exclusive")
+    said = holding.do("sbatch", *alone, "--wrap", "sleep 100", user="nobody")
     assert said.returncode != 0
     assert "ask for them, by --gres=gpu:N" in said.stderr
-    job = holding.sbatch("-p", "vision", alone, "--gres=gpu:1")
+    job = holding.sbatch(*alone, "--gres=gpu:1")
     assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "JobHeldUser"
+    holding.run("scancel", job)
+
+
+def test_who_keeps_other_users_from_its_nodes_takes_no_gpus_by_it(holding):
+    job = holding.sbatch("-p", "vision", "--exclusive=user")
+    holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")
+    assert "gpu" not in holding.run("squeue", "-h", "-j", job, "-o", "%b")
     holding.run("scancel", job)
 
 

@@ -1,9 +1,11 @@
-"""Times as people write them."""
+"""Times as people write them, and read them."""
+
+from math import inf, nan
 
 import pytest
 
 from replay.limits import MAX_TIME
-from replay.text import parse_seconds
+from replay.text import duration, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,8 @@ def test_a_sum_may_be_too_long_as_well():
     assert parse_seconds(most) == MAX_TIME - 1
     with pytest.raises(ValueError, match="is too long"):
         parse_seconds(f"1w{most}")
+
+
+@pytest.mark.parametrize("seconds", [None, inf, nan])
+def test_what_never_ends_or_is_not_known_has_no_duration(seconds):
+    assert duration(seconds) == "–"

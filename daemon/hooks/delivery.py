@@ -13,7 +13,7 @@ from daemon.answers import Notice
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.limits import BODY
 from daemon.journal import DeadLetter
-from daemon.sight import outside, seen_by
+from daemon.sight import left, seen_by
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
 """The events that come next after one, some of them; waits for the first; none at the end."""
@@ -76,8 +76,7 @@ class Cutter:
         for notice in self._held:
             if last and notice.seq > last:
                 break
-            told = outside(notice)
-            shown = seen_by(self._who, told) if told is not None and self._wants(told) else None
+            shown = self._shown(notice)
             if shown is not None:
                 size += len(_encode(shown))
                 if taken and (len(taken) == self._config.batch or size > BODY):
@@ -88,11 +87,15 @@ class Cutter:
         self._held = self._held[looked:]
         return made(self._config.name, taken, self._after)
 
-    def _wants(self, notice: Notice) -> bool:
-        config = self._config
-        if config.events and notice.kind not in config.events:
-            return False
-        return not config.pools or notice.pool in config.pools
+    def _shown(self, notice: Notice) -> Notice | None:
+        """As the receiver is told of it; None where it is not."""
+        events, pools = self._config.events, self._config.pools
+        shown = seen_by(self._who, notice)
+        if shown is not None and pools and shown.pool not in pools:  # it may see the borrower's
+            shown = left(shown)
+        if shown is None or (pools and shown.pool not in pools):
+            return None
+        return shown if not events or shown.kind in events else None
 
 
 def made(hook: str, events: Sequence[Notice], until: int) -> Delivery:

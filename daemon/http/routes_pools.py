@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from aiohttp import web
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from daemon.access import Rule
 from daemon.answers import Accepted, Answer, Refused
+from daemon.engine_nodes import CONFIG
 from daemon.http.guard import demand, who_asks
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import ProblemError, decoded, refusal
@@ -44,6 +46,7 @@ from sia.limits import UNLIMITED
 if TYPE_CHECKING:
     from daemon.service import Service
 
+BAD = "the cells file calls it bad; it takes jobs all the same from now on"
 NAME = Parameter("name", str, "Of the pool or node.", "path")
 IF_MATCH = Parameter(
     "If-Match",
@@ -156,10 +159,11 @@ class PoolRoutes:
         await self._service.settled()
         return answer(Nodes(node_views(self._service.book, who_asks(request))))
 
-    async def _node(self, request: web.Request, name: str) -> web.Response:
+    async def _node(self, request: web.Request, name: str, note: str = "") -> web.Response:
         await self._service.settled()
         nodes = node_views(self._service.book, who_asks(request))
-        return answer(next(node for node in nodes if node.name == name))
+        view = next(node for node in nodes if node.name == name)
+        return answer(replace(view, note=note))
 
     async def drain(self, request: web.Request) -> web.Response:
         """Take it out."""
@@ -172,8 +176,10 @@ class PoolRoutes:
     async def resume(self, request: web.Request) -> web.Response:
         """Take it in."""
         name = request.match_info["name"]
+        node = self._service.book.nodes.get(name)
+        bad = node is not None and [*node.reasons] == [CONFIG]
         await self._do(request, Resume(name, who_asks(request).name))
-        return await self._node(request, name)
+        return await self._node(request, name, BAD if bad else "")
 
     async def windows(self, request: web.Request) -> web.Response:
         """All of them, the next first."""

@@ -78,7 +78,7 @@ class Events:
                     notice, following = following.result(), None
                     if notice is None:
                         return True
-                    self._under_way.append((notice.seq, await self._send(notice)))
+                    await self._tell(notice)
             finally:
                 if following is not None:
                     following.cancel()
@@ -89,14 +89,20 @@ class Events:
         """Seconds until somebody is to look whether what is under way has come through."""
         return CURSOR_EVERY if self._under_way or self._noted != self._done else None
 
-    async def _send(self, notice: Notice) -> asyncio.Future[int] | None:
+    async def _tell(self, notice: Notice) -> None:
+        """On its pool's topic; of a loan that moved, on that of who lent it before as well."""
         told = outside(notice)
-        if told is None or not told.pool:
-            return None
+        if told is not None and told.kind == "loan_moved":
+            before = await self._send(told, told.data["previous"])
+            self._under_way.append((notice.seq - 1, before))  # it is done with the other one
+        through = await self._send(told, told.pool) if told is not None and told.pool else None
+        self._under_way.append((notice.seq, through))
+
+    async def _send(self, told: Notice, pool: str) -> asyncio.Future[int]:
         while not self._service.fence.holds():  # noqa: ASYNC110  time tells, and no event
             await asyncio.sleep(PROBE_EVERY)
         event = Event(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
-        return await self._link.send(self._topics.pool(told.pool, "event"), _encode(event))
+        return await self._link.send(self._topics.pool(pool, "event"), _encode(event))
 
     async def _advance(self) -> None:
         """Note how far all has come through. Raises WireError for what has not."""

@@ -17,12 +17,12 @@ local function asks_for_gpus(job)
    return false
 end
 
--- What job.shared says of a job that leaves others room: nothing (NO_VAL16), or --oversubscribe.
-local SHARES = { [65534] = true, [1] = true }
+-- What job.shared says of --exclusive. =user (2) and =mcs (3) have a node to themselves, and not its GPUs.
+local EXCLUSIVE = 0
 
 -- Whether it takes GPUs that it does not ask for: those of whole nodes.
 local function takes_nodes(job, record)
-   local alone = job.shared ~= nil and not SHARES[job.shared]
+   local alone = job.shared == EXCLUSIVE
    return alone and not asks_for_gpus(job) and not asks_for_gpus(record)
 end
 
