@@ -306,7 +306,7 @@ class PoolPatch(PoolChange, forbid_unknown_fields=True):
     ] = None
 
 
-class NodeView(Struct):
+class NodeView(Struct, omit_defaults=True):
     """A node."""
 
     name: str

@@ -219,4 +219,6 @@ def test_tokens_on_the_command_line(served, monkeypatch):  # noqa: F811
     assert "revoked" in refused.stderr
     monkeypatch.delenv("SIA_TOKEN")
     assert served("token", "create", "bob", "--role", "admin").returncode == 2
+    made = served("token", "create", "lasting", "--role", "viewer")
+    assert made.stderr == "lasting: viewer, until it is revoked; it is shown this once\n"
     assert isinstance(served, Served)

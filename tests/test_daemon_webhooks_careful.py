@@ -2,11 +2,15 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from daemons import until
 from doors import story
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from receivers import certificate, happens, hook, parts, receiver, telling, told_all
 
@@ -27,7 +31,8 @@ def events_for(folder, notices, **more):
 
     cutter = Cutter(hook(folder, "https://a.example/", **more), page)
     delivery = asyncio.run(cutter.next(0))
-    return opened(DeadLetter(1, "ops", 1, 0.0, "", delivery.body.decode())).events
+    body = delivery.body.decode()
+    return opened(DeadLetter(1, "ops", 1, 0.0, "", body)).events if body else []
 
 
 def test_a_pool_that_lends_is_told_to_whom_and_not_for_which_job(tmp_path):
@@ -71,6 +76,32 @@ def test_what_a_pool_uses_of_its_own_is_told_as_no_loan(tmp_path):
     viewer = Who("v", Role.VIEWER, frozenset({"vision"}))
     shown = [seen_by(viewer, notice) for notice in notices]
     assert shown == [None, *(replace(each, job="") for each in (borrowed, moved_on)), None, None]
+
+
+POOLS = ("vision", "speech", "other", "more")
+
+
+@given(
+    st.lists(st.sampled_from(POOLS), min_size=1, max_size=8),
+    st.sets(st.sampled_from(POOLS), min_size=1),
+)
+def test_whoever_adds_up_what_is_told_knows_what_pools_lend(tmp_path_factory, donors, pools):
+    """However often a loan to `speech` moves, and whichever pools a receiver or viewer hears of."""
+    notices = [Notice(1, 0.0, "loan_opened", "j", donors[0], data={"gpus": 2, "to": "speech"})]
+    for before, pool in pairwise(donors):
+        data = {"gpus": 2, "to": "speech", "previous": before}
+        if pool != before:
+            notices.append(Notice(len(notices) + 1, 0.0, "loan_moved", "j", pool, data=data))
+    viewer = Who("v", Role.VIEWER, frozenset(pools))
+    hooked = events_for(tmp_path_factory.getbasetemp(), notices, pools=pools)
+    for told in (hooked, [shown for each in notices if (shown := seen_by(viewer, each))]):
+        lent = Counter()
+        for event in told:
+            lent[event.pool] += -2 if event.kind == "loan_closed" else 2
+            if event.kind == "loan_moved":
+                lent[event.data["previous"]] -= 2
+        for pool in pools:
+            assert lent[pool] == (2 if pool == donors[-1] != "speech" else 0)
 
 
 @story
