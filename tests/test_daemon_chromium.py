@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -374,5 +375,100 @@ def test_a_node_is_drained_and_a_job_put_first_by_hand(devtools, tmp_path):
             assert [each["what"] for each in records[-4:]] == [
                 "drain", "resume", "priority", "token sign-out",
             ]  # fmt: skip
+
+    tell(tmp_path)
+
+
+def test_a_row_that_was_opened_is_no_other_one_s_when_rows_come_and_go(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        nodes = tuple(NodeConfig(f"n{i}", 8) for i in range(3))
+        async with (
+            door(folder, pools=(PoolConfig("vision", 24),), nodes=nodes, speed=1.0) as client,
+            chromium(devtools) as browser,
+        ):
+            page = await signed_in(client, browser, "/ui/nodes?state=free")
+            await page.click("#node-table tbody tr:nth-child(2) summary")
+            await page.js("document.querySelector('#node-n1').mark = true")
+            await page.type("#node-n1 input[name=why]", "fan")
+            job = {"id": "fills", "pool": "vision", "gpus": 8, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            await page.until("!document.querySelector('#node-n0')")
+            assert (await page.text("#node-table tbody tr")).startswith("n1")
+            here = "document.activeElement === document.querySelector('#node-n1 [name=why]')"
+            assert await page.js(here), "what was being typed goes on"
+            await asked(client, "DELETE", "/v1/jobs/fills", status=202)
+            await page.until("document.querySelector('#node-n0')")
+            assert await page.js(OPEN) == ["node-n1"]
+            assert await page.js("document.querySelector('#node-n1').mark")
+            await asked(client, "POST", "/v1/jobs", {**job, "id": "again"}, status=201)
+            await page.until("!document.querySelector('#node-n0')")
+            await page.click("details[open] button")
+            await page.until("!document.querySelector('#node-n1')")
+            listed = (await asked(client, "GET", "/v1/nodes"))["nodes"]
+            assert {each["name"]: each["out"] for each in listed} == {
+                "n0": {}, "n1": {"operator": "fan"}, "n2": {},
+            }  # fmt: skip
+            assert page.wrong == []
+
+    tell(tmp_path)
+
+
+OPEN = "[...document.querySelectorAll('tr:has(details[open])')].map(row => row.id)"
+
+
+def test_whose_sessions_are_to_end_is_who_was_chosen_whatever_tokens_come_and_go(
+    devtools, tmp_path
+):
+    @story
+    async def tell(folder):
+        async with door(folder, speed=1.0) as client, chromium(devtools) as browser:
+            for name in ("ann", "bob", "eve"):
+                body = {"name": name, "role": "viewer"}
+                await asked(client, "POST", "/v1/tokens", body, status=201)
+            page = await signed_in(client, browser, "/ui/settings")
+            await page.click("#token-bob summary")
+            await asked(client, "DELETE", "/v1/tokens/ann", status=204)
+            await page.js("look()")
+            await page.until("!document.querySelector('#token-ann')")
+            assert await page.js(OPEN) == ["token-bob"]
+            await judge(page, tmp_path / "shots" / "settings-end-all.png")
+            await page.click("details[open] button")
+            await page.until("!document.querySelector('details[open]')")
+            records = (await asked(client, "GET", "/v1/audit"))["records"]
+            assert (records[-1]["record"]["what"], records[-1]["record"]["target"]) == (
+                "token sign-out", "bob",
+            )  # fmt: skip
+
+    tell(tmp_path)
+
+
+MATCHED = """(before, after) => {
+const made = text => new DOMParser().parseFromString(`<ul>${text}</ul>`, 'text/html').body;
+const old = made(before), there = new Map();
+for (const each of old.querySelectorAll('[id]')) there.set(each.id, each);
+become(old, made(after));
+return old.innerHTML === made(after).innerHTML
+&& [...old.querySelectorAll('[id]')].every(e => !there.has(e.id) || there.get(e.id) === e);
+}"""
+
+
+def test_whatever_a_list_becomes_it_is_that_and_what_has_a_name_is_the_same(devtools, tmp_path):
+    rows = random.Random(12)
+
+    def some():
+        named = rows.sample("abcdef", rows.randrange(7))
+        lines = [f"<li id={name}>{rows.random()}" for name in named]
+        lines += ["<li>plain"] * rows.randrange(3) + ["words"] * rows.randrange(3)
+        rows.shuffle(lines)
+        return "\n".join(lines)
+
+    @story
+    async def tell(folder):
+        async with door(folder, speed=1.0) as client, chromium(devtools) as browser:
+            page = await signed_in(client, browser)
+            for _ in range(200):
+                before, after = some(), some()
+                assert await page.js(f"({MATCHED})({before!r}, {after!r})"), (before, after)
 
     tell(tmp_path)

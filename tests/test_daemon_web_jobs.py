@@ -23,7 +23,7 @@ async def send(client, job_id, pool="vision", gpus=8, **more):
 
 def rows_in(html):
     """The text of each row of all tables."""
-    return [parsed(row)[1] for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)]
+    return [parsed(row)[1] for row in re.findall(r"<tr\b[^>]*>(.*?)</tr>", html, re.DOTALL)]
 
 
 @story

@@ -35,9 +35,34 @@ function become(old, made) {
   for (const { name, value } of made.attributes) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
-  const before = [...old.childNodes], after = [...made.childNodes];
-  after.forEach((child, i) => (i < before.length ? become(before[i], child) : old.append(child)));
-  before.slice(after.length).forEach((child) => child.remove());
+  fill(old, made);
+}
+
+// What has an id is the same wherever it stands: a row that moves stays open with what was typed
+// there, and no other becomes it. The others are matched in the order in which they stand.
+function fill(old, made) {
+  const after = [...made.childNodes], known = new Map();
+  const wanted = new Set(after.map((child) => child.id));
+  for (const child of [...old.children].filter((each) => each.id)) {
+    if (wanted.has(child.id)) known.set(child.id, child);
+    else child.remove();
+  }
+  let at = old.firstChild;
+  for (const child of after) {
+    const same = child.id ? known.get(child.id) : at?.id ? null : at;
+    known.delete(child.id);
+    while (same && at && at !== same && !at.id) at = leave(at);
+    if (same && at === same) at = at.nextSibling;
+    else old.insertBefore(same ?? child, at);
+    if (same) become(same, child);
+  }
+  while (at) at = leave(at);
+}
+
+function leave(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
 }
 
 function show(text) {
