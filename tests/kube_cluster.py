@@ -332,7 +332,11 @@ class Cluster(KubernetesEmulator):
         meta, template = job["metadata"], deepcopy(job["spec"]["template"])
         labels = {"controller-uid": meta["uid"], "job-name": meta["name"]}
         body = {
-            "metadata": {"name": f"{meta['name']}-{uuid4().hex[:5]}", "labels": labels},
+            "metadata": {
+                "name": f"{meta['name']}-{uuid4().hex[:5]}",
+                "labels": labels,
+                "ownerReferences": [{"kind": "Job", "uid": meta["uid"], "controller": True}],
+            },
             "spec": template["spec"],
             "status": {"phase": "Pending"},
         }

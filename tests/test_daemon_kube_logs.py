@@ -1,5 +1,7 @@
 """What pods wrote, by the API, the page and the command: as Kubernetes has it."""
 
+import asyncio
+
 import pytest
 from browsers import browser, seen
 from daemons import until
@@ -8,7 +10,7 @@ from kube_cluster import cluster, failure, job
 from kube_daemons import client_of, phase_is, submit
 from test_daemon_kube import POOL, taken_over
 
-from daemon.backends import Asked
+from daemon.backends import Asked, LogError, kube_logs
 from daemon.http.limits import LOG_PIECE
 from daemon.inputs import Release
 
@@ -109,8 +111,10 @@ async def test_what_cannot_be_read_is_said_and_holds_up_nothing(tmp_path):
         for much, words in ((f"after={17 << 20}", b"kubectl logs"), ("stream=stderr", b"as one")):
             assert words in (await log(client, job_id, much, status=404))[0]
         k8s.trouble = lambda verb, request: _busy() if request.subresource == "log" else None
-        said, _ = await log(client, job_id, status=404)
-        assert b"(429)" in said
+        for which in ("", "tail=9"):
+            async with client.get(f"/v1/jobs/{job_id}/log?{which}") as response:
+                assert (response.status, response.headers["Retry-After"]) == (503, "1")
+                assert b"(429)" in await response.read()
         await submit(client.service, "meanwhile")
         await phase_is(client.service, "meanwhile", "running")
         k8s.trouble = lambda *_: None
@@ -142,3 +146,132 @@ def test_a_log_is_for_who_works_with_the_pool_s_jobs(tmp_path, kind):
             assert ("get", "pods/log") not in k8s.verbs
 
     tell(tmp_path)
+
+
+async def running(client, k8s, name="train"):
+    """The job that was made of a Job, which runs."""
+    k8s.runs_for = None
+    k8s.make("jobs", job(name, 2, labels=POOL), "vision")
+    job_id = await taken_over(client.service, name)
+    await phase_is(client.service, job_id, "running")
+    return job_id
+
+
+def looks(k8s):
+    """How much was read of logs, each time."""
+    return [
+        int(request.params["limitBytes"])
+        for _, what, request in k8s.requests_seen if what == "pods/log"
+    ]  # fmt: skip
+
+
+def test_a_kubelet_that_hangs_holds_up_no_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(kube_logs, "WAIT", 0.05)
+    monkeypatch.setattr(kube_logs, "REST", 1e6)
+
+    @story
+    async def tell(folder):
+        async with cluster() as k8s, client_of(folder, k8s) as client:
+            job_id = await running(client, k8s)
+            k8s.logs["train"] = b"epoch 1"
+            goes_on = asyncio.Event()
+
+            async def hang():
+                await goes_on.wait()
+
+            k8s.trouble = lambda _, asked: hang() if asked.subresource == "log" else None
+            async with browser(client, TOKEN) as visitor:
+                path = f"/ui/jobs/{job_id}"
+                for page in await asyncio.gather(*(seen(visitor, path) for _ in range(12))):
+                    assert "It cannot be had now" in page
+                await until(lambda: looks(k8s))
+                goes_on.set()
+                while "epoch 1" not in (page := await seen(visitor, path)):
+                    assert "It cannot be had now" in page
+                assert len(looks(k8s)) == 1, "what came late is told, and not asked for again"
+
+    tell(tmp_path)
+
+
+def test_who_waits_for_others_logs_is_told_so_and_a_slow_one_is_let_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(kube_logs, "WAIT", 0.05)
+    monkeypatch.setattr(kube_logs, "TIMEOUT", 0.5)
+
+    @story
+    async def tell(folder):
+        async with cluster() as k8s, client_of(folder, k8s) as client:
+            job_id = await running(client, k8s)
+            k8s.trouble = lambda _, asked: (
+                asyncio.sleep(3600) if asked.subresource == "log" else None
+            )
+            record = client.service.book.jobs[job_id]
+            asked = Asked(1, "stdout", 0, None, 10)
+            reads = [client.service.backend.read_log(record, asked) for _ in range(4)]
+            errors = await asyncio.gather(*reads, return_exceptions=True)
+            assert all(isinstance(each, LogError) and each.again for each in errors)
+            said = [each.why for each in errors]
+            assert said.count(kube_logs.BUSY) == said.count(kube_logs.SLOW) == 2
+            before = len(looks(k8s))
+            with pytest.raises(LogError, match=kube_logs.SLOW):
+                await client.service.backend.read_log(record, asked)
+            assert len(looks(k8s)) == before
+            k8s.trouble = lambda *_: None
+
+    tell(tmp_path)
+
+
+def test_a_long_log_is_read_a_few_times_over_and_its_end_not_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(kube_logs, "READ", 1.0)
+
+    @story
+    async def tell(folder):
+        async with cluster() as k8s, client_of(folder, k8s) as client:
+            job_id = await running(client, k8s)
+            long = b"".join(b"%d\n" % i for i in range(10**6))
+            k8s.logs["train"] = long
+            said, following = b"", ""
+            while True:
+                piece, following = await log(client, job_id, following)
+                if not piece:
+                    break
+                said += piece
+            assert said == long
+            read = sum(min(each, len(long)) for each in looks(k8s))
+            assert read <= 3 * len(long)
+            before = len(looks(k8s))
+            for _ in range(5):
+                assert (await log(client, job_id, following))[0] == b""
+            assert len(looks(k8s)) == before
+            k8s.logs["train"] += b"the last words"
+            k8s.finish("train")
+            await phase_is(client.service, job_id, "finished")
+            said, further = await log(client, job_id, following)
+            assert (said, further) == (b"the last words", "")
+
+    tell(tmp_path)
+
+
+@story
+async def test_the_end_of_a_log_of_long_lines_is_its_end(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        job_id = await running(client, k8s)
+        k8s.logs["train"] = b"".join(b"%d" % i + b"x" * 2**18 + b"\n" for i in range(100)) + b"end"
+        assert (await log(client, job_id, "tail=3"))[0] == b"end"
+
+
+@story
+async def test_a_pod_that_only_bears_a_job_s_label_is_not_read_and_ends_nothing_late(tmp_path):
+    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+        job_id = await running(client, k8s)
+        (pod,) = k8s.all("pods")
+        other = {
+            "metadata": {"name": "other", "labels": pod["metadata"]["labels"],
+                         "ownerReferences": [{"kind": "Job", "uid": "another"}],
+                         "creationTimestamp": "2999-01-01T00:00:00Z"},
+            "spec": pod["spec"], "status": {"phase": "Running"},
+        }  # fmt: skip
+        k8s.make("pods", other, "vision")
+        k8s.logs |= {"train": b"its own", "other": b"another's"}
+        assert (await log(client, job_id))[0] == b"its own"
+        k8s.finish("train")
+        await phase_is(client.service, job_id, "finished")

@@ -55,6 +55,12 @@ def put_back(folder):
         shutil.copy(file, folder)
 
 
+def said(service):
+    """What the part says that names what is left alone."""
+    parts = {each.name: each.why for each in service.parts.all()}
+    return parts.get("backend backup", "")
+
+
 def where(k8s, name):
     """On which node a Job's pods run, if they do."""
     (there,) = [
@@ -86,6 +92,7 @@ async def test_what_was_on_hold_in_the_backup_and_runs_is_let_run_to_its_end(tmp
         for mark in ("once", "again"):
             async with serving(tmp_path, k8s, pools=ONE) as service:
                 await until(lambda: service.backend._left._refs)
+                await until(lambda: f"({job_id} on {there})" in said(service))
                 k8s.make("jobs", job(mark, labels=POOL), "vision")
                 await taken_over(service, mark)  # all of before was looked at
                 assert phase(service, job_id) == "held"
@@ -95,6 +102,7 @@ async def test_what_was_on_hold_in_the_backup_and_runs_is_let_run_to_its_end(tmp
                     k8s.finish("train")
                     await phase_is(service, job_id, "cancelled")
                     await until(lambda: not service.backend._left._refs)
+                    await until(lambda: not said(service))
                     assert not await service.notes.read("kube/left/")
 
 

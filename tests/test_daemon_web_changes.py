@@ -89,7 +89,7 @@ async def test_an_admin_sets_a_priority_and_a_submitter_is_not_offered_to(folder
             assert 'type="number" step="1" required size="6" value="7"' in (
                 await seen(visitor, "/ui/jobs/second")
             )
-            for wrong in ("", "1.5", "1" * 5000, "9999999", "<script>"):
+            for wrong in ("", "1.5", "1_0", "٣", " 5 ", "1" * 5000, "9999999", "<script>"):
                 status, page = await sent(visitor, path, form=form, priority=wrong)
                 assert status == 422, page
                 assert "<script>alert" not in page

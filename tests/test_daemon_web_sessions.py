@@ -106,6 +106,29 @@ async def test_who_may_only_look_ends_nobody_else_s_sessions(folder):
         await seen(visitor, "/ui/")
 
 
+@story
+async def test_who_may_only_look_fills_no_audit_by_signing_out(folder):
+    async with door(folder) as client:
+        ann = {"Authorization": f"Bearer {await token_of(client, 'ann')}"}
+        bob = {"Authorization": f"Bearer {await token_of(client, 'bob')}"}
+        said = []
+        for _ in range(30):
+            async with client.delete("/v1/sessions", headers=ann) as response:
+                said.append(response.status)
+        assert said[:5] == [204] * 5
+        assert set(said[5:]) <= {204, 429}
+        assert said.count(429) > 20
+        async with client.delete("/v1/sessions", headers=ann) as response:
+            assert 0 < int(response.headers["Retry-After"]) <= 20
+        await asked(client, "DELETE", "/v1/sessions", status=204, headers=bob)
+        assert len(await ended(client)) == said.count(204) + 1
+        async with browser(client, TOKEN) as operator:
+            form = seal_in(await seen(operator, "/ui/settings"))
+            path = "/ui/settings/tokens/ann/sign-out"
+            for _ in range(8):
+                assert (await sent(operator, path, form=form))[0] == 303
+
+
 @pytest.mark.parametrize("name", ["ann", "operator"])
 def test_snapshots_have_how_often_and_old_ones_never(name):
     old = json.loads(Engine.new(setup(a=4)).dump())

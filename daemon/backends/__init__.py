@@ -68,12 +68,16 @@ class Piece(NamedTuple):
 
 
 class LogError(Exception):
-    """What a job wrote cannot be had: why, and the mend."""
+    """What a job wrote cannot be had: why, and the mend.
 
-    def __init__(self, why: str, mend: str) -> None:
+    Attributes:
+        again: Seconds after which it may be asked for again; 0 where that changes nothing.
+    """
+
+    def __init__(self, why: str, mend: str, again: float = 0.0) -> None:
         """Say both, in a line each."""
         super().__init__(why)
-        self.why, self.mend = why, mend
+        self.why, self.mend, self.again = why, mend, again
 
 
 @runtime_checkable

@@ -60,6 +60,9 @@ RIGHTS = "backend rights"
 MORE = "backend nodes"
 """The part that is not well where nodes came that are not used before a restart."""
 
+AFTER = "backend backup"
+"""The part that is not well where Jobs run that a backup of the journal does not know of."""
+
 KUEUE = "backend kueue"
 """The part that is not well where Kueue's queues cannot be told what they lend."""
 
@@ -365,6 +368,7 @@ class KubeBackend:
             self._house.parts.say(KUEUE, *self._steering.trouble)
         self._house.parts.say(RIGHTS, *self._acts.forbidden)
         self._house.parts.say(MORE, *self._nodes.unused)
+        self._house.parts.say(AFTER, *self._left.trouble)
         unread = [
             f"{at}/{plain(name, 63)}" for at, mirror in self._jobs.items() for name in mirror.unread
         ]

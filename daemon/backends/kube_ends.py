@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
-from daemon.backends.kube_api import Kube, KubeError, KubeExpiredError, KubeGoneError
+from daemon.backends.kube_api import Kube, KubeGoneError
 from daemon.backends.kube_nodes import Nodes
+from daemon.backends.kube_pods import pods_of
 from daemon.backends.kube_runs import DELETED, FORGOTTEN, Ref, Run, end_of
 from daemon.backends.kube_shapes import Job, Pod
 from daemon.config_kube import KubeConfig
@@ -42,7 +41,7 @@ class Ends:
             await self._strand(run, now)
             return
         off = over or (run.ended and job is not None and job.suspended)
-        pods = await self._pods(run.ref) if off else []
+        pods = await pods_of(self._kube, run.ref.namespace, run.ref.uid) if off else []
         if off and not any(pod.holds for pod in pods):
             self._done(run, _last(run, job, pods))
 
@@ -51,7 +50,7 @@ class Ends:
         lost = self._nodes.lost(run.order.nodes, begun=run.told)
         if not lost or not run.released or run.ref is None:
             return
-        if any(pod.holds for pod in await self._pods(run.ref)):
+        if any(pod.holds for pod in await pods_of(self._kube, run.ref.namespace, run.ref.uid)):
             run.due = now + self._config.poll
             return
         ran = run.told and not run.adopted  # whether it is to run again is its owner's matter
@@ -64,22 +63,6 @@ class Ends:
         except KubeGoneError:
             return None
         return job if job.metadata.uid == ref.uid else None
-
-    async def _pods(self, ref: Ref) -> list[Pod]:
-        """The pods of a Job, also of one that is gone."""
-        path = f"/api/v1/namespaces/{ref.namespace}/pods"
-        found: list[Pod] = []
-        try:
-            async for page in self._kube.pages(
-                path, {"labelSelector": f"controller-uid={ref.uid}"}
-            ):
-                found += [msgspec.json.decode(raw, type=Pod) for raw in page.items]
-        except KubeExpiredError as error:
-            raise KubeError(str(error)) from None
-        except msgspec.MsgspecError as error:
-            why = f"of pods the API server says what is not understood: {error}"
-            raise KubeError(why[:300], "report it with the version of Kubernetes") from None
-        return found
 
 
 def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from daemon.backends.kube_bodies import is_bound
-from daemon.backends.kube_runs import Ref
+from daemon.backends.kube_runs import Ref, plain
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, RELEASED, Job
-from daemon.logs import log
 from daemon.notes import Notes
 
 KEY = "kube/key"
@@ -24,6 +23,9 @@ KEY = "kube/key"
 LEFT = "kube/left/"
 """How marks begin that name a Job that is left alone."""
 
+SHOWN = 8
+"""Of them that are named."""
+
 SECRET = 32
 """Bytes: nobody guesses 256 bits."""
 
@@ -31,8 +33,8 @@ SECRET = 32
 class Left:
     """Which Jobs these are."""
 
-    def __init__(self, notes: Notes, name: str, key: str, refs: set[Ref]) -> None:
-        """Of the daemon of that name; `refs` are known."""
+    def __init__(self, notes: Notes, name: str, key: str, refs: dict[Ref, str]) -> None:
+        """Of the daemon of that name; `refs` are known, in words."""
         self._notes, self._name, self._refs = notes, name, refs
         self._key: Final = bytes.fromhex(key)
 
@@ -43,7 +45,10 @@ class Left:
         if key is None:
             key = secrets.token_hex(SECRET)
             await notes.write({KEY: key})
-        refs = {Ref.of(mark.removeprefix(LEFT)) for mark in marks if mark.startswith(LEFT)}
+        refs = {
+            Ref.of(mark.removeprefix(LEFT)): words
+            for mark, words in marks.items() if mark.startswith(LEFT)
+        }  # fmt: skip
         return cls(notes, name, key, refs)
 
     def seal(self, uid: str, attempt: int, hosts: Sequence[str]) -> str:
@@ -69,20 +74,33 @@ class Left:
         ours = hmac.compare_digest(said.encode(), self.seal(meta.uid, int(number), hosts).encode())
         return ours and int(number) >= attempt and is_bound(job.spec.template.spec, hosts)
 
+    @property
+    def trouble(self) -> tuple[str, str]:
+        """Which there are, and what to do; nothing where there are none."""
+        if not self._refs:
+            return "", ""
+        # A mark of an older daemon has no words.
+        some = [
+            plain(f"{ref.namespace}/{ref.name}" + (f" ({words})" if words != "1" else ""))
+            for ref, words in sorted(self._refs.items())[:SHOWN]
+        ]
+        more = f" and {len(self._refs) - SHOWN} more" if len(self._refs) > SHOWN else ""
+        why = (
+            "Jobs run that were released after this journal's backup; they are held here, and left "
+            f"alone: {', '.join(some)}{more}"
+        )
+        return why, "their GPUs count as free: drain their nodes until they are over"
+
     async def leave(self, ref: Ref, job: Job, job_id: str) -> None:
         """Have it be one of them, durably. Raises JournalError."""
         if ref in self._refs:
             return
-        await self._notes.write({f"{LEFT}{ref}": "1"})
-        self._refs.add(ref)
-        log().warning(
-            "a Job runs that was released after this journal's backup: it is held here, and left "
-            "alone; its GPUs count as free, so drain its nodes until it is over",
-            job=job_id, nodes=job.metadata.note(RELEASED).partition(" ")[2],
-        )  # fmt: skip
+        words = f"{job_id} on {job.metadata.note(RELEASED).partition(' ')[2]}"
+        await self._notes.write({f"{LEFT}{ref}": words})
+        self._refs[ref] = words
 
     async def forget(self, ref: Ref) -> None:
         """It is over, or waits again. Raises JournalError."""
         if ref in self._refs:
             await self._notes.write({f"{LEFT}{ref}": None})
-            self._refs.remove(ref)
+            del self._refs[ref]

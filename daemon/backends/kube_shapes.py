@@ -79,6 +79,12 @@ Uid = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[A-Za-z0-9-]*(?!\n)
 """Nothing that a label's selector could take for more."""
 
 
+class Owner(Struct, frozen=True):
+    """Whose an object says that it is."""
+
+    uid: str = ""
+
+
 class Meta(Struct, frozen=True, rename="camel"):
     """What each object has. Times are text, as the API writes them."""
 
@@ -90,6 +96,7 @@ class Meta(Struct, frozen=True, rename="camel"):
     creation_timestamp: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
 
     @property
     def ref(self) -> str:
@@ -103,6 +110,11 @@ class Meta(Struct, frozen=True, rename="camel"):
     def note(self, key: str) -> str:
         """What that annotation says; nothing where there is none."""
         return (self.annotations or {}).get(key, "")
+
+    def owned_by(self, uid: str) -> bool | None:
+        """Whether it says that it is that object's; None where it says that it is nobody's."""
+        owners = self.owner_references
+        return any(owner.uid == uid for owner in owners) if owners else None
 
 
 class Condition(Struct, frozen=True):

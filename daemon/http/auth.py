@@ -71,7 +71,7 @@ class Gate:
         Who types one in is counted before anything is read of it, whatever it will be.
         """
         if wait := self._wrong_of.take(request.remote or ""):
-            raise _too_often(wait)
+            raise too_often(wait)
 
     def enter(self, token: str) -> Session:
         """A session for a token that was typed in, if it counts. Raises ProblemError."""
@@ -84,13 +84,13 @@ class Gate:
         """Who has that token, if it is one. Raises ProblemError where they come too often."""
         who = self._known(shown.digest) if shown.digest else None
         if who is not None and (wait := self._right.take(who.name)):
-            raise _too_often(wait)
+            raise too_often(wait)
         return who
 
     def _refusal(self, shown: Shown) -> ProblemError:
         """What is said to a wrong token."""
         if wait := self._wrong.take():
-            return _too_often(wait)
+            return too_often(wait)
         return ProblemError(
             401, "no valid token", shown.why or self._why(shown), SEND,
             headers={"WWW-Authenticate": "Bearer"},
@@ -156,7 +156,8 @@ def who_of(record: TokenRecord) -> Who:
     return Who(record.name, record.role, frozenset(record.pools))
 
 
-def _too_often(wait: float) -> ProblemError:
+def too_often(wait: float) -> ProblemError:
+    """What comes more often than it may, and may again in so many seconds."""
     seconds = max(1, round(wait))
     return ProblemError(
         429,

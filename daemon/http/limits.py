@@ -76,3 +76,9 @@ DENIALS = 1.0
 
 DENIALS_AT_ONCE = 100.0
 """The same at once."""
+
+SIGN_OUTS = 1 / 20
+"""Times a second that all sessions of one token are ended by it: each is durable, and kept."""
+
+SIGN_OUTS_AT_ONCE = 5.0
+"""The same at once."""

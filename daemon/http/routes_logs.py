@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from math import ceil
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -106,7 +107,10 @@ async def _found(backend: Backend, record: JobRecord, asked: Asked) -> Piece | N
     try:
         return await backend.read_log(record, asked)
     except LogError as error:
-        raise _nothing(error.why, error.mend) from None
+        if not error.again:
+            raise _nothing(error.why, error.mend) from None
+        headers = {"Retry-After": str(ceil(error.again))}
+        raise ProblemError(503, "log away", error.why, error.mend, headers=headers) from None
 
 
 def _read(backend: Backend, job: str, asked: Asked) -> Piece | None:

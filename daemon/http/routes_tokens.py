@@ -10,10 +10,14 @@ from aiohttp import web
 from daemon.access import OPERATOR_NAME, Rule
 from daemon.answers import Answer, Refused
 from daemon.book import TokenRecord
+from daemon.buckets import Buckets
+from daemon.http.auth import too_often
 from daemon.http.guard import who_asks
+from daemon.http.limits import SIGN_OUTS, SIGN_OUTS_AT_ONCE
 from daemon.http.operations import Operation, Parameter, answer, body_of
 from daemon.http.problems import decoded, refusal
 from daemon.inputs import IssueToken, RevokeToken, SignOut
+from daemon.limits import MAX_TOKENS
 from daemon.schemas_access import TokenMade, TokenRequest, Tokens, TokenView
 from daemon.token import digest_of, new_token
 
@@ -30,6 +34,7 @@ class TokenRoutes:
         """Serve this, under that name."""
         self._service, self._cluster = service, cluster
         self._request = msgspec.json.Decoder(TokenRequest)
+        self._sign_outs = Buckets(SIGN_OUTS, SIGN_OUTS_AT_ONCE, MAX_TOKENS + 1)
 
     def operations(self) -> list[Operation]:
         """All of them."""
@@ -94,8 +99,10 @@ class TokenRoutes:
         return web.Response(status=204)
 
     async def sign_out_self(self, request: web.Request) -> web.Response:
-        """The same of one's own."""
+        """The same of one's own; not without end, for whoever may only look may do this."""
         name = who_asks(request).name
+        if wait := self._sign_outs.take(name):
+            raise too_often(wait)
         await self._do(request, SignOut(name, name))
         return web.Response(status=204)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -110,7 +111,7 @@ class JobPages:
         try:
             text = await self._pages.api.ask(request, "GET /v1/jobs/{id}/log", query)
         except ProblemError as problem:
-            return {"text": "", "why": problem.details.detail}
+            return {"text": "", "why": problem.details.detail, "away": problem.status == 503}
         return {"text": text, "why": ""}
 
     async def change(self, request: web.Request) -> web.Response:
@@ -139,12 +140,9 @@ def _allowed(request: web.Request, pool: str | None, some: Iterable[str]) -> lis
 
 def _whole(text: str) -> int:
     """A number that was typed in. Raises ProblemError."""
-    try:
+    if re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         return int(text)
-    except ValueError:
-        raise ProblemError(
-            422, "invalid", f"{text[:40]!r} is no whole number", "write one like 10"
-        ) from None
+    raise ProblemError(422, "invalid", f"{text[:40]!r} is no whole number", "write one like 10")
 
 
 def steps(job: JobDetail, eta: Eta) -> list[Step]:
