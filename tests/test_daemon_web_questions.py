@@ -129,6 +129,16 @@ async def test_the_form_begins_with_a_job(folder):
 
 
 @story
+async def test_the_audit_says_times_as_times(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        body = {"name": "ann", "role": "viewer", "lasts": 3600.0}
+        made = await asked(client, "POST", "/v1/tokens", body, status=201)
+        page = await seen(visitor, "/ui/audit")
+        assert f"expires</bdi> {moment(made['expires'])}" in page
+        assert str(made["expires"]) not in page
+
+
+@story
 async def test_the_audit_is_shown_to_operators_from_the_newest_on(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client, browser(client) as visitor:
         for i in range(103):
