@@ -28,6 +28,9 @@ MACHINE = "configuration"
 JOBS_IN_ONE = 100
 """Jobs in a record, a few KB: those of a great batch are in several records."""
 
+TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
+"""What of a record's values is a time, in seconds since 1970."""
+
 
 class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One change. `time` is in seconds since the epoch."""

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from daemon.asking import CONFIG, JSON, asks, moment, say
-from daemon.audit import Verifier
+from daemon.audit import TIMES, Verifier
 from daemon.audit_offline import read_audit
 from daemon.client import Client, find
 from daemon.http.limits import MAX_PAGE
@@ -24,9 +24,6 @@ from sia.terminal import printable
 
 SHOWN = 50
 """Records that are shown if nothing else is said: a screen."""
-
-TIMES = frozenset(("created", "end", "expires", "start", "until"))
-"""What is a time, in seconds since 1970."""
 
 DATABASE = click.option(
     "--database", metavar="PATH|URL", help="Read this database, instead of asking a daemon."

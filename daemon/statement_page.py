@@ -23,7 +23,7 @@ def page(statement: Statement) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"moment": _moment, "span": duration, "hours": _hours}
-    return environment.get_template("statement.html").render(s=statement, none=NONE)
+    return environment.get_template("statement.html").render(s=statement, dash=NONE)
 
 
 def _shown(value: Any) -> Any:

@@ -363,6 +363,9 @@ async def test_what_sharing_was_is_there_over_http(folder):
             assert "Pool speech: statement of" in await response.text()
         empty = await asked(client, "GET", f"{path}/statement?month=2001-02")
         assert (empty["totals"]["jobs"], empty["loans"]) == (0, [])
+        html = {"Accept": "text/html"}
+        async with client.get(f"{path}/statement?month=2001-02", headers=html) as response:
+            assert ">None<" not in await response.text()
         await asked(client, "GET", f"{path}/statement?month=2001-13", status=422)
         await asked(client, "GET", "/v1/pools/nobody/account", status=404)
         async with client.get("/metrics") as response:

@@ -6,8 +6,13 @@ from doors import asked, door, job_in, story
 from test_daemon_web_jobs import rows_in, send, token_of
 from test_daemon_web_places import NODES
 
+from daemon.jobs import JobPhase
+from daemon.schemas_why import JobWhy
+from daemon.web.trace import trace
 from daemon.web.whatif import question
 from daemon.web.words import moment
+from sia.limits import MAX_GROUP
+from sia.why import Reservation
 
 JOB = {"new_pool": "vision", "new_gpus": "8", "new_run_time": "10m"}
 
@@ -126,6 +131,24 @@ async def test_the_form_begins_with_a_job(folder):
         (field,) = [a for tag, a in tags if tag == "input" and a.get("name") == "job"]
         assert field["value"] == 'next"><b>'
         assert "b" not in {tag for tag, _ in tags}
+
+
+def test_a_trace_says_what_is_not_known_in_words():
+    held = Reservation("speech", 60.0, 4, 0, MAX_GROUP, keeps=False, until=0.0)
+    why = JobWhy("j", "vision", JobPhase.PENDING, 0.0, [], obstacles=[held])
+    ((_, _, ((_, facts),)),) = trace(why)
+    assert ("foreseen", "nobody knows yet") in facts
+    assert ("lends nothing for so long", "no") in facts
+
+
+@story
+async def test_the_audit_says_times_as_times(folder):
+    async with door(folder) as client, browser(client) as visitor:
+        body = {"name": "ann", "role": "viewer", "lasts": 3600.0}
+        made = await asked(client, "POST", "/v1/tokens", body, status=201)
+        page = await seen(visitor, "/ui/audit")
+        assert f"expires</bdi> {moment(made['expires'])}" in page
+        assert str(made["expires"]) not in page
 
 
 @story

@@ -12,6 +12,7 @@ from daemon.schemas_why import JobWhy, Obstacle
 from daemon.web.words import moment, name, number
 from daemon.why_words import WAYS
 from replay.text import duration
+from sia.limits import MAX_GROUP
 from sia.why import Leaves
 
 KINDS = {
@@ -23,8 +24,12 @@ KINDS = {
 }  # fmt: skip
 """What obstacles are called among people, by their tags."""
 
+NAMES = {"load": "foreseen", "keeps": "lends nothing for so long"}
+"""What facts are called among people, where that is another word."""
+
 NUMBERS: dict[str, Callable[[float], Markup | str]] = {
     "until": moment, "window": duration, "run_time": duration, "longest": duration,
+    "load": lambda load: "nobody knows yet" if load >= MAX_GROUP else number(load),
 }  # fmt: skip
 """How numbers are shown that are no counts."""
 
@@ -67,7 +72,7 @@ def _shown(each: Obstacle) -> InTheWay:
 
 def _facts(values: dict[str, Any]) -> Iterator[Fact]:
     for key, value in values.items():
-        yield Fact(key.replace("_", " "), _value(key, value))
+        yield Fact(NAMES.get(key, key.replace("_", " ")), _value(key, value))
 
 
 def _value(key: str, value: Any) -> Markup | str:

@@ -12,6 +12,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from daemon.audit import TIMES
 from replay.text import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
@@ -54,8 +55,10 @@ def plain(text: str) -> str:
     return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def value(of: Any) -> Markup:
-    """A value that a record has, whatever it is: text as it is, and all else as JSON."""
+def value(of: Any, key: str = "") -> Markup | str:
+    """A value that a record has, whatever it is: times, text as it is, and all else as JSON."""
+    if key in TIMES and isinstance(of, int | float):
+        return moment(of)
     return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 

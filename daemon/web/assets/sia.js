@@ -77,7 +77,9 @@ function show(text) {
 let looking = false, again = false, due = 0, next = 0;
 
 function told(works) {
-  document.getElementById("cut").hidden = works;
+  const cut = document.getElementById("cut");
+  cut.textContent = works ? "" : cut.dataset.words; // a browser without style sees what is hidden
+  cut.hidden = works;
 }
 
 async function look() {
