@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from crash_daemon import Diary, assert_nothing_was_lost, fork_a_life, kill
 
-LIVES = int(os.environ.get("SIA_CRASHES", "60"))
-"""How often it is killed at random; `make crash` has it be 200, and looks at each fsync."""
+LIVES = int(os.environ.get("SIA_CRASHES", "20"))
+"""How often it is killed at random. `make crash`, which CI runs too, has it be 200, and looks at
+each fsync."""
 
 SYNCS = range(1, 51) if LIVES >= 200 else range(1, 51, 7)
 """Of which fsyncs of a thread it dies."""
