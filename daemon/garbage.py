@@ -9,7 +9,7 @@ YOUNG = 5_000
 ever rests, Python looks by itself after `sia.__main__.GARBAGE`, which takes up to 90 ms."""
 
 FULL = 40
-"""The so-manieth look is at all that came since the last `freeze`: after as many objects as
+"""Looks of which the last is at all that came since the last `freeze`: after as many objects as
 `GARBAGE`. What refers to itself and was alive at a look before, as streams are, goes then."""
 
 

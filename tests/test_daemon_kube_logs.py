@@ -1,6 +1,7 @@
 """What pods wrote, by the API, the page and the command: as Kubernetes has it."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from browsers import browser, seen
@@ -23,13 +24,20 @@ async def log(client, job_id, query="", status=200):
         return body, str(response.links.get("next", {}).get("url", "")).partition("?")[2]
 
 
-@story
-async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path):
-    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
+@asynccontextmanager
+async def training(folder):
+    """(Cluster, client of its daemon, id of the job that was made of the Job `train` and runs)."""
+    async with cluster() as k8s, client_of(folder, k8s) as client:
         k8s.runs_for = None
         k8s.make("jobs", job("train", 2, labels=POOL), "vision")
         job_id = await taken_over(client.service, "train")
         await phase_is(client.service, job_id, "running")
+        yield k8s, client, job_id
+
+
+@story
+async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path):
+    async with training(tmp_path) as (k8s, client, job_id):
         assert (await log(client, job_id))[0] == b""
         k8s.logs["train"] = b"epoch 1\n"
         said, following = await log(client, job_id)
@@ -50,11 +58,7 @@ async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path
 
 @story
 async def test_a_log_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
-    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
-        k8s.runs_for = None
-        k8s.make("jobs", job("train", 2, labels=POOL), "vision")
-        job_id = await taken_over(client.service, "train")
-        await phase_is(client.service, job_id, "running")
+    async with training(tmp_path) as (k8s, client, job_id):
         k8s.logs["train"] = b"a file that is full"
         _, following = await log(client, job_id)
         k8s.logs["train"] = b"the next"
@@ -148,15 +152,6 @@ def test_a_log_is_for_who_works_with_the_pool_s_jobs(tmp_path, kind):
     tell(tmp_path)
 
 
-async def running(client, k8s, name="train"):
-    """The job that was made of a Job, which runs."""
-    k8s.runs_for = None
-    k8s.make("jobs", job(name, 2, labels=POOL), "vision")
-    job_id = await taken_over(client.service, name)
-    await phase_is(client.service, job_id, "running")
-    return job_id
-
-
 def looks(k8s):
     """How much was read of logs, each time."""
     return [
@@ -171,8 +166,7 @@ def test_a_kubelet_that_hangs_holds_up_no_page(tmp_path, monkeypatch):
 
     @story
     async def tell(folder):
-        async with cluster() as k8s, client_of(folder, k8s) as client:
-            job_id = await running(client, k8s)
+        async with training(folder) as (k8s, client, job_id):
             k8s.logs["train"] = b"epoch 1"
             goes_on = asyncio.Event()
 
@@ -199,8 +193,7 @@ def test_who_waits_for_others_logs_is_told_so_and_a_slow_one_is_let_rest(tmp_pat
 
     @story
     async def tell(folder):
-        async with cluster() as k8s, client_of(folder, k8s) as client:
-            job_id = await running(client, k8s)
+        async with training(folder) as (k8s, client, job_id):
             k8s.trouble = lambda _, asked: (
                 asyncio.sleep(3600) if asked.subresource == "log" else None
             )
@@ -225,8 +218,7 @@ def test_a_long_log_is_read_a_few_times_over_and_its_end_not_each_time(tmp_path,
 
     @story
     async def tell(folder):
-        async with cluster() as k8s, client_of(folder, k8s) as client:
-            job_id = await running(client, k8s)
+        async with training(folder) as (k8s, client, job_id):
             long = b"".join(b"%d\n" % i for i in range(10**6))
             k8s.logs["train"] = long
             said, following = b"", ""
@@ -253,16 +245,14 @@ def test_a_long_log_is_read_a_few_times_over_and_its_end_not_each_time(tmp_path,
 
 @story
 async def test_the_end_of_a_log_of_long_lines_is_its_end(tmp_path):
-    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
-        job_id = await running(client, k8s)
+    async with training(tmp_path) as (k8s, client, job_id):
         k8s.logs["train"] = b"".join(b"%d" % i + b"x" * 2**18 + b"\n" for i in range(100)) + b"end"
         assert (await log(client, job_id, "tail=3"))[0] == b"end"
 
 
 @story
 async def test_a_pod_that_only_bears_a_job_s_label_is_not_read_and_ends_nothing_late(tmp_path):
-    async with cluster() as k8s, client_of(tmp_path, k8s) as client:
-        job_id = await running(client, k8s)
+    async with training(tmp_path) as (k8s, client, job_id):
         (pod,) = k8s.all("pods")
         other = {
             "metadata": {"name": "other", "labels": pod["metadata"]["labels"],

@@ -628,12 +628,25 @@ def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatc
     assert again(path).dump() == from_snapshot.dump()
 
 
+class Knot:
+    """What only the collector finds: it refers to itself."""
+
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.fixture
+def uncollected():
+    """Python looks for no garbage by itself meanwhile."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("uncollected")
 def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
     """A snapshot has the collector look at nothing again: what is garbage by then goes before."""
-
-    class Knot:
-        def __init__(self):
-            self.itself = self
 
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend(), snapshot_every=2) as service:
@@ -642,21 +655,13 @@ def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
             await until(lambda: len(service._keeper.journal.snapshots()) == 2)
             assert knot() is None
 
-    gc.disable()
-    try:
-        asyncio.run(story())
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    asyncio.run(story())
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
     """And not by Python itself, in the middle of an answer."""
     monkeypatch.setattr("daemon.garbage.YOUNG", 1)
-
-    class Knot:
-        def __init__(self):
-            self.itself = self
 
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
@@ -664,39 +669,26 @@ def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
             await service.submit([submit("x", hold=True)])
             await until(lambda: knot() is None)
 
-    gc.disable()
-    try:
-        asyncio.run(story())
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    asyncio.run(story())
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_garbage_that_has_become_old_is_looked_for_once_in_a_while(monkeypatch):
     """Who was alive when it was looked at first, as a stream is, goes with a later look."""
     monkeypatch.setattr("daemon.garbage.YOUNG", 1)
     monkeypatch.setattr("daemon.garbage.FULL", 5)
 
-    class Knot:
-        def __init__(self):
-            self.itself = self
-
-    gc.disable()
-    try:
-        garbage = Garbage()
-        garbage.freeze()
-        alive = Knot()
-        knot = weakref.ref(alive)
+    garbage = Garbage()
+    garbage.freeze()
+    alive = Knot()
+    knot = weakref.ref(alive)
+    garbage.tidy()
+    del alive
+    new = []
+    for there in (True, True, True, False):
+        new.append([[], []])
         garbage.tidy()
-        del alive
-        new = []
-        for there in (True, True, True, False):
-            new.append([[], []])
-            garbage.tidy()
-            assert (knot() is not None) is there
-    finally:
-        gc.enable()
-        gc.unfreeze()
+        assert (knot() is not None) is there
 
 
 def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
