@@ -53,6 +53,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         pools=tuple(pools),
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
+        out={},  # nodes, quotas and groups may be others: it is counted anew
     )
     try:
         core = restore(kept, load(setup.policy)())

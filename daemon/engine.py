@@ -6,7 +6,7 @@ carries out what it decides. The same inputs give the same steps, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -62,6 +62,7 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
+from daemon.outages import Outages
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
@@ -69,7 +70,7 @@ from daemon.traces import Trace, facts_of, trace
 from sia.alone import VirtualClock
 from sia.core import Core
 from sia.decisions import Decision
-from sia.events import Event, ForecastUpdated, PoolChanged
+from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged
 from sia.policies import load
 from sia.snapshot import Snapshot, dump, restore
 
@@ -134,6 +135,7 @@ class Engine:
         self._pools = Pools(desk, self._jobs)
         self._nodes = Nodes(desk)
         self._rails = Rails(desk)
+        self._outages = Outages(desk)
         tokens = Tokens(desk)
         self._of_timer: dict[str, Runs | Pools | Nodes] = {
             WARN: self._runs,
@@ -205,6 +207,7 @@ class Engine:
         done = [self._handle(each) for each in inputs]
         desk = self._desk  # another one, if it was configured anew
         self._rails.look()
+        self._outages.look()
         desk.flush()
         desk.rehearse()
         self._rails.end_step()
@@ -231,6 +234,10 @@ class Engine:
     def kept(self, pool: str, now: float) -> dict[str, str]:
         """Why a pool lends nothing, by kind of reason, in words of this moment: `Rails.words`."""
         return self._rails.words(self.book.pools[pool], now)
+
+    def out_then(self, now: float, then: Mapping[str, bool]) -> list[GpusOut]:
+        """What the core hears at a time to come, were nodes out or not: see `Outages.changes`."""
+        return self._outages.changes(now, then)
 
     def only_play(self) -> None:
         """Be a future that is played from now on: only what decides is worked out.
@@ -314,6 +321,7 @@ class Engine:
         """Assert that book, core and GPUs in use agree. O(n)."""
         self.core.check()
         self._rails.check()
+        self._outages.check()
         check_book(self.book, self.core)
         seats = self._desk.seats
         if seats is not None:

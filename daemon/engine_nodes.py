@@ -167,6 +167,7 @@ class Nodes:
             desk.events.append(NodeOut(desk.now, node.name, why))
         elif desk.seats is not None:
             desk.seats.out(node.name)
+            desk.recount = True
         desk.tell("node_out", node=node.name, why=why)
 
     def _bring_back(self, node: NodeRecord, who: str) -> None:
@@ -179,6 +180,7 @@ class Nodes:
             desk.events.append(NodeBack(desk.now, node.name))
         elif desk.seats is not None:
             desk.seats.back(node.name)
+            desk.recount = True
         desk.tell("node_back", node=node.name)
 
     def _turn(self, node: str) -> None:

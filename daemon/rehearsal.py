@@ -21,6 +21,7 @@ from sia.decisions import Decision, MoveLoan, StartJob
 from sia.events import (
     Event,
     ForecastUpdated,
+    GpusOut,
     JobCancelled,
     JobFinished,
     JobSubmitted,
@@ -35,7 +36,7 @@ from sia.events import (
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.snapshot import Snapshot, dump, restore
 
-ALIKE = (PoolChanged, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
+ALIKE = (PoolChanged, GpusOut, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
 """Facts that are the same in both."""
 
 

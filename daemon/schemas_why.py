@@ -12,6 +12,7 @@ from sia.why import (
     Length,
     Limit,
     Others,
+    Out,
     Quota,
     Reservation,
     Rival,
@@ -51,7 +52,7 @@ class Place(Struct, frozen=True, tag="place"):
 
 
 Obstacle = (
-    Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
+    Turn | Quota | Room | Reservation | Rival | Others | Limit | Out | Length | Width
     | Held | PoolHeld | Kept | Place
 )  # fmt: skip
 

@@ -11,10 +11,11 @@ from sia.model import Options, Pool
 HOURS_AHEAD = 2
 """From which of these rules on what is thought to be left of loans counts as lent."""
 
-RAILS = 2
+RAILS = 3
 """Rules of guard rails now. From 1 on hours are those of the ledger, a first slowed job is on
 credit, and a group rests after a late one; from 2 on what is thought to be left of loans counts as
-lent. Journals of others are read by those that they were written by."""
+lent; from 3 on GPUs that are out are not lent. Journals of others are read by those that they were
+written by."""
 
 
 class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):

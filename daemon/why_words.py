@@ -16,6 +16,7 @@ from sia.why import (
     Length,
     Limit,
     Others,
+    Out,
     Quota,
     Reservation,
     Rival,
@@ -87,6 +88,9 @@ def _word(each: Obstacle, now: float) -> str:
             return _limit(each)
         case Kept():
             return _kept(each)
+        case Out():
+            gpus = counted(each.gpus, "GPU")
+            return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
         case Turn() | Rival() | Reservation() | Others():
             return _ahead(each)
     return ""

@@ -87,7 +87,8 @@ class Accounts:
                 most = min(donor.unused, donor.lend_limit - donor.lends) + gpus
                 others += (max(0, most) if group.lending else 0) - donor.lendable
         return min(
-            group.idle + job.frees, max(0, own) + max(0, min(others, pool.borrow_limit - borrows))
+            max(0, group.idle + job.frees - group.out),
+            max(0, own) + max(0, min(others, pool.borrow_limit - borrows)),
         )
 
     def requota(self, pool: PoolState, quota: int) -> None:

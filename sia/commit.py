@@ -16,6 +16,7 @@ from sia.events import (
     Event,
     ForecastUpdated,
     FutureRevealed,
+    GpusOut,
     JobCancelled,
     JobFinished,
     JobSubmitted,
@@ -69,6 +70,7 @@ class Committer:
             JobCancelled: self._cancelled,
             PoolChanged: self._pool_changed,
             LendingSwitched: self._lending_switched,
+            GpusOut: self._gpus_out,
             NodeOut: self._node_out,
             NodeBack: self._node_back,
             ForecastUpdated: self._forecast_updated,
@@ -98,8 +100,8 @@ class Committer:
     def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        Where there are cells but none for it now, or where it would have to borrow more than a
-        limit lets it, nothing is changed and nothing decided.
+        Where there are cells but none for it now, where it would have to borrow more than a limit
+        lets it, or leave too few idle for those that are out, nothing is changed or decided.
 
         O(1) and what a place costs, plus O(log pools) for each donor of a start that borrows or
         calls loans home, and O(log preempted) for a job that was preempted.
@@ -302,6 +304,16 @@ class Committer:
             group.lending = event.on
             self.accounts.relimit(group)
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
+
+    def _gpus_out(self, event: GpusOut) -> None:
+        pool = self._state.pools.get(event.pool)
+        if pool is None:
+            raise ValueError(f"there is no pool {event.pool!r}")
+        if self._state.places is not None or not 0 <= event.gpus <= MAX_GROUP:
+            raise ValueError(f"pool {event.pool}: without cells 0 to {MAX_GROUP} GPUs are out")
+        pool.group.out = event.gpus
+        self.accounts.relimit(pool.group)
+        self._state.dirty[pool] = None
 
     def _node_out(self, event: NodeOut) -> None:
         self._places().take_out(event.node, event.why)

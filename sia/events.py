@@ -50,6 +50,19 @@ class LendingSwitched(Struct, frozen=True, gc=False, tag=True):
     on: bool
 
 
+class GpusOut(Struct, frozen=True, gc=False, tag=True):
+    """Where there are no cells: so many GPUs of a pool's sharing group are out, or again in.
+
+    Its quotas are as before, so that its jobs have their turns. What is lent is given up by no one
+    before its job ends: spare jobs leave as many GPUs idle as are out.
+    """
+
+    time: float
+    pool: str
+    """Any of the group."""
+    gpus: int
+
+
 class NodeOut(Struct, frozen=True, gc=False, tag=True):
     """A node is bad, or drained: what runs on it goes on, nothing more is placed there."""
 
@@ -113,6 +126,7 @@ Event = (
     | JobCancelled
     | PoolChanged
     | LendingSwitched
+    | GpusOut
     | NodeOut
     | NodeBack
     | ForecastUpdated
@@ -127,13 +141,14 @@ RANK: dict[type, int] = {
     JobFinished: 0,
     PoolChanged: 1,
     LendingSwitched: 2,
-    NodeOut: 3,
-    NodeBack: 4,
-    ForecastUpdated: 5,
-    FutureRevealed: 6,
-    JobSubmitted: 7,
-    RunTimesUpdated: 8,
-    PriorityChanged: 9,
-    JobCancelled: 10,
-    TimePassed: 11,
+    GpusOut: 3,
+    NodeOut: 4,
+    NodeBack: 5,
+    ForecastUpdated: 6,
+    FutureRevealed: 7,
+    JobSubmitted: 8,
+    RunTimesUpdated: 9,
+    PriorityChanged: 10,
+    JobCancelled: 11,
+    TimePassed: 12,
 }

@@ -15,6 +15,7 @@ from sia.why import (
     Length,
     Obstacle,
     Others,
+    Out,
     Turn,
     Way,
     Why,
@@ -80,13 +81,13 @@ def _turn(ahead: Sequence[JobState]) -> list[Turn]:
 def _held_back(
     job: JobState, options: Options, held: Mapping[PoolState, Sequence[int]]
 ) -> tuple[Obstacle, ...]:
-    """For whom too much is held back in the window in which that is least."""
+    """For whom, and what, too much is held back in the window in which that is least."""
     group = job.pool.group
     windows = range(bisect_left(options.windows, job.run_time), len(options.windows))
     sums = {window: sum(held[pool][window] for pool in group.pools) for window in windows}
     window = min(windows, key=lambda each: sums[each])
     pools = [pool for pool in group.pools if pool is not job.pool and held[pool][window]]
-    if not pools or job.width <= group.idle - sums[window]:
+    if not pools or job.width <= group.idle - group.out - sums[window]:
         return ()
     pools.sort(key=lambda pool: (-held[pool][window], pool.name))
     others = Others(
@@ -95,4 +96,4 @@ def _held_back(
         sum(held[pool][window] for pool in pools),
         tuple((pool.name, held[pool][window]) for pool in pools[:LARGEST]),
     )  # fmt: skip
-    return (others,)
+    return (others, Out(group.out)) if group.out else (others,)

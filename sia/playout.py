@@ -13,6 +13,7 @@ from sia.events import (
     Event,
     ForecastUpdated,
     FutureRevealed,
+    GpusOut,
     JobFinished,
     JobSubmitted,
     LendingSwitched,
@@ -39,7 +40,9 @@ Followers = Callable[[float, str], Sequence[Arrival]]
 """Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
 
 
-Fact = PoolChanged | LendingSwitched | NodeOut | NodeBack | PriorityChanged | FutureRevealed
+Fact = (
+    PoolChanged | LendingSwitched | GpusOut | NodeOut | NodeBack | PriorityChanged | FutureRevealed
+)  # fmt: skip
 """What may happen besides submissions and ends."""
 
 

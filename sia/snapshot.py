@@ -88,6 +88,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """The first pool of each group that lends GPUs it has lost."""
     memory: Any = None
     cells: CellsRecord | None = None
+    out: dict[str, int] = {}
+    """GPUs that are out where there are no cells, by the first pool of each group that has some."""
 
 
 class _Version(Struct):
@@ -130,6 +132,7 @@ def dump(core: Core) -> Snapshot:
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
         memory=core.policy.memory(),
         cells=None if state.places is None else _cells_record(core, state.places),
+        out={group.first: group.out for group in state.groups if group.out},
     )
 
 
@@ -218,6 +221,10 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
     _submit(state, snapshot)
     for record in snapshot.pools:
         _lend(state, record)
+    if snapshot.out and (snapshot.cells is not None or min(snapshot.out.values()) < 0):
+        raise ValueError("without cells 0 or more GPUs are out")
+    for group in state.groups_of(snapshot.out):
+        group.out = snapshot.out[group.first]
     for group in state.groups:
         group.idle = sum(pool.unused for pool in group.pools)
         group.lending = snapshot.lending

@@ -202,7 +202,7 @@ class PoolState:
             return group.idle
         own = max(0, self.unused)
         others = min(group.lendable - self.lendable, self.borrow_limit - self.borrows)
-        return min(group.idle, own + max(0, others))
+        return min(max(0, group.idle - group.out), own + max(0, others))
 
     @property
     def over(self) -> bool:
@@ -231,7 +231,7 @@ class PoolState:
 class GroupState:
     """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
 
-    __slots__ = ("idle", "lendable", "lending", "limited", "name", "pools", "quota")
+    __slots__ = ("idle", "lendable", "lending", "limited", "name", "out", "pools", "quota")
 
     def __init__(self, name: str) -> None:
         """Start without pools."""
@@ -239,8 +239,9 @@ class GroupState:
         self.pools: list[PoolState] = []
         self.idle = 0  # sum of what the pools do not use
         self.quota = 0  # sum of the quotas
+        self.out = 0  # of the quotas, on nodes that are out: spare jobs leave as many idle
         self.lending = True  # or else no loan is made
-        self.limited = False  # one of its pools has a limit, or it does not lend
+        self.limited = False  # one of its pools has a limit, it does not lend, or some are out
         self.lendable = 0  # sum of what the pools could lend, where it is limited
 
     @property
@@ -251,7 +252,7 @@ class GroupState:
     def is_limited(self) -> bool:
         """Whether it should be `limited`. O(pools)."""
         limits = (min(pool.lend_limit, pool.borrow_limit) for pool in self.pools)
-        return not self.lending or min(limits) < UNLIMITED
+        return self.out > 0 or not self.lending or min(limits) < UNLIMITED
 
     def relimit(self) -> None:
         """Take in other limits. O(pools)."""
@@ -264,6 +265,7 @@ class GroupState:
         """Assert that the sums are those of the pools."""
         assert self.idle == sum(p.unused for p in self.pools), self.name
         assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
+        assert self.out >= 0, self.name
         assert self.limited is self.is_limited(), self.name
         if self.limited:
             assert all(pool.lendable == pool.could_lend for pool in self.pools), self.name

@@ -112,6 +112,12 @@ class Limit(Struct, frozen=True, tag="limit"):
     limit: int = 0
 
 
+class Out(Struct, frozen=True, tag="out"):
+    """GPUs of its group are out; spare jobs leave as many idle. Taken away: all are in again."""
+
+    gpus: int
+
+
 class Length(Struct, frozen=True, tag="length"):
     """It is thought to run longer than anybody foresees. `run_time` is None if nothing is known."""
 
@@ -129,7 +135,7 @@ class Width(Struct, frozen=True, tag="width"):
     most: int
 
 
-Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Length | Width
+Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Out | Length | Width
 
 
 class Way(Struct, frozen=True):
@@ -312,7 +318,9 @@ def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
         ends = tuple(leaves(each, now) for each in chosen)
         found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
     elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:
-        if group.lending:
+        if job.gpus > group.idle - group.out:
+            found.append(Out(group.out))
+        elif group.lending:
             own = max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows)
             borrows = job.gpus > own  # or else it is what others may lend
             limit = Limit("borrow", pool.name, pool.borrow_limit) if borrows else Limit("lend")

@@ -22,14 +22,24 @@ from msgspec.structs import replace
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Pool, Stream
 from sia.decisions import MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
-from sia.events import JobFinished, JobSubmitted, LendingSwitched, PoolChanged
+from sia.events import (
+    FutureRevealed,
+    GpusOut,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    LendingSwitched,
+    PoolChanged,
+)
 from sia.limits import MAX_WEIGHT, UNLIMITED
+from sia.model import FutureJob
 from sia.playout import play
 from sia.policies import Resize
 from sia.policies.fcfs import Fcfs
 from sia.policies.mmfs import MaxMin
 from sia.policies.sia import Sia
 from sia.policies.sia_recall import SiaRecall
+from sia.why import Out
 
 SHARING = [policy for policy in [*POLICIES, *PREEMPTING, SiaRecall] if policy.shares]
 
@@ -236,6 +246,45 @@ def test_when_lending_is_on_again_all_who_wait_are_looked_at():
     assert [decision.job_id for decision in decisions] == ["j"]
 
 
+@pytest.mark.parametrize("policy", SHARING)
+def test_spare_jobs_leave_as_many_idle_as_are_out_and_owners_have_their_turns(policy):
+    wide, narrow = job("wide").gpus(7).at(1).runs(9), job("narrow").gpus(5).at(2).runs(9)
+    own = job("own").pool("b").gpus(4).at(3).runs(9)
+    core = Core(pools(a=1, b=8), policy(), SMALL)
+    if policy.needs.future:
+        later = [FutureJob(each.job, 9.0, 1e6) for each in (wide, narrow)]
+        core.step(0.0, [FutureRevealed(0.0, [*later, FutureJob(own.job, 9.0, 3.0)])])
+    core.step(0.0, [GpusOut(0.0, "b", 3)])
+    assert started(core.step(1.0, [JobSubmitted(1.0, wide.job, 9.0)])) == []
+    core.step(2.0, [JobCancelled(2.0, "wide")])
+    begun = started(core.step(2.0, [JobSubmitted(2.0, narrow.job, 9.0)]))
+    assert begun == [("narrow", Stream.SPARE)]
+    assert started(core.step(3.0, [JobSubmitted(3.0, own.job, 9.0)])) == [("own", Stream.DEDICATED)]
+    core.check()
+
+
+def test_when_gpus_are_in_again_who_waits_for_them_starts():
+    core = Core(pools(a=1, b=4), Sia(), SMALL)
+    core.step(0.0, [GpusOut(0.0, "a", 3)])
+    submitted = JobSubmitted(1.0, job("j").gpus(3).at(1).runs(9).job, 9.0)
+    assert started(core.step(1.0, [submitted])) == []
+    (said,) = core.policy.why(core.state.jobs["j"]).obstacles
+    assert said == Out(3)
+    assert started(core.step(2.0, [GpusOut(2.0, "b", 1)])) == [("j", Stream.SPARE)]
+
+
+def test_gpus_that_cannot_be_out():
+    core = Core(pools(a=1, b=4), Sia(), SMALL)
+    for wrong in (GpusOut(0.0, "nobody", 1), GpusOut(0.0, "a", -1), GpusOut(0.0, "a", 10**12)):
+        with pytest.raises(ValueError, match="pool"):
+            core.step(0.0, [wrong])
+
+
+def started(decisions):
+    """(Job, stream) of those that were started."""
+    return [(d.job_id, d.stream) for d in decisions if isinstance(d, StartJob)]
+
+
 # Random histories
 
 
@@ -247,9 +296,10 @@ class Ledger:
         self.lend = {pool.name: pool.lend_limit for pool in owned}
         self.borrow = {pool.name: pool.borrow_limit for pool in owned}
         self.lending = True
+        self.out = dict.fromkeys(self.quota, 0)
         self.pool, self.width, self.loans, self.own = {}, {}, {}, {}
         self.sees = True  # who has what unused
-        self.yields = 0
+        self.yields = self.left_alone = 0
         self.groups = {
             pool.name: {
                 o.name
@@ -285,6 +335,8 @@ class Ledger:
             self.stops(event.job_id)
         elif isinstance(event, LendingSwitched):
             self.lending = event.on
+        elif isinstance(event, GpusOut):
+            self.out |= dict.fromkeys(self.groups[event.pool], event.gpus)
         elif isinstance(event, PoolChanged):
             self.quota[event.pool] = event.quota
             if event.lend_limit is not None:
@@ -317,6 +369,10 @@ class Ledger:
         if all(gpus <= before.get(donor, 0) for donor, gpus in loans.items()):
             return
         name = self.pool[job_id]
+        if self.out[name]:
+            idle = sum(max(0, self.unused(other)) for other in self.groups[name])
+            assert idle >= self.out[name], decision
+            self.left_alone += 1
         if not loans.keys() - {name}:
             return
         assert self.lending, decision
@@ -355,6 +411,10 @@ def random_facts(rng, owned, arrivals):
     if rng.random() < 0.5:
         off, on = sorted(rng.randint(0, span) for _ in range(2))
         facts += [LendingSwitched(float(off), on=False), LendingSwitched(float(on), on=True)]
+    if rng.random() < 0.5:
+        name = rng.choice(owned).name
+        facts += [GpusOut(float(rng.randint(0, span)), name, rng.randint(0, 9)) for _ in range(2)]
+        facts.append(GpusOut(span + 1.0, name, 0))
     facts.sort(key=lambda fact: fact.time)
     return facts + [changed(span + 1.0, pool, pool.quota) for pool in owned]
 
@@ -417,6 +477,7 @@ def test_histories_are_of_all_sorts():
     played = [history(MaxMin, seed) for seed in range(60)]
     assert sum(each.borrowed > 0 for each in played) > 20
     assert sum(each.ledger.yields > 0 for each in played) > 5
+    assert sum(each.ledger.left_alone > 0 for each in played) > 10
 
 
 @pytest.mark.parametrize("policy", [Sia, SiaRecall])

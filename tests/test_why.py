@@ -15,6 +15,7 @@ from sia import Core, Pool, Stream
 from sia.decisions import StartJob
 from sia.events import (
     ForecastUpdated,
+    GpusOut,
     JobCancelled,
     JobFinished,
     JobSubmitted,
@@ -39,6 +40,7 @@ from sia.why import (
     Length,
     Limit,
     Others,
+    Out,
     Quota,
     Reservation,
     Rival,
@@ -78,6 +80,8 @@ def units(obstacles, pool):
                 found.append((each.kind, each.pool))
             case Others():
                 found.append(("others", each.pools))
+            case Out():
+                found.append(("out", pool))
             case _:
                 raise AssertionError(each)
     return found
@@ -111,8 +115,9 @@ def without(core, asked, gone):
             causes = ("queue", "load", "keep") if type(core.policy) is Sia else ("queue",)
             more = [(cause, pool.name) for pool in others for cause in causes]
             return without(core, asked, [*more, *(unit for unit in gone if unit[0] != "others")])
-        elif kind == "lending":
-            events[kind] = LendingSwitched(now, on=True)
+        elif kind in ("out", "lending"):
+            back = GpusOut(now, name, 0) if kind == "out" else LendingSwitched(now, on=True)
+            events[kind] = back
         elif kind == "lend" and not name:
             pools = mine.pool.group.pools
             events |= {
@@ -354,6 +359,10 @@ def random_state(policy, seed):
     ]
     if rng.random() < 0.15:
         facts.append(LendingSwitched(rng.uniform(0, span), on=False))
+    chance = Random(f"out {seed}")  # so that all else is as it was without
+    if chance.random() < 0.5:
+        name, gpus = chance.choice(owned).name, chance.randint(1, 9)
+        facts.append(GpusOut(chance.uniform(0, 0.3 * span), name, gpus))
     perfect = PerfectLoads([arrival.job for arrival in arrivals], SMALL.windows)
     loads = rng.choice([None, perfect, Guesses(rng, owned)])
     until = rng.uniform(0.1, 1.0) * span
@@ -382,6 +391,7 @@ def ask(policy, seed, jobs=3):
 def test_random_jobs_start_without_what_is_named_and_with_no_part_of_it(part):
     said = [why for seed in range(50) for why in ask(Sia, 50 * part + seed)]
     assert len(said) > 66
+    assert any(type(each) is Out for why in said for way in why.ways for each in way.obstacles)
 
 
 @pytest.mark.parametrize("policy", PLAIN)

@@ -20,6 +20,7 @@ from sia import Core
 from sia.decisions import ResizeJob, StartJob, WakeAt
 from sia.events import (
     ForecastUpdated,
+    GpusOut,
     JobCancelled,
     JobFinished,
     JobSubmitted,
@@ -117,6 +118,8 @@ class History:
             yield PriorityChanged(now, rng.choice(waiting), rng.randint(-2, 2))
         if rng.random() < 0.03:
             yield LendingSwitched(now, on=rng.random() < 0.6)
+        if rng.random() < 0.05:  # is refused in cells, when all before it is done
+            yield GpusOut(now, rng.choice([*state.pools]), rng.choice([0, 0, 2, 6]))
         if waiting and rng.random() < 0.05:
             yield JobCancelled(now, rng.choice(waiting))
         if rng.random() < 0.05:

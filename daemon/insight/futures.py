@@ -117,13 +117,15 @@ class _Durations(dict[str, float]):
 
 
 def _facts(engine: Engine, now: float) -> list[Fact]:
-    """Overrides that end, pools that lend again; with cells, nodes that go and come."""
+    """Overrides that end, pools that lend again, nodes that go and come."""
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
         facts += _changes(pool, now)
     if engine.core.state.places is not None:
         for window in book.windows.values():
             facts += _maintained(book, window, now)
+    else:
+        facts += _counted(engine, now)
     return sorted(facts, key=lambda fact: fact.time)
 
 
@@ -162,6 +164,16 @@ def _maintained(book: Book, window: Window, now: float) -> list[Fact]:
     if window.begun:
         return [back]
     return [NodeOut(max(now, window.start), window.node, window.why), back]
+
+
+def _counted(engine: Engine, now: float) -> Iterator[Fact]:
+    """Without cells: how many GPUs are out as such nodes go and come back."""
+    book = engine.book
+    windows = [window for window in book.windows.values() if _alone(book, window)]
+    for time in sorted({each for window in windows for each in (window.start, window.end)}):
+        if time > now:
+            then = {each.node: each.start <= time < each.end for each in windows}
+            yield from engine.out_then(time, then)
 
 
 def _alone(book: Book, window: Window) -> bool:

@@ -18,8 +18,8 @@ from sia.why import Leaves
 KINDS = {
     "turn": "Jobs before it", "quota": "Its pool's quota", "room": "Idle GPUs",
     "reservation": "GPUs held back", "rival": "A pool served first", "others": "Other pools",
-    "limit": "A limit on loans", "length": "How long it runs", "width": "How wide it is",
-    "kept": "A pool kept from lending",
+    "limit": "A limit on loans", "out": "Nodes that are out", "length": "How long it runs",
+    "width": "How wide it is", "kept": "A pool kept from lending",
     "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
 }  # fmt: skip
 """What obstacles are called among people, by their tags."""

@@ -224,7 +224,7 @@ class Sia(Policy):
 
     def _usable(self, group: GroupState, window: int) -> int:
         """GPUs that are idle and nobody will need within a window."""
-        return group.idle - self._groups[group].reserved[window]
+        return group.idle - group.out - self._groups[group].reserved[window]
 
     def _window_holds(self, group: GroupState, window: int) -> Holds | None:
         """What a spare start must leave, where there are cells."""

@@ -57,7 +57,7 @@ class Ground:
         keeps: Windows in which a pool lends nothing.
         rank: Of pools: the least is served first.
         held: GPUs held back for each pool, by window.
-        reserved: Their sums.
+        reserved: Their sums, with the GPUs that are out.
         heads: Those that fit in what is left of their pools' quotas.
     """
 
@@ -74,7 +74,8 @@ class Ground:
         self.group, self.options, self.queues, self.waiting = group, options, queues, waiting
         self.keeps, self.rank = keeps, rank
         self.held = {pool: needs(pool, options, keeps[pool]) for pool in group.pools}
-        self.reserved = [sum(column) for column in zip(*self.held.values(), strict=True)]
+        columns = zip(*self.held.values(), strict=True)
+        self.reserved = [sum(column) + group.out for column in columns]
         self.heads: list[tuple[PoolState, JobState]] = []
         for pool in group.pools:
             if pool.pending_width:

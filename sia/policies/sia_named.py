@@ -14,6 +14,7 @@ from sia.state import JobState, PoolState
 from sia.why import (
     Limit,
     Obstacle,
+    Out,
     Quota,
     Reservation,
     Rival,
@@ -38,7 +39,7 @@ class Asked(NamedTuple):
 def named(
     asked: Asked, units: Collection[Unit], rivals: Collection[PoolState]
 ) -> tuple[Obstacle, ...]:
-    """Things that would have to go: the turn, the quota, room, then pools and limits.
+    """Things that would have to go: the turn, the quota, room, then pools, nodes and limits.
 
     `rivals` are pools that were found to start jobs before it.
     """
@@ -50,6 +51,8 @@ def named(
     of_pools = (Kind.QUEUE, Kind.LOAD, Kind.KEEP)
     pools = dict.fromkeys(unit.of for unit in units if unit.kind in of_pools)
     found += (_pool(asked, pool, units, rivals) for pool in pools)
+    if any(unit.kind is Kind.OUT for unit in units):
+        found.append(Out(asked.ground.group.out))
     found += (limit for unit in units if (limit := _limit(unit)) is not None)
     return tuple(found)
 

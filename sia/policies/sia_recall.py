@@ -112,7 +112,7 @@ class SiaRecall(Sia):
         if self._turns is not None:
             return usable
         own = self._stoppable[group]
-        return min(group.idle - own.locked[window], usable + own.within[window])
+        return min(group.idle - group.out - own.locked[window], usable + own.within[window])
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
         """As in SIA; then those for which others have to be stopped."""

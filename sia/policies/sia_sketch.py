@@ -86,6 +86,8 @@ class Sketch:
             self._copies.change(of).load = [0] * len(self._windows)
         elif kind is Kind.KEEP:
             self._unkept.add(of)
+        elif kind is Kind.OUT:
+            self.reserved = [gpus - self._ground.group.out for gpus in self.reserved]
         elif kind is Kind.OTHERS:
             self._others, self._silent = of, of.pools
             self.reserved = [r - h for r, h in zip(self.reserved, of.held, strict=True)]

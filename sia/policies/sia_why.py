@@ -198,6 +198,11 @@ class Inquiry:
             if pool is self._job.pool:
                 missing += self._for_itself(pool)
         self._add(units, causes)
+        if missing > 0:
+            units += self._out()
+
+    def _out(self) -> list[Unit]:
+        return [Unit(Kind.OUT, None)] if self._ground.group.out else []
 
     def _for_itself(self, pool: PoolState) -> int:
         """GPUs that are held back for the job itself, in any case."""
@@ -257,6 +262,7 @@ class Inquiry:
         """Take away all that is in the way of anybody: what is not in its way is left out later."""
         pools = self._ground.group.pools
         self._add(units, [unit for pool in pools for unit in self._causes(pool)], everybody=True)
+        units += (unit for unit in self._out() if unit not in units)
         if self._ground.group.limited:
             limits = [Unit(Kind.LEND, pool) for pool in pools if pool.lend_limit < UNLIMITED]
             self._lend(units, limits)

@@ -29,6 +29,7 @@ class Kind(Enum):
     QUEUE = "all other jobs that wait in a pool"
     LOAD = "all that is foreseen for a pool"
     KEEP = "that a pool lends nothing"
+    OUT = "that GPUs are out"
     LENDING = "that lending is off"
     LEND = "a pool's limit on lending"
     BORROW = "a pool's limit on borrowing"
