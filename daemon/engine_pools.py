@@ -153,7 +153,7 @@ class Pools:
                 return wrong
         for field, value in changed.items():
             if field != "state":
-                setattr(pool, field, None if value in (UNLIMITED, NO_BUDGET) else value)
+                setattr(pool, field, _given(value))
             if field == "slowed_budget_pct":
                 pool.marks = None
             if field == "lend_budget_hours" and pool.spent is not None:
@@ -235,7 +235,7 @@ class Pools:
         self, pool: PoolRecord, changed: Mapping[str, object], until: float | None, actor: str
     ) -> None:
         data: dict[str, Any] = {
-            f: v.value if isinstance(v, PoolMode) else v for f, v in changed.items()
+            f: v.value if isinstance(v, PoolMode) else _given(v) for f, v in changed.items()
         }
         if until is not None:
             data["until"] = until
@@ -271,6 +271,11 @@ def _value(pool: PoolRecord, field: str) -> object:
     if value is None:
         return NO_BUDGET if field in BUDGETS else UNLIMITED
     return value
+
+
+def _given(value: object) -> object:
+    """The other way round: None for no limit and no budget."""
+    return None if value in (UNLIMITED, NO_BUDGET) else value
 
 
 def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:

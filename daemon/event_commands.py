@@ -50,7 +50,7 @@ def line(event: dict[str, Any]) -> str:
     more = ", ".join(
         f"{key} {_said(key, value)}"
         for key, value in event.get("data", {}).items()
-        if value not in (None, "", [])
+        if value not in (None, "", []) or (value is None and event["kind"] == "pool_changed")
     )
     text = f"{event['seq']:>7}  {moment(event['time'])}  {event['kind']:13} {of}"
     return printable(f"{text}  {more}" if more else text)
@@ -58,6 +58,10 @@ def line(event: dict[str, Any]) -> str:
 
 def _said(key: str, value: Any) -> Any:
     """A value of an event, as people here read it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if key == "nodes":
         return spread(dict(value))
     if key == "loans":

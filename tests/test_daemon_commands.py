@@ -14,13 +14,17 @@ from io import BytesIO, StringIO, TextIOWrapper
 from types import SimpleNamespace
 
 import pytest
+from daemons import setup
 
 from daemon import client, event_commands
 from daemon.asking import moment
+from daemon.engine import Engine
+from daemon.inputs import SetPool
 from daemon.job_commands import description
 from daemon.journal import Journal
 from daemon.lending_commands import said_of
 from sia.__main__ import main
+from sia.limits import UNLIMITED
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -348,6 +352,15 @@ def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet
 def test_times_within_events_are_said_as_times():
     told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
     assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", event_commands.line(told))
+
+
+def test_limits_that_are_taken_away_are_none_in_events():
+    engine = Engine.new(setup(a=4))
+    engine.step(1.0, [SetPool("a", lend_limit=2, slowed_budget_pct=1.0)])
+    (told,) = engine.step(2.0, [SetPool("a", lend_limit=UNLIMITED, slowed_budget_pct=-1.0)]).notices
+    assert told.data["lend_limit"] is told.data["slowed_budget_pct"] is None
+    event = {"seq": 7, "time": 2.0, "kind": told.kind, "pool": "a", "data": told.data}
+    assert event_commands.line(event).endswith("lend_limit none, slowed_budget_pct none")
 
 
 def test_events_are_printed_and_followed(served):

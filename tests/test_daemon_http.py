@@ -430,6 +430,9 @@ async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
         async with client.get("/metrics") as response:
             lines = (await response.text()).splitlines()
         assert "sia_running_jobs 0.0" in lines
+        assert "sia_starting_jobs 1.0" in lines
+        (longest,) = (each for each in lines if each.startswith("sia_starting_longest_seconds "))
+        assert float(longest.split()[1]) > 0
         assert 'sia_pool_waiting_jobs{pool="vision"} 1.0' in lines
         await asked(client, "POST", "/v1/nodes/n1/resume")
         await job_in(client, "a", "running")

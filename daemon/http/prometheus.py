@@ -10,10 +10,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from daemon.book import Book
 from daemon.engine import Step
 from daemon.fence import Fence
 from daemon.http.views import own_loans, unplaced
 from daemon.inputs import Input
+from daemon.jobs import JobPhase
 from daemon.load_errors import LoadErrors
 from daemon.logs import log
 from daemon.rehearsal import Rehearsed
@@ -167,7 +169,7 @@ class Metrics(Watch):
         self.registry.register(_Gauges(service))
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format. O(pools)."""
+        """All of it in Prometheus' text format. O(pools + jobs)."""
         return generate_latest(self.registry)
 
 
@@ -215,9 +217,16 @@ class _Gauges(Collector):
         yield from (gpus, jobs, parts, _would(service.book.shadow), kept)
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
-        lag = max(0.0, service.clock.now() - status.last_commit) if status.waiting else 0.0
+        now, since = service.clock.now(), _turns_since(service.book)
+        lag = max(0.0, now - status.last_commit) if status.waiting else 0.0
         for name, about, value in (
             ("sia_running_jobs", "Jobs on GPUs.", running),
+            ("sia_starting_jobs", "Jobs that have their turn and do not run.", len(since)),
+            (
+                "sia_starting_longest_seconds",
+                "How long the first of these has had its turn.",
+                max(0.0, now - min(since, default=now)),
+            ),
             ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
             ("sia_lending", "Whether new loans are made.", service.book.lending),
             ("sia_ready", "Whether submissions are taken.", service.ready),
@@ -226,6 +235,12 @@ class _Gauges(Collector):
             ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
         ):
             yield GaugeMetricFamily(name, about, value=float(value))
+
+
+def _turns_since(book: Book) -> list[float]:
+    """When jobs had their turn that do not run yet. O(jobs)."""
+    starting = (r for r in book.jobs.values() if r.phase is JobPhase.STARTING)
+    return [record.decided for record in starting if record.decided is not None]
 
 
 def _leads(service: Service) -> bool:

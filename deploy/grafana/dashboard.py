@@ -75,6 +75,7 @@ CHOSEN: dict[str, Sequence[Panel]] = {
             [
                 (f"sum(sia_running_jobs{{{OF_JOB}}})", "on GPUs"),
                 (f"sum(sia_pool_waiting_jobs{{{OF_JOB}}})", "waiting"),
+                (f"sum(sia_starting_jobs{{{OF_JOB}}})", "with their turn"),
             ],
         ),
         Panel("GPUs lent", "none", [(f"sum(sia_lent_gpus{{{OF_JOB}}})", "lent")]),
