@@ -214,7 +214,7 @@ def test_what_is_stated_is_in_order_and_never_past(outcomes):
         raw = Times(Spread(start.p50 + more, inf, inf), start)
         end, begin = calibration.corrected("a", now, raw)
         assert now <= begin.p50 <= begin.p90
-        assert begin.p90 >= start.p90
+        assert begin.p90 >= start.p50
         assert begin.p50 <= end.p50
         assert end.p90 is None
         calibration.give(Given(str(i), "a", now, now, end, begin))

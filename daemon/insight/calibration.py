@@ -5,9 +5,9 @@ stated up by each miss and down by each hit. A job that has not ended when it sh
 at that moment, or the short jobs would speak for all. The same estimates and outcomes in the same
 order give the same corrections, so that a restart goes on where the one before stood.
 
-The p90 of a start comes no nearer by it than the playouts have it: jobs that wait for one moment
-are one miss, heard of hours later, and what short waits had taught was too little for half of the
-starts of a burst.
+The p90 of a start comes no nearer by it than half-way, in the logarithm, from the playouts' median
+to their p90: jobs that wait for one moment are one miss, heard of hours later, and what short waits
+had taught was too little for half of the starts of a burst (docs/eta.md).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Calibration:
                 answer = self._blends[i].of(_answers(i, wait, waits))
             seconds = exp(answer + self.shift(key, SHARES[i])) - GRAIN
             if what == "start" and i:
-                seconds = max(seconds, wait)
+                seconds = max(seconds, exp((_log(raw.p50 - made) + _log(wait)) / 2) - GRAIN)
             stated.append(max(low, made + seconds))
         p50, p90 = stated
         return Said(
