@@ -80,7 +80,7 @@ class Daemon:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(PATIENCE)
 
     def ask(self, method, path, body=None):
         """The answer, as soon as there is one."""
