@@ -17,6 +17,9 @@ from sia.decisions import Decision, MoveLoan, Refused, StartJob
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
 """Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
 
+TOO_LONG = "time limit"
+"""Why a job is ended that has run for as long as it may."""
+
 PASSED_OVER = 3600.0
 """Seconds for which others are placed before a job whose GPUs are not there: after that those that
 come free are kept for it, so that it starts, however many small ones come."""
@@ -189,7 +192,7 @@ class Runs:
         ):
             return
         if timer.kind == LIMIT:
-            self._jobs.stop(record, "time limit")
+            self._jobs.stop(record, TOO_LONG)
             return
         record.warned = True
         self._desk.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
@@ -207,6 +210,8 @@ class Runs:
         if not isinstance(record, JobRecord):
             return record
         record.code, record.signal = seen.code, seen.signal
+        if record.stop == TOO_LONG and seen.by_itself:
+            record.stop = ""  # it kept to its limit, which passed before its end was heard of
         if record.stop == "cancelled":
             phase, why = JobPhase.CANCELLED, record.stop
         elif record.stop:

@@ -200,6 +200,8 @@ class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     why: str = ""
     cancelled: bool = False
     """Whether somebody ended it there who did not want it any more."""
+    by_itself: bool = False
+    """Whether it is known to have been over before it was told to end, if it was."""
 
 
 class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):

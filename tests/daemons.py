@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import asynccontextmanager
-from time import monotonic
+from functools import partial
+from time import monotonic, time
 
 from daemon.backends import House
-from daemon.clock import Anchor
+from daemon.clock import Anchor, Clock, uptime
 from daemon.fence import Alone
 from daemon.inputs import Ended, Started, Submit
 from daemon.jobs import JobSpec
@@ -55,6 +56,12 @@ class StillClock:
 
     async def sleep_until(self, moment):
         await asyncio.sleep(self.seconds_until(moment))
+
+
+def time_goes_by(monkeypatch, seconds):
+    """Daemons that are made from now on find that so much has gone by since the one before."""
+    ahead = partial(Clock, wall=lambda: time() + seconds, steady=lambda: uptime() + seconds)
+    monkeypatch.setattr("daemon.build.Clock", ahead)
 
 
 class MemoryNotes:

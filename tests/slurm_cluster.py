@@ -22,6 +22,8 @@ NODES = ("n1", "n2", "n3", "n4")
 GPUS = 8
 SAVED = 30.0
 """Seconds for slurmctld to save its jobs, as it does 5 s after a change."""
+SAVES = "saves"
+"""What the jobs are called by which slurmctld is made to save."""
 AGAIN = ("timed out", "contact", "connect")
 """Words of commands that slurmctld did not answer: it is busy."""
 FIRST, PORTS = 20000, 12000
@@ -214,6 +216,7 @@ class SlurmCluster:
     def start_ctld(self, *more):
         self._spawn("slurmctld", self._which("slurmctld"), "-D", "-f", str(self.conf), *more)
         self.wait(lambda: self.call("scontrol", "ping") == 0, "slurmctld")
+        self.call("scancel", f"--name={SAVES}")  # it may have saved one before it was cancelled
 
     def start_rest(self, version="v0.0.38"):
         """Without a token on a unix socket (as nobody), with one on the loopback."""
@@ -278,7 +281,7 @@ class SlurmCluster:
         now, told = time.time(), False
         while not self._saved_since(now + 2):
             if not told and time.time() > now + 2:
-                self.call("scancel", self.sbatch("-p", "vision", "--begin=now+1day"))
+                self.call("scancel", self.sbatch("-J", SAVES, "--begin=now+1day"))
                 told = True
             assert time.time() < now + SAVED, f"slurmctld has not saved its jobs\n{self.logs()}"
             time.sleep(0.05)

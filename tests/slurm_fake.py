@@ -96,12 +96,12 @@ class FakeSlurm:
 
 
 @asynccontextmanager
-async def backend_of(door, said, **more):
+async def backend_of(door, said, expected=(), **more):
     """A backend with nothing around it; what it says comes into `said`."""
     book = SimpleNamespace(jobs={}, ended={}, nodes={}, pools={"a": 1}, job=lambda _: None)
     backend = SlurmBackend(replace(CONFIG, adopt=False), door, FOUND)
     await backend.open(house(said.append, book=lambda: book, **more))
-    await backend.reconcile([])
+    await backend.reconcile(expected)
     try:
         yield backend
     finally:

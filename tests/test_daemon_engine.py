@@ -261,6 +261,32 @@ def test_what_jobs_may_not_have_heard_is_said_again_after_a_restart():
     assert again.unended() == [StopEffect("0", 1, "end"), StopEffect("2", 1, "warn")]
 
 
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [({"code": 0, "by_itself": True}, ("finished", "")),
+     ({"code": 3, "by_itself": True}, ("failed", "")),
+     ({"code": 0}, ("failed", "time limit"))],
+)  # fmt: skip
+def test_who_ended_by_itself_has_kept_to_its_limit(seen, wanted):
+    """The limit passes before its end is heard of, as while the daemon or the cluster is away."""
+    engine = Engine.new(setup(a=1))
+    steps(engine, 0.0, submit("late", time_limit=60.0, warn=0.0))
+    steps(engine, 1.0, Started("late", 1))
+    step = steps(engine, 100.0, Tick())
+    assert step.effects == [StopEffect("late", 1, "end")]
+    steps(engine, 101.0, Ended("late", 1, **seen))
+    record = engine.book.job("late")
+    assert (record.phase.value, record.why) == wanted
+
+
+def test_who_is_cancelled_is_cancelled_even_if_it_had_ended_by_itself():
+    engine = Engine.new(setup(a=1))
+    steps(engine, 0.0, submit("unwanted"))
+    steps(engine, 1.0, Started("unwanted", 1), Cancel("unwanted"))
+    steps(engine, 2.0, Ended("unwanted", 1, 0, by_itself=True))
+    assert engine.book.job("unwanted").phase is JobPhase.CANCELLED
+
+
 def test_who_is_queued_again_is_nowhere():
     engine = Engine.new(setup([8], a=8))
     steps(engine, 0.0, submit("again", gpus=8, requeue=True))

@@ -4,10 +4,10 @@ import shutil
 from contextlib import asynccontextmanager
 
 import pytest
-from daemons import until
+from daemons import time_goes_by, until
 from doors import story
 from kube_cluster import HOST, cluster, job, node
-from kube_daemons import phase, phase_is, serving
+from kube_daemons import phase, phase_is, serving, submit
 from test_daemon_kube import POOL, taken_over
 
 from daemon.config import PoolConfig
@@ -155,5 +155,24 @@ def test_a_seal_that_is_not_of_this_job_and_these_nodes_is_none(tmp_path, lie):
             k8s.change("jobs", k8s.get("jobs", "sly")["metadata"], change)
             await until(lambda: suspended(k8s, "sly"))
             await service.submit([Cancel(first)])
+
+    tell(tmp_path)
+
+
+def test_a_limit_that_passes_while_nobody_looks_is_no_limit_that_was_reached(tmp_path, monkeypatch):
+    @story
+    async def tell(folder):
+        async with two_nodes() as k8s:
+            async with serving(folder, k8s, pools=ONE) as service:
+                await submit(service, "short", time_limit=600.0)
+                await phase_is(service, "short", "running")
+                (short,) = (each["metadata"]["name"] for each in k8s.all("jobs"))
+                await submit(service, "long", time_limit=600.0)
+                await phase_is(service, "long", "running")
+            k8s.finish(short)
+            time_goes_by(monkeypatch, 3600.0)
+            async with serving(folder, k8s, pools=ONE) as service:
+                await phase_is(service, "short", "finished")
+                assert (await phase_is(service, "long", "failed")).why == "time limit"
 
     tell(tmp_path)

@@ -126,7 +126,11 @@ async def pid_in(path):
 def test_a_job_runs_and_its_code_and_output_are_kept(tmp_path):
     async def story(machine):
         end = await machine.run(shell("a", "echo out; echo err >&2; exit 3"))
-        assert machine.said == [Started("a", 1), Ended("a", 1, code=3)] == [machine.said[0], end]
+        assert (
+            machine.said
+            == [Started("a", 1), Ended("a", 1, code=3, by_itself=True)]
+            == [machine.said[0], end]
+        )
         assert machine.output("a") == "out\n"
         assert machine.output("a", stream="stderr") == "err\n"
         assert machine.backend.log("a", 2, "stdout") is None
@@ -338,10 +342,10 @@ def test_started_many_times_at_once_it_runs_once(tmp_path):
         assert [await rival.wait() for rival in rivals] == [0] * 5
         await machine.backend.start(asked)
         await until(lambda: len(machine.said) == 4)
-        assert machine.said == [Started("a", 1), Ended("a", 1, code=0)] * 2
+        assert machine.said == [Started("a", 1), Ended("a", 1, code=0, by_itself=True)] * 2
         assert count.read_text() == "\n"
         await machine.backend.start(shell("a", f"echo >> {count}", attempt=2))
-        await until(lambda: Ended("a", 2, code=0) in machine.said)
+        await until(lambda: Ended("a", 2, code=0, by_itself=True) in machine.said)
         assert count.read_text() == "\n\n"
 
     play(tmp_path / "state", story)
@@ -418,7 +422,7 @@ def test_jobs_outlive_a_killed_daemon_and_are_found_again(tmp_path):
         await machine.backend.start(runs)  # again: nothing happens
         go.touch()
         for job in ("runs", "told"):
-            assert await machine.said_of(job, Ended) == Ended(job, 1, code=6)
+            assert await machine.said_of(job, Ended) == Ended(job, 1, code=6, by_itself=True)
             assert machine.output(job) == "one\ntwo\n"
         await machine.backend.stop("stray", 1, "end")
         assert (await machine.said_of("stray", Ended)).signal == signal.SIGTERM
@@ -461,7 +465,7 @@ def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds
             await machine.backend.start(unseen)
         for i, job in enumerate(jobs):
             assert await machine.said_of(job.job, Ended, Lost, StartFailed) == Ended(
-                job.job, 1, code=i
+                job.job, 1, code=i, by_itself=True
             )
 
     play(tmp_path / "state", story)
@@ -642,7 +646,7 @@ def test_an_end_that_the_disk_refuses_is_told_once_it_takes_it(tmp_path):
         await asyncio.sleep(0.2)
         assert len(machine.said) == 1
         refusing.rmdir()
-        assert await machine.said_of("a", Ended) == Ended("a", 1, code=3)
+        assert await machine.said_of("a", Ended) == Ended("a", 1, code=3, by_itself=True)
 
     play(tmp_path / "state", story)
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from daemons import time_goes_by
 from slurm_cluster import waits_for
 from slurm_daemons import DOORS, phase_is, serving, submit, until
 
@@ -67,5 +68,27 @@ def test_how_it_ends_is_said(slurm, tmp_path, way):
             await service.submit([Cancel("unwanted")])
             await phase_is(service, "unwanted", "cancelled")
             await until(lambda: not slurm.squeue())
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_a_limit_that_passes_while_nobody_looks_is_no_limit_that_was_reached(
+    slurm, tmp_path, monkeypatch, way
+):
+    async def story():
+        gate = slurm.gate()
+        async with serving(tmp_path, slurm, way) as service:
+            told = ("sh", "-c", waits_for(gate))
+            await submit(service, "short", "speech", command=told)
+            await submit(service, "long", "robots")
+            await phase_is(service, "short", "running")
+            await phase_is(service, "long", "running")
+        gate.touch()
+        await until(lambda: [row[1] for row in slurm.squeue()] == ["robots"])
+        time_goes_by(monkeypatch, 3600.0)
+        async with serving(tmp_path, slurm, way) as service:
+            assert (await phase_is(service, "short", "finished")).code == 0
+            assert (await phase_is(service, "long", "failed")).why == "time limit"
 
     asyncio.run(story())

@@ -17,10 +17,18 @@ from random import Random
 
 from buses import peer
 from servers import free_port
-from slurm_cluster import THREE
+from slurm_cluster import THREE, waits_for
 
 JOBS = int(os.environ.get("SIA_SLURM_JOBS", "40"))
+LASTS = "lasts"
+"""A job that runs whenever slurmctld is killed, and ends while it is away."""
+PATIENCE = 120.0
+"""Seconds until a daemon that was begun answers: on a busy machine that takes half a minute."""
+LIMIT, RUNS = 600, 60
+"""Seconds for which jobs may run, and are thought to. The end of one is told to slurmctld again and
+again while that is away, a quarter of a minute apart, and until it is heard it seems to run."""
 QUOTAS = {"vision": 16, "speech": 8, "robots": 8}
+HELD = "PENDING", "JobHeld"
 NODES = {name: set(nodes) for name, nodes in THREE.items()}
 
 CONFIG = """\
@@ -72,11 +80,11 @@ class Daemon:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(PATIENCE)
 
     def ask(self, method, path, body=None):
         """The answer, as soon as there is one."""
-        end = time.monotonic() + 40
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 token = (self.folder / "token").read_text().strip()
@@ -104,7 +112,7 @@ async def publish(bus, jobs):
     """Each to its pool, again until the daemon has answered that it has it."""
     missing = {job["id"]: job for job in jobs}
     async with peer(bus, "sia/v1/main/pool/+/event") as one:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while missing:
             assert time.monotonic() < end, f"nobody took {len(missing)}"
             for job in missing.values():
@@ -123,17 +131,43 @@ def submit_all(slurm, bus, daemon, rng):
         gpus, seconds = rng.choice([1, 1, 2, 4, 8]), rng.choice(["0.5", "1", "2"])
         if i % 3 == 0:
             told = script(slurm, "slurm-$SLURM_JOB_ID").replace("$1", seconds)
-            ref = slurm.sbatch("-H", "-p", pool, f"--gres=gpu:{gpus}", "-t", "2", script=told)
+            ref = slurm.sbatch(
+                "-H", "-p", pool, f"--gres=gpu:{gpus}", "-t", str(LIMIT // 60), script=told
+            )
             jobs[f"slurm-{ref}"] = pool, gpus
         else:
             told = script(slurm, "$SIA_JOB_ID").replace("$1", seconds)
             name, some = (f"api-{i}", batch) if i % 3 == 1 else (f"bus-{i}", bused)
-            some.append({"id": name, "pool": pool, "gpus": gpus, "time_limit": 60,
-                         "command": ["sh", "-c", told]})  # fmt: skip
+            some.append({"id": name, "pool": pool, "gpus": gpus, "run_time": RUNS,
+                         "time_limit": LIMIT, "command": ["sh", "-c", told]})  # fmt: skip
             jobs[name] = pool, gpus
     asyncio.run(publish(bus, bused))
     assert daemon.ask("POST", "/jobs", {"jobs": batch})["accepted"] == len(batch)
     return jobs
+
+
+def submit_lasting(slurm, daemon, gate):
+    """One that the test has end; it starts at once, for nobody else is there."""
+    told = script(slurm, "$SIA_JOB_ID").replace("sleep $1", waits_for(gate))
+    asked = {"id": LASTS, "pool": "robots", "gpus": 1, "time_limit": LIMIT}
+    daemon.ask("POST", "/jobs", {"jobs": [{**asked, "command": ["sh", "-c", told]}]})
+    return {LASTS: ("robots", 1)}
+
+
+def kill_slurmctld(slurm, *running):
+    """While these run, and all others are over or held: a start or an end that it has not saved,
+    it forgets, so that what has ended runs again, or seems to for minutes."""
+
+    def rests():
+        rows = slurm.squeue("%j %T %r")
+        return [name for name, state, why, *_ in rows if (state, why[:7]) != HELD] == [*running]
+
+    slurm.wait(rests, "all but what lasts to be over or held", PATIENCE)
+    slurm.saves()
+    while not rests():  # a request was still on its way
+        slurm.wait(rests, "all but what lasts to be over or held", PATIENCE)
+        slurm.saves()
+    slurm.stop("slurmctld", signal.SIGKILL)
 
 
 def over(daemon, jobs):
@@ -170,8 +204,10 @@ def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
     daemon = Daemon(slurm, broker.port, tmp_path, free_port())
     daemon.start()
     try:
-        jobs = submit_all(slurm, broker.port, daemon, rng)
-        wait = 60 + 2 * JOBS
+        gate = slurm.gate()
+        jobs = submit_lasting(slurm, daemon, gate)
+        jobs |= submit_all(slurm, broker.port, daemon, rng)
+        wait = PATIENCE + 2 * JOBS
         until_over(daemon, jobs, 0.1, wait)
         slurm.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
         until_over(daemon, jobs, 0.25, wait)
@@ -179,15 +215,16 @@ def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
         daemon.start()
         until_over(daemon, jobs, 0.4, wait)
         slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
-        daemon.process.send_signal(signal.SIGSTOP)  # what is not saved yet, Slurm itself loses
+        daemon.process.send_signal(signal.SIGSTOP)
         try:
-            slurm.kill("slurmctld")
+            kill_slurmctld(slurm, LASTS)
         finally:
             daemon.process.send_signal(signal.SIGCONT)
         slurm.start_ctld()
         until_over(daemon, jobs, 0.6, wait)
         daemon.kill()
-        slurm.kill("slurmctld")
+        kill_slurmctld(slurm, LASTS)
+        gate.touch()
         daemon.start()
         time.sleep(1)
         slurm.start_ctld()

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slurm_fake import CONFIG, FOUND, FakeRest, FakeSlurm, backend_of, order, row_of
 
+from daemon.backends import Expected
 from daemon.backends.slurm import SlurmBackend
 from daemon.backends.slurm_acts import VAIN
+from daemon.backends.slurm_api import SlurmRefusedError
 from daemon.backends.slurm_rest import Rest
 from daemon.backends.slurm_some import FEW, InTurn
 from daemon.inputs import Ended, Requeued, SetPool, Started
@@ -72,6 +74,30 @@ def test_anothers_job_that_has_the_number_by_then_is_let_be():
             await until(lambda: len(starts(said)) == 2, LONG)
             assert slurm.rows[5] == theirs
             assert await notes.read("slurm/user/") == {"slurm/user/root": "1"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "RUNNING"])
+def test_what_a_daemon_before_has_released_may_begin_before_it_is_released_again(state):
+    """It waited for its node when this daemon looked, and waits no more when it acts."""
+
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], MemoryNotes()
+        async with backend_of(slurm, said, notes=notes) as backend:
+            slurm.on_release = lambda ref: slurm.change(int(ref), state="PENDING")
+            await backend.start(order("one"))
+            await until(lambda: slurm.ran, LONG)
+
+        async def begins(ref, place):
+            slurm.change(int(ref), state=state)
+            raise SlurmRefusedError("Job has already finished")
+
+        slurm.release = begins
+        kinds = {"COMPLETED": Ended, "RUNNING": Started}
+        async with backend_of(slurm, said, notes=notes, expected=[Expected(order("one"), None)]):
+            await until(lambda: said, LONG)
+            assert [type(each) for each in said] == [kinds[state]]
 
     asyncio.run(story())
 

@@ -154,14 +154,19 @@ class Order:
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [("COMPLETED", Ended("a", 1, code=0)), ("TIMEOUT", Ended), ("OUT_OF_MEMORY", Ended),
-     ("DEADLINE", Ended), ("CANCELLED", Ended), ("NODE_FAIL", Lost), ("PREEMPTED", Lost),
-     ("BOOT_FAIL", StartFailed), ("RUNNING", type(None)), ("PENDING", type(None))],
+    [("COMPLETED", Ended("a", 1, code=0, by_itself=True)), ("TIMEOUT", Ended),
+     ("OUT_OF_MEMORY", Ended), ("DEADLINE", Ended), ("CANCELLED", Ended), ("NODE_FAIL", Lost),
+     ("PREEMPTED", Lost), ("BOOT_FAIL", StartFailed), ("RUNNING", type(None)),
+     ("PENDING", type(None))],
 )  # fmt: skip
 def test_each_end_is_said(state, said):
     found = end_of(Run(Order, sought=True), SlurmJob(1, state))
     assert found == said if not isinstance(said, type) else isinstance(found, said)
     assert getattr(found, "cancelled", False) is (state == "CANCELLED")
+    if isinstance(found, Ended):
+        assert found.by_itself is (state != "CANCELLED"), (
+            "that is what it is once it is told to end"
+        )
 
 
 def test_comments_name_the_attempt():

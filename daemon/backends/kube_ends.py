@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from daemon.backends.kube_api import Kube, KubeGoneError
 from daemon.backends.kube_nodes import Nodes
 from daemon.backends.kube_pods import pods_of
@@ -68,7 +70,9 @@ class Ends:
 def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:
     """What to say of one of which nothing is left."""
     if job is not None and job.verdict is not None:
-        return end_of(run.key, job.verdict, pods)
+        last = end_of(run.key, job.verdict, pods)
+        told = run.ended or job.metadata.deletion_timestamp is not None
+        return last if told or not isinstance(last, Ended) else replace(last, by_itself=True)
     if run.leaving is not None:
         return run.leaving
     return Ended(*run.key, why=DELETED if run.seen else FORGOTTEN, cancelled=run.seen)

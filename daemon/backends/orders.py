@@ -87,6 +87,7 @@ def ended(attempt: Attempt, end: dict[str, str]) -> Ended | StartFailed:
         code=None if code is None else int(code),
         signal=None if number is None else int(number),
         why=_why(attempt, end),
+        by_itself="asked" not in end,
     )
 
 

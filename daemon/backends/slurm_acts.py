@@ -181,6 +181,9 @@ class Acts:
         try:
             await self._slurm.release(run.ref, self.place(run.order))
         except SlurmRefusedError as error:
+            if await self._has_begun(run):
+                run.released = loop.time()  # a daemon before did that, or Slurm's answer was lost
+                return
             del runs[run.key]
             why = f"Slurm does not let it run: {error}"
             if run.adopted:
@@ -190,6 +193,12 @@ class Acts:
                 self._house.sink(StartFailed(*run.key, why))
         else:
             run.released = loop.time()
+
+    async def _has_begun(self, run: Run) -> bool:
+        """Whether it runs, or is over: what has become of it, a look tells."""
+        assert run.ref is not None, "what has no name was not released"
+        job = (await self._seen([run.ref])).get(run.ref)
+        return job is not None and job.state != "PENDING" and self._own.is_of(run, job)
 
     async def _end(self, runs: Mapping[Key, Run]) -> None:
         """End what is to end, and remove what should not be there."""

@@ -146,21 +146,25 @@ def gone(run: Run, now: float) -> Observation:
     known = max(run.alive or 0.0, run.released or 0.0)
     if known and now - known < FORGETS:
         return Lost(*run.key, LOST_IT)
-    return Ended(*run.key, why=FORGOTTEN)
+    return Ended(*run.key, why=FORGOTTEN, by_itself=not run.stopped)
 
 
 def end_of(run: Run, job: SlurmJob) -> Observation | None:
-    """What to say of a job that is over in Slurm; None if it is not."""
+    """What to say of a job that is over in Slurm; None if it is not.
+
+    What is told to end there is CANCELLED from then on, whatever its processes do.
+    """
     key, state = run.key, job.state
     why = job.reason if job.reason not in ("None", "NonZeroExitCode") else ""
     if state == "COMPLETED":
-        return Ended(*key, code=0)
+        return Ended(*key, code=0, by_itself=True)
     if state == "FAILED":
         code = None if job.code == 0 else job.code
-        return Ended(*key, code=code, signal=job.signal, why=why)
+        return Ended(*key, code=code, signal=job.signal, why=why, by_itself=True)
     if state in ENDED_BY:
         signal, why = ENDED_BY[state]
-        return Ended(*key, signal=signal, why=why, cancelled=state == "CANCELLED")
+        cancelled = state == "CANCELLED"
+        return Ended(*key, signal=signal, why=why, cancelled=cancelled, by_itself=not cancelled)
     if state in LOST_BY:
         kind = StartFailed if state == "BOOT_FAIL" and not run.told else Lost
         return kind(*key, LOST_BY[state])
