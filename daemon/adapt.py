@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from daemon.answers import Refused
@@ -53,7 +54,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         pools=tuple(pools),
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
-        out={},  # nodes, quotas and groups may be others: it is counted anew
+        out=UNSET,  # nodes, quotas and groups may be others: it is counted anew
     )
     try:
         core = restore(kept, load(setup.policy)())

@@ -31,7 +31,8 @@ class Desk:
         notices: What people are to hear.
         over: Jobs that have ended in this step.
         watched: Some pool may have to be kept from lending, or no longer.
-        recount: Other GPUs may be out than the core knows of.
+        turned: Nodes that went out or came back since it was counted what is out.
+        requoted: Quotas are others since then.
         rehearsal: What lending would do, while it is not done but worked out.
         arrays: Those that were asked for in this step, by name: what their jobs are like, and why
             none of them is taken.
@@ -45,7 +46,8 @@ class Desk:
         self.timers = Timers()
         self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
         self.rehearsal: Rehearsal | None = None
-        self.watched = self.recount = True
+        self.watched = self.requoted = True
+        self.turned: dict[str, None] = {}
         self.accounts = Accounts(book, core)
         self.clear(float("-inf"))
 

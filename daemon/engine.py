@@ -6,7 +6,7 @@ carries out what it decides. The same inputs give the same steps, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
-from daemon.outages import Outages
+from daemon.outages import Edge, Outages
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup
@@ -235,9 +235,9 @@ class Engine:
         """Why a pool lends nothing, by kind of reason, in words of this moment: `Rails.words`."""
         return self._rails.words(self.book.pools[pool], now)
 
-    def out_then(self, now: float, then: Mapping[str, bool]) -> list[GpusOut]:
-        """What the core hears at a time to come, were nodes out or not: see `Outages.changes`."""
-        return self._outages.changes(now, then)
+    def out_ahead(self, edges: Iterable[Edge]) -> Iterator[GpusOut]:
+        """What the core hears of nodes and quotas to come: see `Outages.ahead`."""
+        return self._outages.ahead(edges)
 
     def only_play(self) -> None:
         """Be a future that is played from now on: only what decides is worked out.
@@ -336,6 +336,7 @@ class Engine:
 
     def _configure(self, asked: Configured) -> Answer:
         papers = self._desk
+        self._outages.look()
         papers.flush()  # what was due before is done under the settings of before
         papers.accounts.settle()
         before, made = self.book, adapted(self.book, self.core, asked.setup, asked.unseen)

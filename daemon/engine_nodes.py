@@ -167,7 +167,7 @@ class Nodes:
             desk.events.append(NodeOut(desk.now, node.name, why))
         elif desk.seats is not None:
             desk.seats.out(node.name)
-            desk.recount = True
+            desk.turned[node.name] = None
         desk.tell("node_out", node=node.name, why=why)
 
     def _bring_back(self, node: NodeRecord, who: str) -> None:
@@ -180,7 +180,7 @@ class Nodes:
             desk.events.append(NodeBack(desk.now, node.name))
         elif desk.seats is not None:
             desk.seats.back(node.name)
-            desk.recount = True
+            desk.turned[node.name] = None
         desk.tell("node_back", node=node.name)
 
     def _turn(self, node: str) -> None:

@@ -146,7 +146,8 @@ class Pools:
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
         """Do it, or say why the cells do not allow it, with nothing changed."""
-        self._desk.watched = self._desk.recount = True
+        self._desk.watched = True
+        self._desk.requoted |= "quota" in changed
         if any(field not in ("state", *BUDGETS) for field in changed):
             wrong = self._tell_core(pool, changed)
             if wrong is not None:

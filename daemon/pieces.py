@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from msgspec import Struct, json
+from msgspec import UNSET, Struct, json
 
 AT_ONCE = 500
 """Entries of a piece: about a millisecond, in which no other thread does anything."""
@@ -20,8 +20,10 @@ def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
     """
     before = b"{"
     for name in value.__struct_fields__:
-        yield before + json.encode(name) + b":"
         field = getattr(value, name)
+        if field is UNSET:
+            continue
+        yield before + json.encode(name) + b":"
         if isinstance(field, parts):
             yield from pieces_of(field, *parts)
         elif isinstance(field, Mapping) and isinstance(next(iter(field.values()), None), parts):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import UNSET, Struct, UnsetType, json
 
 from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
@@ -88,8 +88,9 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """The first pool of each group that lends GPUs it has lost."""
     memory: Any = None
     cells: CellsRecord | None = None
-    out: dict[str, int] = {}
-    """GPUs that are out where there are no cells, by the first pool of each group that has some."""
+    out: dict[str, int] | UnsetType = UNSET
+    """GPUs that are out where there are no cells, by the first pool of each group that has some;
+    not written where none has."""
 
 
 class _Version(Struct):
@@ -132,7 +133,7 @@ def dump(core: Core) -> Snapshot:
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
         memory=core.policy.memory(),
         cells=None if state.places is None else _cells_record(core, state.places),
-        out={group.first: group.out for group in state.groups if group.out},
+        out={group.first: group.out for group in state.groups if group.out} or UNSET,
     )
 
 
@@ -221,10 +222,11 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
     _submit(state, snapshot)
     for record in snapshot.pools:
         _lend(state, record)
-    if snapshot.out and (snapshot.cells is not None or min(snapshot.out.values()) < 0):
+    out = {} if snapshot.out is UNSET else snapshot.out
+    if out and (snapshot.cells is not None or min(out.values()) < 0):
         raise ValueError("without cells 0 or more GPUs are out")
-    for group in state.groups_of(snapshot.out):
-        group.out = snapshot.out[group.first]
+    for group in state.groups_of(out):
+        group.out = out[group.first]
     for group in state.groups:
         group.idle = sum(pool.unused for pool in group.pools)
         group.lending = snapshot.lending

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.insight.blend import Blend
-from daemon.insight.calibration import Calibration, Given, Said
+from daemon.insight.calibration import Calibration, Given, Said, horizon
 from daemon.insight.outlook import Spread, Times
 from daemon.insight.waits import LEAST, RECENT, UNKNOWN, Waits
 
@@ -111,6 +111,7 @@ def test_what_short_waits_have_taught_brings_no_p90_nearer_than_half_way():
     _, start = calibration.corrected("a", 0.0, Times(at, at), (20.0, 40.0))
     assert start.p50 < 500.0
     assert start.p90 == pytest.approx((1030.0 * 50_030.0) ** 0.5 - 30.0)
+    assert calibration.shift(("start", "a", horizon(1000.0)), 0.9) > -0.5, "misses count at once"
 
 
 def test_what_is_beyond_a_week_stays_so_and_rows_of_before_are_read():

@@ -24,7 +24,7 @@ from daemon.inputs import (
 )
 from daemon.insight.futures import future_of, thought
 from daemon.outages import OUT_LEFT
-from daemon.setup import RAILS, Node, Setup
+from daemon.setup import RAILS, Budget, Node, Setup
 from daemon.why_words import needed
 from sia.events import GpusOut
 from sia.model import Load, Pool, Stream
@@ -120,6 +120,36 @@ def test_areas_with_nodes_in_common_make_up_for_each_other():
     assert do(engine, 2.0, Drain("n2")).events == [GpusOut(2.0, "a", 8)]
 
 
+def test_the_worst_of_areas_counts():
+    """As a whole there are enough; where a's and c's jobs may be there are not."""
+    engine = Engine.new(in_areas(a=("n0", "n3"), b=("n1", "n2", "n3"), c=("n0", "n3")))
+    assert do(engine, 1.0, Drain("n0")).events == [GpusOut(1.0, "a", 8), GpusOut(1.0, "c", 8)]
+
+
+def test_what_runs_beyond_a_quota_that_was_lowered_counts():
+    engine = Engine.new(setup([8, 8, 8], a=16, b=8))
+    do(engine, 1.0, short("one", "a", 8), short("two", "a", 8))
+    do(engine, 2.0, Drain("n2"), Configured(setup([8, 8, 8], a=8, b=8)))
+    assert engine.core.state.groups[0].out == 8
+    assert not starts(do(engine, 3.0, short("guest", "a", 8)))
+    restored = Engine.restore(engine.dump())
+    for each in (engine, restored):
+        do(each, 4.0, Ended("one", 1, 0))
+        assert do(each, 5.0, Tick()).events[0] == GpusOut(5.0, "a", 0)
+    assert engine.dump() == restored.dump()
+
+
+def test_what_was_due_before_a_new_configuration_is_done_with_what_is_out():
+    """As after a maintenance began while the daemon was away."""
+    engine = Engine.new(THREE)
+    foreseen = Foreseen(tuple(Load("speech", window, 8) for window in range(3)))
+    do(engine, 1.0, foreseen, short("own", "vision", 8), Maintain("w", "n2", 50.0, 90.0))
+    more = replace(THREE, budgets={"vision": Budget(lend_budget_hours=5.0)})
+    step = do(engine, 60.0, short("guest", "vision", 8), Configured(more))
+    assert not starts(step)
+    assert starts(do(engine, 61.0, short("owner", "speech", 8))) == ["owner"]
+
+
 def test_who_goes_on_elsewhere_knows_of_it():
     engine = Engine.new(THREE)
     do(engine, 1.0, short("own", "vision", 8), short("guest", "vision", 8), Drain("n2"))
@@ -141,15 +171,40 @@ def test_who_looks_ahead_knows_when_nodes_go_and_come_back():
     engine = Engine.new(THREE)
     do(engine, 1.0, Maintain("w1", "n0", 50.0, 90.0), Maintain("w2", "n1", 70.0, 100.0))
     facts = future_of(engine, 1.0, thought(1.0)).facts
-    assert [(fact.time, fact.gpus) for fact in facts] == [(50.0, 8), (70.0, 16), (90.0, 8)]
+    told = [(fact.time, fact.gpus) for fact in facts]
+    assert told == [(50.0, 8), (70.0, 16), (90.0, 8), (100.0, 0)]
     do(engine, 100.0)
     do(engine, 101.0, Drain("n2"), Maintain("w3", "n2", 150.0, 190.0))
     assert future_of(engine, 101.0, thought(101.0)).facts == [], "it stays out"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_who_looks_ahead_says_what_then_comes(seed):
+    """Nodes that go for a while, some for good, and quotas that are others for a while."""
+    rng = Random(seed)
+    engine = Engine.new(setup([8, 8, 4, 4], a=8, b=8, c=8))
+    inputs = [
+        Maintain(f"w{i}", f"n{i}", *(float(t) for t in sorted(rng.sample(range(2, 99), 2))))
+        for i in rng.sample(range(4), rng.randint(0, 4))
+    ]
+    inputs += [Drain(f"n{i}") for i in range(4) if rng.random() < 0.1]
+    inputs += [
+        SetPool(pool, quota=rng.randint(0, 8), until=float(rng.randint(2, 99)))
+        for pool in "abc" if rng.random() < 0.4
+    ]  # fmt: skip
+    do(engine, 1.0, *inputs)
+    foreseen = [(1.0, engine.core.state.groups[0].out)]
+    facts = future_of(engine, 1.0, thought(1.0)).facts
+    foreseen += [(fact.time, fact.gpus) for fact in facts if isinstance(fact, GpusOut)]
+    for now in range(2, 100):
+        engine.step(float(now), [Tick()])
+        engine.check()
+        assert engine.core.state.groups[0].out == [out for time, out in foreseen if time <= now][-1]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_goes_out_guests_leave_owners_what_is_theirs(seed):
-    """After each loan there are as many free GPUs on nodes that are in as nobody uses of quotas."""
+    """As many stay idle as are out, by the engine's count and by one made anew at each step."""
     rng, lent = Random(seed), 0
     engine = Engine.new(setup([8, 8, 4, 4], a=8, b=8, c=4, d=rng.choice([0, 4])))
     now, running = 0.0, []
@@ -170,5 +225,7 @@ def test_whatever_goes_out_guests_leave_owners_what_is_theirs(seed):
         if any(getattr(d, "stream", None) is Stream.SPARE for d in step.decisions):
             lent += group.out > 0
             assert group.idle >= group.out
-            assert engine._desk.seats.spare >= group.idle - group.out
+        owned = sum(max(pool.quota, pool.dedicated) for pool in group.pools)
+        out = [len(node.gpus) for node in engine.book.nodes.values() if node.reasons]
+        assert group.out == min(sum(out), max(0, owned - 24 + sum(out)))
     assert lent or seed, "or else it shows little"

@@ -12,7 +12,18 @@ from msgspec.structs import replace
 
 from daemon.config import PoolConfig
 from daemon.engine import Engine
-from daemon.inputs import Cancel, Configured, Foreseen, Hold, Lending, Release, SetPool, SetPriority
+from daemon.inputs import (
+    Cancel,
+    Configured,
+    Drain,
+    Foreseen,
+    Hold,
+    Lending,
+    Release,
+    Resume,
+    SetPool,
+    SetPriority,
+)
 from daemon.jobs import LendingMode, PoolMode
 from daemon.sight import outside
 from sia.model import Load
@@ -89,6 +100,16 @@ def test_what_is_told_is_what_lending_does_where_run_times_are_as_thought(seed, 
     gained = sum(alone - here for alone, here in both.values() if alone > here + 1e-3)
     lost = sum(here - alone for alone, here in both.values() if here > alone + 1e-3)
     assert (kept.gained, kept.lost) == (pytest.approx(gained), pytest.approx(lost))
+
+
+def test_gpus_that_are_out_would_not_be_lent():
+    engine = Engine.new(setup([4, 4], a=4, b=4))
+    life = Life(engine, lambda spec: 50.0).run([
+        (999.0, [SHADOW]), (1000.0, [submit("own", "a", 4)]), (1001.0, [Drain("n1")]),
+        (1002.0, [submit("guest", "a", 4, 4.0)]), (1010.0, [Resume("n1")]),
+    ])  # fmt: skip
+    told = [(n.data["at"], n.job) for n in life.notices if n.kind == "would_lend"]
+    assert told == [(1010.0, "guest")]
 
 
 def lent(life):

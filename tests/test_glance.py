@@ -6,7 +6,7 @@ from test_why import random_state
 
 from sia.policies.sia import Sia
 from sia.policies.sia_vc import SiaVc
-from sia.why import Length, Limit, Others, Quota, Room, Turn, Width
+from sia.why import Length, Limit, Others, Out, Quota, Room, Turn, Width
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if p is not SiaVc])
@@ -39,6 +39,8 @@ def so(core, job, each):
             assert job.width == group.idle + each.short
         case Limit():
             assert group.limited
+        case Out():
+            assert each.gpus == group.out > 0
         case Length():
             assert job.run_time > each.longest
         case Width():

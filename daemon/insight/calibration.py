@@ -42,6 +42,9 @@ estimate is not to be mended but wrong."""
 GRAIN = 30.0
 """Seconds added before something is moved: there is no multiple of no wait at all."""
 
+ROUNDING = 1e-6
+"""By which a moment that was stated may differ from the same worked out again."""
+
 ERRORS_KEPT = 500
 """Newest errors behind the medians of each pool and horizon."""
 
@@ -105,10 +108,11 @@ Key = tuple[Quantity, str, int]
 class _Open:
     """A moment that is stated and has not come, as far as anybody knows."""
 
-    __slots__ = ("given", "judged", "key", "said")
+    __slots__ = ("bound", "given", "judged", "key", "said")
 
     def __init__(self, given: Given, said: Said, key: Key) -> None:
         self.given, self.said, self.key = given, said, key
+        self.bound = key[0] == "start" and _is_bound(given, said)
         self.judged = [moment is None for moment in (said.p50, said.p90)]
 
 
@@ -167,7 +171,7 @@ class Calibration:
                 answer = self._blends[i].of(_answers(i, wait, waits))
             seconds = exp(answer + self.shift(key, SHARES[i])) - GRAIN
             if what == "start" and i:
-                seconds = max(seconds, exp((_log(raw.p50 - made) + _log(wait)) / 2) - GRAIN)
+                seconds = max(seconds, _half_way(raw.p50 - made, wait))
             stated.append(max(low, made + seconds))
         p50, p90 = stated
         return Said(
@@ -229,6 +233,8 @@ class Calibration:
         tally = self.tallies.setdefault(opened.key, Tally())
         tally.judged[share] += 1
         tally.covered[share] += covered
+        if covered and share and opened.bound:
+            return  # so it was by its bound: were it moved down, later misses would not count
         what, number = opened.key[0], opened.key[2]
         moves = self._moves[SHARES[share]]
         for each in ((what, number), opened.key):
@@ -256,6 +262,19 @@ class Calibration:
 def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
     """What is said of a start, first by the worlds, as `Blend` takes it."""
     return [None if each is None else _log(each) for each in (wait, waits[share])]
+
+
+def _half_way(p50: float, p90: float) -> float:
+    """Seconds, in the logarithm."""
+    return exp((_log(p50) + _log(p90)) / 2) - GRAIN
+
+
+def _is_bound(given: Given, said: Said) -> bool:
+    """Whether the p90 of a start is no later than it had to be stated at least."""
+    p50, p90 = said.raw
+    if p50 is None or p90 is None or said.p90 is None:
+        return False
+    return said.p90 - given.made <= _half_way(p50 - given.made, p90 - given.made) * (1 + ROUNDING)
 
 
 def _log(seconds: float) -> float:

@@ -18,6 +18,7 @@ from daemon.engine_hours import HOURS
 from daemon.engine_rails import LATE
 from daemon.jobs import JobPhase
 from daemon.months import month_of
+from daemon.outages import Edge
 from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.playout import Fact
@@ -167,13 +168,19 @@ def _maintained(book: Book, window: Window, now: float) -> list[Fact]:
 
 
 def _counted(engine: Engine, now: float) -> Iterator[Fact]:
-    """Without cells: how many GPUs are out as such nodes go and come back."""
+    """Without cells: how many GPUs are out as such nodes go and come back, and quotas with them."""
     book = engine.book
-    windows = [window for window in book.windows.values() if _alone(book, window)]
-    for time in sorted({each for window in windows for each in (window.start, window.end)}):
-        if time > now:
-            then = {each.node: each.start <= time < each.end for each in windows}
-            yield from engine.out_then(time, then)
+    edges = [
+        Edge(max(now, pool.override.until), pool=pool.name, quota=pool.override.quota)
+        for pool in book.pools.values()
+        if pool.override is not None and pool.override.quota is not None
+    ]
+    for window in book.windows.values():
+        if _alone(book, window):
+            edges.append(Edge(max(now, window.end), window.node))
+            if not window.begun:
+                edges.append(Edge(max(now, window.start), window.node, out=True))
+    return engine.out_ahead(sorted(edges, key=lambda edge: (edge.time, edge.out)))
 
 
 def _alone(book: Book, window: Window) -> bool:
@@ -198,10 +205,12 @@ def _left_out(engine: Engine) -> list[str]:
         found.append(f"that pools lend again which are kept from it: {_some(kept)}")
     if book.seatless:
         found.append(f"that GPUs of jobs that were started are not free yet: {len(book.seatless)}")
-    cells = engine.core.state.places is not None
-    windows = [w.id for w in book.windows.values() if not (cells and _alone(book, w))]
+    windows = [w.id for w in book.windows.values() if not _alone(book, w)]
     if windows:
         found.append(f"maintenance: {_some(windows)}")
+    there = [w.id for w in book.windows.values() if w.id not in windows]
+    if there and engine.core.state.places is None:
+        found.append(f"that jobs wait for GPUs of nodes in maintenance: {_some(there)}")
     return found
 
 
