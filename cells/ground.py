@@ -34,6 +34,22 @@ class Ground:
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
     """
 
+    __slots__ = (
+        "common",
+        "given",
+        "leaving",
+        "loans",
+        "out",
+        "pins",
+        "rests",
+        "roots",
+        "shape",
+        "tops",
+        "unbound",
+        "wild",
+        "zones",
+    )
+
     def __init__(self, shape: Shape, tops: int) -> None:
         """All cells are open and common."""
         self.shape = shape

@@ -55,17 +55,16 @@ def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> i
             site = clean(ground, above, near and near.rack)
             if site is not None:
                 ground.bind(zone, site)
-                near = None
                 break
         above += 1
         if above == len(free):
             above = _bind_in_parts(ground, zone, level)
             if above < 0:
                 return None
-            near = None
             break
-    if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
-        return _take_beside(ground, zone, level, beside)
+    else:  # open cells of its own do, without another bound
+        if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
+            return _take_beside(ground, zone, level, beside)
     number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
