@@ -374,9 +374,8 @@ class Committer:
 
     def _take_back(self, job: JobState) -> None:
         """Take a job's GPUs, and its place, from it."""
-        places = self._state.places
-        if places is not None:
-            places.free(job.job.id)
+        if self._state.places is not None:
+            self._state.places.free(job.job.id)
             self.came_free = True
         self.accounts.give_back(job)
 
