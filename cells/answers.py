@@ -26,6 +26,10 @@ class Request(NamedTuple):
     gpus: int | None = None
 
 
+OnNode = tuple[str, tuple[int, ...]]
+"""A node's name and numbers of GPUs on it."""
+
+
 class Placement(NamedTuple):
     """Where a job is.
 
@@ -34,7 +38,7 @@ class Placement(NamedTuple):
             members; nodes and GPUs of one member in the order of the file.
     """
 
-    nodes: tuple[tuple[str, tuple[int, ...]], ...]
+    nodes: tuple[OnNode, ...]
 
 
 class Reason(Enum):

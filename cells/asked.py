@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cells.answers import OnNode, Placement, Request
 from cells.cluster import Nodes
 from cells.ground import Ground
 from cells.shape import Cell
@@ -14,33 +15,43 @@ class Asked:
     """What a request comes to.
 
     Attributes:
+        request: What was asked.
         ground: Its chain.
         nodes: The chain's nodes.
         zone: Whose quota it uses, were it a dedicated one's.
-        widths: GPUs of each member.
+        gpus: GPUs of all its cells.
         level: Of its cell, if it is for just one; else -1.
         taken: By the number of that cell, what a dedicated job has that got it: most jobs get what
-            others had before. All that ask for such cells share it.
+            others had before. None where nobody had it yet. All that ask for such cells share it.
     """
 
-    __slots__ = ("ground", "level", "nodes", "taken", "widths", "zone")
+    __slots__ = ("gpus", "ground", "level", "nodes", "request", "taken", "zone")
 
     def __init__(
         self,
+        request: Request,
         ground: Ground,
         nodes: Nodes,
         zone: Zone,
-        widths: tuple[int, ...],
-        same: dict[tuple[Ground, int], dict[int, Taken]],
+        same: dict[tuple[Ground, int], list[Taken | None]],
     ) -> None:
         """Nobody asked for it yet; `same` has `taken`, by chain and width."""
+        self.request = request
         self.ground = ground
         self.nodes = nodes
         self.zone = zone
-        self.widths = widths
         cells = self.levels()
+        self.gpus = sum(ground.shape.size[level] for level in cells)
         self.level = cells[0] if len(cells) == 1 else -1
-        self.taken = {} if self.level < 0 else same.setdefault((ground, widths[0]), {})
+        self.taken: list[Taken | None] = []
+        if self.level >= 0:
+            self.taken += [None] * len(ground.given[self.level])
+            self.taken = same.setdefault((ground, self.widths[0]), self.taken)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """GPUs of each member."""
+        return self.request.widths
 
     def levels(self) -> list[int]:
         """Levels of its cells. O(cells asked)."""
@@ -54,12 +65,12 @@ class Taken:
         ground: Their chain.
         widths: GPUs of each member.
         cells: Its cells.
-        placement: Their names.
+        nodes: Their names, as in `Placement`.
         spare: It is a spare job.
         reserved: No job is in them.
     """
 
-    __slots__ = ("cells", "ground", "placement", "reserved", "spare", "widths")
+    __slots__ = ("cells", "ground", "nodes", "reserved", "spare", "widths")
 
     def __init__(
         self, asked: Asked, cells: Sequence[Cell], *, spare: bool = False, reserved: bool = False
@@ -68,6 +79,11 @@ class Taken:
         self.ground = asked.ground
         self.widths = asked.widths
         self.cells = tuple(cells)
-        self.placement = asked.nodes.all_of(asked.widths, cells)
+        self.nodes: tuple[OnNode, ...] = asked.nodes.all_of(asked.widths, cells)
         self.spare = spare
         self.reserved = reserved
+
+    @property
+    def placement(self) -> Placement:
+        """Where its job is."""
+        return Placement(self.nodes)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cells.zones import Root
 
 SLACK = 64
-"""Entries that a heap may hold beyond twice its free cells before it is built anew: so few cost
-nothing, and building anew is paid for by the changes since."""
+"""Entries that a heap may hold before it is built anew, however few cells are free; else twice as
+many as these. So few cost nothing, and building anew is paid for by the changes since."""
 
 
 class Buddy:
@@ -118,28 +118,27 @@ class Buddy:
             for child in range(first, first + shape.fan[over + 1]):
                 self.free[over][child] = root
                 heappush(self._heaps[over], child)
-            if len(self._heaps[over]) > 2 * len(self.free[over]) + SLACK:
-                self._renew(over)
+            self._renew(over)
         del self.free[level][number]
 
     def put(self, level: int, number: int, root: Root) -> None:
         """Make a cell free; merge it with its buddies within its root. O(levels · log n)."""
-        frees, top = self.free, root.level
-        free = frees[level]
+        free, top = self.free[level], root.level
         while level < top:
             fan = self._fan[level + 1]
             if fan == 2:  # mostly pairs
-                if free.pop(number ^ 1, None) is None:
+                if number ^ 1 not in free:
                     break
+                del free[number ^ 1]
             elif not _pop_all(free, _buddies(number, fan)):
                 break
             number //= fan
             level += 1
-            free = frees[level]
+            free = self.free[level]
         heap = self._heaps[level]
         free[number] = root
         heappush(heap, number)
-        if len(heap) > 2 * len(free) + SLACK:
+        if len(heap) > SLACK:
             self._renew(level)
 
     def close(self, level: int, number: int, top: int) -> None:
@@ -180,10 +179,11 @@ class Buddy:
         return found
 
     def _renew(self, level: int) -> None:
-        """Let the heap of a level name free cells alone. O(cells of the level)."""
-        heap = self._heaps[level]
-        heap[:] = self.free[level]
-        heapify(heap)
+        """Let the heap of a level, if it is too long, name free cells alone. O(1) amortised."""
+        heap, free = self._heaps[level], self.free[level]
+        if len(heap) > max(SLACK, 2 * len(free)):
+            heap[:] = free
+            heapify(heap)
 
 
 def _pop_all(free: dict[int, Root], buddies: list[int]) -> bool:

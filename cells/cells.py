@@ -54,25 +54,30 @@ class Cells(Ownership):
         `blockers` says why not. Raises CellsError for what the cluster does not know, or a job that
         has cells already.
         """
+        taken = self.give(job, self.look_up(request))
+        return None if taken is None else taken.placement
+
+    def give(self, job: str, asked: Asked) -> Taken | None:
+        """As `allocate`, of what was looked up."""
         if job in self._jobs:
             raise _has_cells(job)
-        asked = self._asked.get(request) or self._look_up(request)
-        if asked.level < 0:
+        level = asked.level
+        if level < 0:
             return self._place_gang(job, asked)
-        number = place(asked.ground, asked.zone, asked.level)
+        number = place(asked.ground, asked.zone, level)
         if number is None:
             return None
-        self._jobs[job] = taken = asked.taken.get(number) or self._take(asked, number)
+        self._jobs[job] = taken = asked.taken[number] or self._take(asked, number)
         if self._lend_rests:
             _add_rests(asked, taken.cells)
-        return taken.placement
+        return taken
 
     def _take(self, asked: Asked, number: int) -> Taken:
         """What a job has that got the one cell it asked for; kept for others that get it again."""
         if self._kept == MOST_KEPT:
             self._kept = 0
             for same in self._same.values():
-                same.clear()
+                same[:] = [None] * len(same)
         self._kept += 1
         asked.taken[number] = taken = Taken(asked, [Cell(asked.level, number)])
         return taken
@@ -95,24 +100,24 @@ class Cells(Ownership):
     def _claim(self, job: str, request: Request, *, reserved: bool) -> Placement | None:
         if job in self._jobs:
             raise _has_cells(job)
-        asked = self._look_up(request)
-        placement = self._place_gang(job, asked, reserved=reserved)
-        if placement is None:
-            placement = self._place_gang(job, asked, alike, reserved=reserved)
-        if placement is not None and self.waits_for(job):
+        asked = self.look_up(request)
+        taken = self._place_gang(job, asked, reserved=reserved)
+        if taken is None:
+            taken = self._place_gang(job, asked, alike, reserved=reserved)
+        if taken is not None and self.waits_for(job):
             self._claims[job] = None
-        return placement
+        return None if taken is None else taken.placement
 
     def _place_gang(
         self, job: str, asked: Asked, over: Price | None = None, *, reserved: bool = False
-    ) -> Placement | None:
+    ) -> Taken | None:
         cells = place_all(asked.ground, asked.zone, asked.widths, over)
         if cells is None:
             return None
         self._jobs[job] = taken = Taken(asked, cells, reserved=reserved)
         if self._lend_rests and not reserved:
             _add_rests(asked, cells)
-        return taken.placement
+        return taken
 
     def ready(self, job: str) -> bool:
         """No spare job runs in the cells of this dedicated job or reservation. O(its cells)."""
@@ -125,7 +130,10 @@ class Cells(Ownership):
 
     def in_quota(self, request: Request) -> bool:
         """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
-        asked = self._look_up(request)
+        return self.has(self.look_up(request))
+
+    def has(self, asked: Asked) -> bool:
+        """As `in_quota`, of what was looked up."""
         if asked.level >= 0:
             return fits_one(asked.zone, asked.level)
         return fits(asked.zone, asked.levels())
@@ -135,7 +143,7 @@ class Cells(Ownership):
 
         If spare jobs are in its way, those of the least `price`: by default the fewest GPUs.
         """
-        asked = self._look_up(request)
+        asked = self.look_up(request)
         ground, zone, widths = asked.ground, asked.zone, asked.widths
         cells = place_all(ground, zone, widths)
         if cells is not None:
@@ -162,16 +170,20 @@ class Cells(Ownership):
         None, too, while a reservation is not ready. Nothing is preempted for it. Raises CellsError.
         O(pools · levels · (windows + levels)) for each cell.
         """
+        taken = self.lend_to(job, self.look_up(request), holds)
+        return None if taken is None else taken.placement
+
+    def lend_to(self, job: str, asked: Asked, holds: Sequence[Holds] = ()) -> Taken | None:
+        """As `lend`, of what was looked up."""
         if job in self._jobs:
             raise _has_cells(job)
-        asked = self._look_up(request)
         if any(self._taken(name).reserved for name in self._claims):
             return None
         cells = lend_all(asked.ground, asked.widths, job, holds)
         if cells is None:
             return None
         self._jobs[job] = taken = Taken(asked, cells, spare=True)
-        return taken.placement
+        return taken
 
     # All jobs.
 
@@ -256,7 +268,8 @@ class Cells(Ownership):
         ground = self._ground_of(chain)
         asked = known.get((chain, widths))
         if asked is None:
-            asked = Asked(ground, self._cluster.of[chain], ground.common, widths, self._same)
+            request = Request("", widths, chain)
+            asked = Asked(request, ground, self._cluster.of[chain], ground.common, self._same)
             known[chain, widths] = asked
         if asked.levels() != [cell.level for cell in cells] or min(widths, default=0) < 1:
             raise CellsError(f"{name}: its cells are not those of its widths {list(widths)}")

@@ -77,8 +77,8 @@ def _check_leaves(ground: Ground) -> None:
 
 def _check_roots(ground: Ground) -> None:
     """Bound cells are known by their places, and have as many jobs as they say."""
-    jobs = Counter(id(ground.given[cell.level][cell.number]) for cell in ground.cells_given())
-    assert all(ground.root(c) is ground.given[c.level][c.number] for c in ground.cells_given())
+    jobs = Counter(id(ground.holder(cell)) for cell in ground.cells_given())
+    assert all(ground.root(cell) is ground.holder(cell) for cell in ground.cells_given())
     for cell, root in ground.roots.items():
         assert cell == root.cell(), cell
         assert jobs[id(root)] == root.jobs, cell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cells.answers import Placement
+from cells.answers import OnNode
 from cells.shape import Cell, Shape
 from cells.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes, some
 
@@ -29,24 +29,24 @@ class Nodes:
         other.names, other.gpus = self.names.copy(), self.gpus.copy()
         return other
 
-    def one(self, cell: Cell, width: int) -> Placement:
+    def one(self, cell: Cell, width: int) -> OnNode:
         """The first GPUs of a cell on one node, so many as a width. O(width)."""
         level, number = cell
         node, first = divmod(number * self._shape.size[level], self._size)
-        return Placement(((self.names[node], self.gpus[node][first : first + width]),))
+        return self.names[node], self.gpus[node][first : first + width]
 
-    def all_of(self, widths: Sequence[int], cells: Sequence[Cell]) -> Placement:
+    def all_of(self, widths: Sequence[int], cells: Sequence[Cell]) -> tuple[OnNode, ...]:
         """GPUs of gang members; the cells are in their order. O(cells + GPUs of the widths)."""
         if len(cells) == 1:
-            return self.one(cells[0], widths[0])
+            return (self.one(cells[0], widths[0]),)
         found: dict[str, tuple[int, ...]] = {}
         for width, of_member in self._shape.by_member(widths, cells):
             left = width
             for cell in of_member:
-                ((node, gpus),) = self.one(cell, min(left, self._shape.size[cell.level])).nodes
+                node, gpus = self.one(cell, min(left, self._shape.size[cell.level]))
                 found[node] = found.get(node, ()) + gpus
                 left -= len(gpus)
-        return Placement(tuple(found.items()))
+        return tuple(found.items())
 
 
 class Cluster:

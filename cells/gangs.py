@@ -54,7 +54,7 @@ def _rack_of(ground: Ground, cell: Cell) -> Near:
     shape = ground.shape
     if shape.top == shape.node:
         return Near()
-    root = ground.given[cell.level][cell.number]
+    root = ground.holder(cell)
     rack = shape.around(cell, shape.node + 1).number
     own = root.shifts[shape.node + 1] if root.level > shape.node else None
     return Near(None if own is None else rack - own, rack)

@@ -27,11 +27,28 @@ class Ground:
         wild: The root of all common cells.
         unbound: Quota cells of each level, of all pools, that no physical cell stands for.
         roots: Bound cells.
-        given: Cells of dedicated jobs: by level and number, the bound cell that each lies in.
+        given: By level and number of a cell, the bound cell that it lies in if a dedicated job has
+            it.
         loans: Cells of spare jobs.
         rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent.
         out: Cells kept from use on nodes that are bad, drained or removed, by node.
     """
+
+    __slots__ = (
+        "common",
+        "given",
+        "leaving",
+        "loans",
+        "out",
+        "pins",
+        "rests",
+        "roots",
+        "shape",
+        "tops",
+        "unbound",
+        "wild",
+        "zones",
+    )
 
     def __init__(self, shape: Shape, tops: int) -> None:
         """All cells are open and common."""
@@ -44,7 +61,7 @@ class Ground:
         self.pins: dict[str, Zone] = {}
         self.unbound = [0] * len(shape.levels)
         self.roots: dict[tuple[int, int], Root] = {}
-        self.given: list[dict[int, Root]] = [{} for _ in shape.levels]
+        self.given: list[list[Root | None]] = [[] for _ in shape.levels]
         self.loans = Loans(shape)
         self.rests: dict[Cell, None] = {}
         self.out: dict[int, set[Cell]] = {}
@@ -53,6 +70,8 @@ class Ground:
     def grow(self, tops: int) -> None:
         """Add top cells behind those there are. O(cells added)."""
         self.loans.grow(tops)
+        for level in self.shape.levels:
+            self.given[level] += [None] * (tops * self.shape.size[-1] // self.shape.size[level])
         for number in range(self.tops, self.tops + tops):
             self._reopen(self.wild, Cell(self.shape.top, number))
         self.tops += tops
@@ -92,13 +111,24 @@ class Ground:
         root = self.root(cell)
         if root.zone.open.over(cell.level, self.number(root, cell)) is not None:
             yield root, cell
-        elif cell.level and cell.number not in self.given[cell.level]:
+        elif cell.level and self.given[cell.level][cell.number] is None:
             for child in self.shape.children(cell):
                 yield from self.open_in(child)
 
     def cells_given(self) -> list[Cell]:
         """Cells of dedicated jobs."""
-        return [Cell(k, number) for k in self.shape.levels for number in self.given[k]]
+        return [
+            Cell(level, number)
+            for level, given in enumerate(self.given)
+            for number, root in enumerate(given)
+            if root is not None
+        ]
+
+    def holder(self, cell: Cell) -> Root:
+        """The bound cell that a dedicated job's cell lies in."""
+        root = self.given[cell.level][cell.number]
+        assert root is not None, f"{cell} is no dedicated job's"
+        return root
 
     # Quota cells.
 
@@ -107,9 +137,10 @@ class Ground:
 
         `slot` is as in `Zone.enter`.
         """
-        root = Root(zone, *cell)
+        level, number = cell
+        root = Root(zone, level, number)
         zone.enter(root, slot)
-        self._count(zone, cell.level, -1)
+        self._count(zone, level, -1)
         self.roots[cell] = root
         self._move(cell, self.wild, root)
         return root
@@ -145,21 +176,25 @@ class Ground:
 
     def _move(self, cell: Cell, old: Root, new: Root) -> None:
         """Let what is free in a cell be free in another root."""
-        number, mine, other = self.number(old, cell), old.zone, new.zone
-        vacant = None if mine.vacant is mine.open else mine.vacant.cut(cell.level, number)
-        opened = mine.open.cut(cell.level, number)
-        if vacant is None:
-            vacant = opened
-        elif vacant != opened:
-            other.part()
-        if other.vacant is not other.open:
-            for level, place in vacant:
-                other.vacant.put(level, place + old.shifts[level] - new.shifts[level], new)
-        for level, place in opened:
-            other.open.put(level, place + old.shifts[level] - new.shifts[level], new)
-        for zone in (mine, other):
-            zone.changes += 1
-            zone.join()
+        level, number = cell
+        number -= old.shifts[level]
+        mine, other = old.zone, new.zone
+        mine.changes += 1
+        other.changes += 1
+        opened = mine.open.cut(level, number)
+        apart = mine.vacant is not mine.open or other.vacant is not other.open
+        if apart:
+            vacant = opened if mine.vacant is mine.open else mine.vacant.cut(level, number)
+            if vacant != opened:
+                other.part()
+            if other.vacant is not other.open:
+                for part, place in vacant:
+                    other.vacant.put(part, place + old.shifts[part] - new.shifts[part], new)
+        for part, place in opened:
+            other.open.put(part, place + old.shifts[part] - new.shifts[part], new)
+        if apart:
+            mine.join()
+            other.join()
 
     def requota(self, zone: Zone, quota: list[int]) -> None:
         """Give a pool other quota. O(levels)."""
@@ -198,11 +233,13 @@ class Ground:
         O(levels · log n), more where a spare job is in it.
         """
         level, number = cell
-        root = self.given[level].pop(number)
-        root.jobs -= 1
+        root = self.given[level][number]
+        assert root is not None, f"{cell} is no dedicated job's"
+        self.given[level][number] = None
         zone = root.zone
         zone.changes += 1
-        last = not root.jobs and zone.pin is None
+        root.jobs = jobs = root.jobs - 1
+        last = not jobs and zone.pin is None
         if self.loans.jobs or self.out or self.rests:
             self._free(cell, root)
             if last:

@@ -115,7 +115,7 @@ def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
     """The open cell of a level around a vacant one has a dedicated job's cell as its sibling."""
     shape = ground.shape
     first = shape.around(cell, over + 1).number * shape.fan[over + 1]
-    return not ground.given[over].keys().isdisjoint(range(first, first + shape.fan[over + 1]))
+    return any(ground.given[over][first : first + shape.fan[over + 1]])
 
 
 def _lend_rest(ground: Ground, job: str, holds: Sequence[Holds]) -> Cell | None:

@@ -35,7 +35,7 @@ class Ownership:
         self._pools: dict[str, None] = {}
         self._pinned: dict[str, str] = {}
         self._asked: dict[Request, Asked] = {}
-        self._same: dict[tuple[Ground, int], dict[int, Taken]] = {}
+        self._same: dict[tuple[Ground, int], list[Taken | None]] = {}
         for top in spec.tops:
             self._cluster.add(top)
             self._ground[top.type].grow(1)
@@ -94,7 +94,7 @@ class Ownership:
 
         O(cells asked · levels). Raises CellsError.
         """
-        asked = self._look_up(request)
+        asked = self.look_up(request)
         shape, pin = asked.ground.shape, asked.zone.pin
         counts = [int(pin.level == level) for level in shape.levels] if pin else asked.zone.quota
         return shape.holds(counts, asked.levels())
@@ -179,7 +179,12 @@ class Ownership:
         chain = self._cluster.chain(top.type)
         check_top("cells", top, self._cluster.shapes[chain], set(self._cluster.nodes))
         self._cluster.add(top)
-        self._ground[chain].grow(1)
+        ground = self._ground[chain]
+        ground.grow(1)
+        for (of, width), taken in self._same.items():
+            if of is ground:
+                new = len(ground.given[ground.shape.level_of(width)]) - len(taken)
+                taken.extend([None] * new)
         self._spec = replace(self._spec, tops=(*self._spec.tops, well(top)))
         for node in top.nodes:
             if node.bad:
@@ -215,15 +220,18 @@ class Ownership:
 
     # Requests.
 
-    def _look_up(self, request: Request) -> Asked:
-        """What a request comes to. O(levels) the first time. Raises CellsError."""
+    def look_up(self, request: Request) -> Asked:
+        """What a request comes to; it stays so for as long as its pool is known.
+
+        O(cells asked · levels) the first time. Raises CellsError.
+        """
         asked = self._asked.get(request)
         if asked is None:
             self._check(request)
             chain = self._pinned[request.pin] if request.pin else self._cluster.chain(request.chain)
             ground = self._ground[chain]
             zone = ground.pins[request.pin] if request.pin else ground.zones[request.pool]
-            asked = Asked(ground, self._cluster.of[chain], zone, request.widths, self._same)
+            asked = Asked(request, ground, self._cluster.of[chain], zone, self._same)
             if len(self._asked) == MOST_ASKED:
                 self._asked.clear()
             self._asked[request] = asked

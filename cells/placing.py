@@ -49,21 +49,22 @@ def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> i
         Number of the cell; None, with nothing changed, if the pool has no open cell of the level
         that is free of spare jobs and safe to take. O(levels · log n).
     """
-    free, quota, bound = zone.vacant.free, zone.quota, zone.bound
-    for above in range(level, len(free)):
-        if free[above]:
-            if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
-                return _take_beside(ground, zone, level, beside)
-            break
-        if quota[above] > bound[above]:
+    free, above = zone.vacant.free, level
+    while not free[above]:
+        if zone.quota[above] > zone.bound[above]:
             site = clean(ground, above, near and near.rack)
             if site is not None:
                 ground.bind(zone, site)
                 break
-    else:
-        above = _bind_in_parts(ground, zone, level)
-        if above < 0:
-            return None
+        above += 1
+        if above == len(free):
+            above = _bind_in_parts(ground, zone, level)
+            if above < 0:
+                return None
+            break
+    else:  # open cells of its own do, without another bound
+        if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
+            return _take_beside(ground, zone, level, beside)
     number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
@@ -102,6 +103,8 @@ def _bind_in_parts(ground: Ground, zone: Zone, level: int) -> int:
 
     Returns the least such level; -1, with nothing changed, if there is no such quota cell.
     """
+    if not ground.loans.jobs and not ground.out:
+        return -1
     wanted = zone.wanted(level)
     for find in (beside_spare, maimed):
         for quota in wanted:
@@ -147,8 +150,10 @@ def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
 
 def fits_one(zone: Zone, level: int) -> bool:
     """As `fits`, for one cell. O(levels)."""
-    free, quota, bound = zone.open.free, zone.quota, zone.bound
-    return any(free[above] or quota[above] > bound[above] for above in range(level, len(quota)))
+    free = zone.open.free
+    while level < len(free) and not free[level] and zone.quota[level] <= zone.bound[level]:
+        level += 1
+    return level < len(free)
 
 
 def fits(zone: Zone, levels: list[int]) -> bool:

@@ -198,6 +198,6 @@ def leave_over(ground: Ground, rest: int) -> None:
     """Let a GPU be one that rounding up leaves over. Raises CellsError."""
     cell = checked(ground, Cell(0, rest), "a rest")
     shape = ground.shape
-    if not any(shape.around(cell, k).number in ground.given[k] for k in shape.levels):
+    if not any(ground.given[k][shape.around(cell, k).number] for k in shape.levels):
         raise CellsError(f"GPU {rest} is said to be a rest, but is nobody's; restore another one")
     ground.rests[cell] = None

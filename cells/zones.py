@@ -33,7 +33,7 @@ class Root:
         self.level = level
         self.number = number
         self.slot = 0
-        self.shifts = [0] * (level + 1)
+        self.shifts: tuple[int, ...] = (0,) * (level + 1)
         self.jobs = 0
 
     def cell(self) -> Cell:
@@ -84,7 +84,7 @@ class Zone:
             slots += range(self.highest(level), slot)  # ascending: it stays a heap
         root.slot = slot
         shift = (root.number - slot) * size[level] - level * self.shape.region  # in leaves
-        root.shifts = [shift // leaves for leaves in size[: level + 1]]
+        root.shifts = tuple([shift // leaves for leaves in size[: level + 1]])
         self.bound[level] += 1
 
     def highest(self, level: int) -> int:

@@ -6,9 +6,10 @@ say whose GPUs it uses, its place where it runs: the two need not be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cells.answers import Placement, Request
+from cells.answers import Request
+from cells.asked import Asked, Taken
 from cells.cells import Cells
 from cells.holds import Holds
 from cells.placing import Price
@@ -50,9 +51,9 @@ class Places:
         """
         self._cells = cells
         self.free = cells.free
+        self._give = cells.give
         self._pools = {pool: group for group in groups for pool in group}
-        self._requests: dict[tuple[str, int], Request] = {}
-        self._gpus: dict[tuple[str, int], int] = {}
+        self._asked: dict[str, dict[int, Asked]] = {pool: {} for pool in self._pools}
         names = [name.removeprefix(KEPT) for name in cells.jobs() if name.startswith(KEPT)]
         self._kept = dict.fromkeys(names)
         owned = cells.owns()
@@ -76,13 +77,13 @@ class Places:
         """Give pools their cells; those without any are known to the cells too."""
         self._cells.set_quotas({**{pool: {} for pool in self._pools}, **quotas})
 
-    def _request(self, pool: str, width: int) -> Request | None:
+    def _ask(self, pool: str, width: int) -> Asked | None:
         """What a job asks for; None if its group has no cells."""
-        if not self._chains[pool]:
-            return None
-        request = Request(pool, (width,), self._chains[pool])
-        self._requests[pool, width] = request
-        return request
+        asked = self._asked[pool].get(width)
+        if asked is None and self._chains[pool]:
+            asked = self._cells.look_up(Request(pool, (width,), self._chains[pool]))
+            self._asked[pool][width] = asked
+        return asked
 
     def take(
         self, job_id: str, pool: str, width: int, stream: Stream, holds: Holds | None = None
@@ -92,23 +93,28 @@ class Places:
         Without `holds` that is all that pools of other groups own. None, with nothing changed, if
         there are none for it now.
         """
-        request = self._requests.get((pool, width)) or self._request(pool, width)
-        if request is None:
+        asked = self._asked[pool].get(width) or self._ask(pool, width)
+        if asked is None:
             return None
         if stream is DEDICATED:
-            placement = self._cells.allocate(job_id, request)
-            if placement is None and self._pins[pool]:
-                placement = self._take_pinned(job_id, request)
+            taken = self._give(job_id, asked)
+            if taken is None and self._pins[pool]:
+                taken = self._take_pinned(job_id, asked)
         else:
             kept = holds or self._apart[pool]
-            placement = self._cells.lend(job_id, request, () if kept is None else (kept,))
-        return None if placement is None else placement.nodes
+            taken = self._cells.lend_to(job_id, asked, () if kept is None else (kept,))
+        return None if taken is None else taken.nodes
 
-    def _take_pinned(self, job_id: str, request: Request) -> Placement | None:
-        for pin in self._pins[request.pool]:
-            placement = self._cells.allocate(job_id, request._replace(pin=pin))
-            if placement is not None:
-                return placement
+    def _pinned(self, asked: Asked) -> Iterator[Request]:
+        """The same of each pinned cell of the pool."""
+        request = asked.request
+        return (request._replace(pin=pin) for pin in self._pins[request.pool])
+
+    def _take_pinned(self, job_id: str, asked: Asked) -> Taken | None:
+        for request in self._pinned(asked):
+            taken = self._give(job_id, self._cells.look_up(request))
+            if taken is not None:
+                return taken
         return None
 
     def keep(self, job_id: str, pool: str, width: int) -> None:
@@ -117,10 +123,8 @@ class Places:
         Where there is no other place, spare jobs may still be in them. If there is none at all
         nothing is kept: `keeps` says so.
         """
-        request = self._request(pool, width)
-        if request is None:
-            return
-        if self._cells.claim(KEPT + job_id, request) is not None:
+        asked = self._ask(pool, width)
+        if asked is not None and self._cells.claim(KEPT + job_id, asked.request) is not None:
             self._kept[job_id] = None
 
     def keeps(self, job_id: str) -> bool:
@@ -138,33 +142,29 @@ class Places:
 
     def within(self, pool: str, width: int) -> bool:
         """A pool's unused cells would do for a job, were no spare job and lost node in the way."""
-        request = self._requests.get((pool, width)) or self._request(pool, width)
-        return request is not None and self._cells.in_quota(request)
+        asked = self._ask(pool, width)
+        return asked is not None and self._cells.has(asked)
 
     def in_the_way(self, pool: str, width: int, price: Price) -> tuple[str, ...]:
         """Spare jobs, of the least price, that a dedicated start waits for.
 
         None where it waits for something else.
         """
-        request = self._request(pool, width)
-        blocked = None if request is None else self._cells.blockers(request, price)
+        asked = self._ask(pool, width)
+        blocked = None if asked is None else self._cells.blockers(asked.request, price)
         return () if blocked is None else blocked.spare_jobs
 
     def could(self, pool: str, width: int) -> bool:
         """Whether a pool's cells have room for such a job, when nothing else runs in them."""
-        request = self._request(pool, width)
-        if request is None:
+        asked = self._ask(pool, width)
+        if asked is None:
             return False
-        pinned = [request._replace(pin=pin) for pin in self._pins[pool]]
-        return any(self._cells.could(each) for each in (request, *pinned))
+        return any(self._cells.could(each) for each in (asked.request, *self._pinned(asked)))
 
     def gpus(self, pool: str, width: int) -> int:
         """GPUs that a job takes: its width rounded up to cells. O(1)."""
-        gpus = self._gpus.get((pool, width))
-        if gpus is None:
-            chain = self._chains[pool]
-            gpus = self._gpus[pool, width] = self._cells.width(width, chain) if chain else width
-        return gpus
+        asked = self._asked[pool].get(width) or self._ask(pool, width)
+        return width if asked is None else asked.gpus
 
     def narrower(self, pool: str, width: int) -> int:
         """The greatest width that takes fewer; 0 if none does."""

@@ -13,9 +13,7 @@ class Naive:
         self.shape = ground.shape
         self.every = range(ground.tops * ground.shape.size[-1])
         self.lost = self._leaves([Cell(ground.shape.node, node) for node in ground.out])
-        self.given = self._leaves(
-            [Cell(level, n) for level, numbers in enumerate(ground.given) for n in numbers]
-        )
+        self.given = self._leaves(ground.cells_given())
         self.lent = self._leaves(ground.loans.jobs)
         self.owner = {
             leaf: root.zone.name

@@ -273,7 +273,7 @@ def in_buddy(ground, cell):
     """A cell around it, or it, has a sibling on its node that is a dedicated job's."""
     while cell.level < ground.shape.node:
         parent = ground.shape.parent(cell)
-        if any(c.number in ground.given[c.level] for c in ground.shape.children(parent)):
+        if any(ground.given[c.level][c.number] for c in ground.shape.children(parent)):
             return True
         cell = parent
     return False

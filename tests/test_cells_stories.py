@@ -218,6 +218,19 @@ def test_reconfiguration_under_running_jobs():
     cells.check()
 
 
+def test_what_was_asked_before_finds_its_cells_on_nodes_that_came_since():
+    cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
+    asked = cells.look_up(wants("a", 8))
+    assert cells.give("one", asked).nodes[0][0] == "n0"
+    cells.add(Top("rack", (Node("n8"), Node("n9"))))
+    cells.set_quotas({"a": {"rack": {"node": 3}}})
+    cells.take_out("n1")
+    assert [cells.give(job, asked).nodes[0][0] for job in ("two", "three")] == ["n8", "n9"]
+    assert cells.give("four", asked) is None
+    assert not cells.has(asked)
+    cells.check()
+
+
 def test_blockers_are_named_and_a_claimed_cell_takes_no_more_spare_jobs():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     cells.lend("s1", wants("b", 8))
