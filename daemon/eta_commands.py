@@ -43,7 +43,8 @@ def eta(client: Client, job_id: str, as_json: bool) -> None:
     click.echo(printable(f"{said['id']} in {said['pool']}: {said['phase']}"))
     for what in ("started", "ended"):
         if what in said:
-            click.echo(f"{what:8}{moment(said[what])}")
+            name = "turn" if said["phase"] == "starting" else what
+            click.echo(f"{name:8}{moment(said[what])}")
     if "estimate" in said:
         _show(said["estimate"], said["now"])
         if (age := said["now"] - said.get("played", said["now"])) > OLD:

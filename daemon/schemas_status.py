@@ -49,3 +49,6 @@ class Status(Struct):
         dict[str, list[str]],
         Meta(description="Pools that guard rails keep from lending, and by what kinds of reason."),
     ] = {}
+    starting: Annotated[
+        int, Meta(description="Jobs that have their turn, and whose GPUs are not free.")
+    ] = 0

@@ -41,6 +41,11 @@ def _show(said: dict[str, Any]) -> None:
     if said["kept"]:
         kept = [f"{name} ({', '.join(why)})" for name, why in said["kept"].items()]
         click.echo(printable(f"lend nothing: {some(kept)}; why: sia pool show NAME"))
+    if said.get("starting"):
+        jobs = counted(said["starting"], "job")
+        click.echo(
+            f"starting: the GPUs of {jobs} are not free: sia jobs --phase starting, sia why ID"
+        )
     told = {part.get("why") for part in said["parts"]}
     if said["why"] and not any(why and said["why"].startswith(why) for why in told):
         click.echo(printable(f"commands: {said['why']}"))

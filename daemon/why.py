@@ -85,11 +85,12 @@ def _waits_outside(book: Book, record: JobRecord) -> list[str]:
 
 
 def _beside(book: Book, core: Core, job: JobState) -> list[str]:
-    """In cells: what no policy says of them."""
-    if core.state.places is None:
-        return []
-    nodes = "; ".join(out(book))
+    """What no policy says: nodes that are out, and cells."""
+    places = core.state.places is not None
+    nodes = "; ".join(out(book)) if places or job.pool.group.out else ""
     gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
+    if not places:
+        return gone
     return [*apart(core, job, out=bool(nodes)), *gone]
 
 

@@ -431,6 +431,7 @@ async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
             lines = (await response.text()).splitlines()
         assert "sia_running_jobs 0.0" in lines
         assert "sia_starting_jobs 1.0" in lines
+        assert (await asked(client, "GET", "/v1/status"))["starting"] == 1
         (longest,) = (each for each in lines if each.startswith("sia_starting_longest_seconds "))
         assert float(longest.split()[1]) > 0
         assert 'sia_pool_waiting_jobs{pool="vision"} 1.0' in lines

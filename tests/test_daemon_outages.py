@@ -25,6 +25,7 @@ from daemon.inputs import (
 from daemon.insight.futures import future_of, thought
 from daemon.outages import OUT_LEFT
 from daemon.setup import RAILS, Budget, Node, Setup
+from daemon.why import waits
 from daemon.why_words import needed
 from sia.events import GpusOut
 from sia.model import Load, Pool, Stream
@@ -71,6 +72,8 @@ def test_who_was_not_lent_them_is_told_why_and_starts_when_they_are_back():
     assert [way.obstacles for way in said.ways if way.name == "spare"] == [(Out(8),)]
     words = "8 GPUs on nodes that are out: as many stay idle for owners (sia nodes)"
     assert any(line.endswith(words) for line in needed(said, 3.0))
+    lines = waits(engine.book, core, engine.book.jobs["more"])
+    assert any("node n2 is out (operator: fan): sia resume n2" in line for line in lines)
     assert starts(do(engine, 4.0, Resume("n2"))) == ["more"]
 
 

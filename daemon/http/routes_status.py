@@ -45,7 +45,7 @@ class StatusRoutes:
             Status(
                 now, __version__, how.serving, reason, how.since, how.last_commit or None,
                 how.waiting, len(service.book.jobs), service.book.lending, parts,
-                service.book.mode, _kept(service),
+                service.book.mode, _kept(service), len(service.book.seatless),
             )
         )  # fmt: skip
 
