@@ -24,6 +24,7 @@ from daemon.check import check_book
 from daemon.desk import Desk
 from daemon.engine_jobs import Jobs
 from daemon.engine_nodes import BEGIN, CONFIG, OVER, Nodes
+from daemon.engine_outages import Edge, Outages
 from daemon.engine_pools import OVERRIDE, Pools
 from daemon.engine_rails import Rails
 from daemon.engine_runs import LIMIT, WARN, Runs
@@ -62,7 +63,6 @@ from daemon.inputs import (
     Witness,
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
-from daemon.outages import Edge, Outages
 from daemon.pieces import pieces_of
 from daemon.rehearsal import Rehearsal, Rehearsed
 from daemon.setup import Node, Setup

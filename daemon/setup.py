@@ -11,6 +11,9 @@ from sia.model import Options, Pool
 HOURS_AHEAD = 2
 """From which of these rules on what is thought to be left of loans counts as lent."""
 
+OUT_LEFT = 3
+"""From which of these rules on GPUs that are out are not lent."""
+
 RAILS = 3
 """Rules of guard rails now. From 1 on hours are those of the ledger, a first slowed job is on
 credit, and a group rests after a late one; from 2 on what is thought to be left of loans counts as

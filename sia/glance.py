@@ -81,7 +81,7 @@ def _turn(ahead: Sequence[JobState]) -> list[Turn]:
 def _held_back(
     job: JobState, options: Options, held: Mapping[PoolState, Sequence[int]]
 ) -> tuple[Obstacle, ...]:
-    """For whom, and what, too much is held back in the window in which that is least."""
+    """Pools, and GPUs that are out, for which most is held back, in the window with the least."""
     group = job.pool.group
     windows = range(bisect_left(options.windows, job.run_time), len(options.windows))
     sums = {window: sum(held[pool][window] for pool in group.pools) for window in windows}

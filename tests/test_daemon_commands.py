@@ -354,6 +354,21 @@ def test_times_within_events_are_said_as_times():
     assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", event_commands.line(told))
 
 
+def test_status_counts_who_has_its_turn_and_no_gpus(served):
+    assert "starting" not in served("status").stdout
+    served("drain", "n1", "--why", "fan")
+    served("submit", "--pool", "vision", "--id", "turned", "--duration", "1s")
+    told = "starting: the GPUs of 1 job are not free: sia jobs --phase starting, sia why ID"
+    assert told in served("status").stdout.splitlines()
+    served("cancel", "turned")
+    served("resume", "n1")
+
+
+def test_what_is_so_or_not_is_said_in_events_as_people_do():
+    event = {"seq": 7, "time": 2.0, "kind": "lending", "data": {"on": False, "mode": "shadow"}}
+    assert event_commands.line(event).endswith("on no, mode shadow")
+
+
 def test_limits_that_are_taken_away_are_none_in_events():
     engine = Engine.new(setup(a=4))
     engine.step(1.0, [SetPool("a", lend_limit=2, slowed_budget_pct=1.0)])

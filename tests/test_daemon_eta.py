@@ -336,6 +336,15 @@ def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
     assert ("by how things were 1 h ago" in shown) is word
 
 
+def test_who_has_its_turn_and_no_gpus_is_not_said_to_run(monkeypatch):
+    said = {"id": "x", "pool": "a", "phase": "starting", "now": 1e9, "started": 1e9 - 50.0}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: said | {"why": "it waits"})
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(eta, ["x"]).output
+    assert "\nturn    " in shown
+    assert "started" not in shown
+
+
 def test_of_what_nothing_has_come_no_share_is_said(monkeypatch):
     nothing = dict.fromkeys(("horizon", "p90_covered", "error", "width", "pred_err"))
     row = nothing | {"pool": "a", "what": "start", "count": 0, "p50_covered": 0.0, "p50_judged": 3}

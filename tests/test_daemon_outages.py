@@ -23,8 +23,7 @@ from daemon.inputs import (
     Tick,
 )
 from daemon.insight.futures import future_of, thought
-from daemon.outages import OUT_LEFT
-from daemon.setup import RAILS, Budget, Node, Setup
+from daemon.setup import OUT_LEFT, RAILS, Budget, Node, Setup
 from daemon.why import waits
 from daemon.why_words import needed
 from sia.events import GpusOut

@@ -15,10 +15,10 @@ from typing import NamedTuple, TypeVar
 from daemon.book import Book, JobRecord, Override, PoolRecord, Window, job_of
 from daemon.engine import Engine
 from daemon.engine_hours import HOURS
+from daemon.engine_outages import Edge
 from daemon.engine_rails import LATE
 from daemon.jobs import JobPhase
 from daemon.months import month_of
-from daemon.outages import Edge
 from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.playout import Fact

@@ -1,4 +1,4 @@
-"""Without cells: how many GPUs that quotas count are on nodes that are out. Pure.
+"""The engine's part for GPUs that quotas count and that are on nodes that are out, without cells.
 
 What may be lent comes from quotas, not from nodes. So the core is told what is out, and leaves as
 many idle (`GpusOut`): else a guest would be on the GPUs that are left when their owner comes.
@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from daemon.book import Book
 from daemon.desk import Desk
+from daemon.setup import OUT_LEFT
 from sia.events import GpusOut
-
-OUT_LEFT = 3
-"""From which `Setup.rails` on it is done."""
 
 
 class Edge(NamedTuple):
@@ -139,7 +137,7 @@ class Count:
 
 
 class Outages:
-    """The engine's part that tells the core."""
+    """Tells the core what is out."""
 
     def __init__(self, desk: Desk) -> None:
         """Work at this desk."""
