@@ -53,8 +53,11 @@ BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
 DUAL, PRIMAL = 1, 4
 """HiGHS's numbers of the simplex methods."""
 
+PROBE, NO_LIMIT = 100, 2**31 - 1
+"""Steps of the dual simplex method that tell a good branch from a bad one; HiGHS's own limit."""
+
 Entries = tuple[Counts, Floats]
-"""A column's: rows, and values."""
+"""A column's: rows, and values; or a row's: columns, and values."""
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
@@ -199,10 +202,18 @@ class Lp:
         self._count += len(entries)
         self._model.setOptionValue("simplex_strategy", PRIMAL)
 
-    def add_row(self, columns: Counts, values: Floats, high: float) -> None:
-        """Add a row. Here and where bounds change, the dual simplex method goes on."""
-        at = columns.astype(np.int32)
-        self._model.addRow(-highspy.kHighsInf, high, len(at), at, values)
+    def add_rows(self, entries: Sequence[Entries], highs: Floats) -> None:
+        """Add rows of such entries in the columns, up to `highs`.
+
+        Here and where bounds change, the dual simplex method goes on.
+        """
+        begin = np.cumsum([0, *(len(columns) for columns, _ in entries)])
+        self._model.addRows(
+            len(entries), np.full(len(entries), -highspy.kHighsInf), highs, int(begin[-1]),
+            begin[:-1].astype(np.int32),
+            np.concatenate([columns for columns, _ in entries]).astype(np.int32),
+            np.concatenate([values for _, values in entries]),
+        )  # fmt: skip
         self._model.setOptionValue("simplex_strategy", DUAL)
 
     def limit(self, highs: Floats) -> None:
@@ -210,6 +221,27 @@ class Lp:
         columns = np.arange(self._count, dtype=np.int32)
         self._model.changeColsBounds(self._count, columns, np.zeros(self._count), highs)
         self._model.setOptionValue("simplex_strategy", DUAL)
+
+    def probe(self, columns: Counts, highs: Sequence[Floats], before: Floats) -> list[float]:
+        """What it costs with each of such bounds of these variables, as far as a few steps tell.
+
+        It stands where it stood before then, with the bounds `before`. -inf where it is given up.
+        """
+        model, at, none = self._model, columns.astype(np.int32), np.zeros(len(columns))
+        basis, costs = model.getBasis(), list[float]()
+        model.setOptionValue("simplex_strategy", DUAL)
+        model.setOptionValue("simplex_iteration_limit", PROBE)
+        for high in highs:
+            if self._stop():
+                costs.append(-inf)
+                continue
+            model.changeColsBounds(len(at), at, none, high)
+            model.run()
+            costs.append(float(model.getInfo().objective_function_value))
+            model.changeColsBounds(len(at), at, none, before)
+            model.setBasis(basis)
+        model.setOptionValue("simplex_iteration_limit", NO_LIMIT)
+        return costs
 
     def throw_out(self) -> list[int]:
         """Delete added rows that bind nothing; which of them, counted from the first added."""

@@ -4,7 +4,8 @@ Of a hundred thousand starts the LP takes a few hundred. So it is solved with th
 at good prices; then its own prices are asked of all the others, and those that are too cheap are
 added, until there is none. Whatever the LP says, the bound is computed from its duals as prices of
 GPUs and of places in cuts, over all starts: it does not hang on the solver's tolerance, nor on
-which starts the LP holds.
+which starts the LP holds. Nor does it hold all slots' rows of capacity: those that its starts could
+break at first, and those that a solution breaks later, which come and go as cuts do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle.ascent import Priced, priced
-from oracle.cuts import NOTHING, TORN, Cut
+from oracle.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
 from oracle.errors import SolverError
 from oracle.forms import Floats
 from oracle.highs import Entries, Lp
@@ -50,7 +51,7 @@ class Found(NamedTuple):
 
     `dearer` is by how much each start raises the bound, were it taken. `at` are the starts that the
     LP takes, in parts `part`; `short` is by how much tasks start nowhere. `exact` says that
-    the bound is the LP's, rather than somewhat less.
+    the bound is the LP's, rather than somewhat less, `fits` that no slot runs more than it has.
     """
 
     bound: float
@@ -59,11 +60,22 @@ class Found(NamedTuple):
     part: Floats
     short: float
     exact: bool
+    fits: bool = True
 
     @property
     def whole(self) -> bool:
         """Whether each task has one start."""
-        return self.short <= TORN and bool((self.part >= 1.0 - TORN).all())
+        return self.fits and self.short <= TORN and bool((self.part >= 1.0 - TORN).all())
+
+
+class _InCuts(NamedTuple):
+    """Of all cuts, in the order of tasks: who starts from when to when, the weight, which cut."""
+
+    task: Counts
+    low: Counts
+    high: Counts
+    weight: Floats
+    cut: Counts
 
 
 class Master:
@@ -73,9 +85,10 @@ class Master:
         """Begin with these starts, by place; it is given up as soon as `stop` says so."""
         self.starts = starts
         self.cuts: list[Cut] = []
+        self.rows = Cuts(starts, stop)
         problem, tasks = starts.problem, len(starts.first)
         capacity = problem.capacity()
-        self._capacity, self._slots = capacity, np.flatnonzero(problem.contended())
+        self._capacity, self._slots = capacity, np.flatnonzero(_at_most(starts, columns) > capacity)
         self._row = np.full(problem.slots + 1, -1)
         self._row[self._slots] = tasks + np.arange(len(self._slots))
         rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in capacity[self._slots]]
@@ -86,7 +99,10 @@ class Master:
         costs = starts.cost.max() * starts.width.max() + starts.width.max()
         alone: list[Entries] = [(np.array([place]), np.ones(1)) for place in range(tasks)]
         self._lp.add_columns(np.full(tasks, float(costs)), np.full(tasks, inf), alone)
-        self._held, self._columns = np.zeros(len(starts.task), bool), np.zeros(0, dtype=np.int64)
+        self._columns = np.zeros(0, dtype=np.int64)
+        self._held = np.zeros(len(starts.task), bool)
+        self._order = self._columns
+        self._table: _InCuts | None = None
         self._inside = np.ones(len(starts.task), bool)
         self._hold(columns)
 
@@ -107,20 +123,39 @@ class Master:
         nowhere = np.full(len(starts.first), inf)
         self._lp.limit(np.concatenate([nowhere, self._highs(self._columns)]))
 
+    def probe(self, place: int, by: int) -> tuple[float, float]:
+        """What it costs where a task starts in slot `by` or before, and where later.
+
+        Of the starts that it holds, as far as a few steps tell: nothing is proven.
+        """
+        own = np.flatnonzero(self.starts.task[self._columns] == place)
+        at = self._columns[own]
+        early, before = self.starts.slot[at] <= by, self._highs(at)
+        halves = np.where(early, before, 0.0), np.where(early, 0.0, before)
+        early_cost, late_cost = self._lp.probe(own + len(self.starts.first), halves, before)
+        return early_cost, late_cost
+
     def add(self, cuts: Sequence[Cut]) -> None:
         """Add rows."""
-        starts, columns = self.starts, self._columns
-        task, slot, end = starts.task[columns], starts.slot[columns], starts.end[columns]
+        if not cuts:
+            return
+        entries, places = list[Entries](), self._columns[self._order]
         for cut in cuts:
-            runs = (slot <= cut.slot) & (cut.slot < end) & (cut.weights[task] != 0.0)
-            at = np.flatnonzero(runs)
-            self._lp.add_row(at + len(starts.first), cut.weights[task[at]], cut.high)
+            at = self.starts.first[cut.task] - self.starts.release[cut.task]
+            begin, end = np.searchsorted(places, [at + cut.low, at + cut.high + 1])
+            counts = end - begin
+            which = np.repeat(np.arange(len(at)), counts)
+            inside = np.arange(len(which)) + (begin - np.cumsum(counts) + counts)[which]
+            entries.append((self._order[inside] + len(self.starts.first), cut.weight[which]))
+        self._lp.add_rows(entries, np.array([cut.most for cut in cuts]))
         self.cuts += cuts
+        self._table = None
 
     def throw_out(self) -> None:
         """Forget the cuts that bind nothing."""
         gone = {*self._lp.throw_out()}
         self.cuts = [cut for i, cut in enumerate(self.cuts) if i not in gone]
+        self._table = None
 
     def solve(self, until: float, limit: float = inf, enough: float = ENOUGH) -> Found:
         """Solve it, until the bound is `limit`, or as good as the LP's.
@@ -143,24 +178,35 @@ class Master:
                 best, dearer = bound, costs - least[self.starts.task]
             close = bool(solved.cost - best <= enough * abs(solved.cost))
             found = self._found(best, dearer, np.array(solved.values), exact=close)
-            if best >= limit or (close and not found.whole):
+            crowded = self._crowded(found)
+            found = found._replace(fits=not crowded, exact=close and not crowded)
+            if best >= limit or (close and found.fits and not found.whole):
                 return found
-            if not (least < duals[: len(least)] - TOO_CHEAP).any():
-                return found._replace(exact=True)
+            self.add(crowded)
             before = self.size
-            self._hold(np.flatnonzero(costs <= (least + NEAR * self._unit)[self.starts.task]))
-            if self.size == before:
+            if (least < duals[: len(least)] - TOO_CHEAP).any():
+                self._hold(np.flatnonzero(costs <= (least + NEAR * self._unit)[self.starts.task]))
+            if self.size == before and found.fits:
                 return found._replace(exact=True)
         return found
 
-    def runs(self, found: Found) -> Floats:
-        """The part of each task (column) that runs in each slot (row)."""
+    def _crowded(self, found: Found) -> list[Cut]:
+        """The rows of slots that it does not hold, and in which more runs than there is room."""
         starts = self.starts
-        change = np.zeros((len(self._row), len(starts.first)))
-        task = starts.task[found.at]
-        np.add.at(change, (starts.slot[found.at], task), found.part)
-        np.add.at(change, (starts.end[found.at], task), -found.part)
-        return np.cumsum(change, axis=0)[:-1]
+        change, used = np.zeros(len(self._row)), starts.width[starts.task[found.at]] * found.part
+        np.add.at(change, starts.slot[found.at], used)
+        np.add.at(change, starts.end[found.at], -used)
+        over = np.cumsum(change)[:-1] > self._capacity + TORN * (1.0 + self._capacity)
+        over[self._slots] = False
+        over[[cut.slot for cut in self.cuts if cut.slot != NO_SLOT]] = False
+        return [self.rows.capacity(i) for i in np.flatnonzero(over).tolist()]
+
+    def begun(self, found: Found) -> Floats:
+        """The part of each task (column) that has begun by each slot (row)."""
+        starts = self.starts
+        begun = np.zeros((len(self._row), len(starts.first)))
+        np.add.at(begun, (starts.slot[found.at], starts.task[found.at]), found.part)
+        return np.cumsum(begun, axis=0)
 
     def _hold(self, at: Counts) -> None:
         """Add starts, those that it does not hold yet."""
@@ -168,28 +214,42 @@ class Master:
         if not len(at):
             return
         self._held[at] = True
-        cut_slots = np.array([cut.slot for cut in self.cuts], dtype=np.int64)
-        entries = [self._entries(int(place), cut_slots) for place in at]
+        entries = [self._entries(int(place)) for place in at]
         self._lp.add_columns(self.starts.cost[at], self._highs(at), entries)
         self._columns = np.concatenate([self._columns, at])
+        self._order = np.argsort(self._columns)
 
     def _highs(self, at: Counts) -> Floats:
         """No bound within windows: a row has the sum at 1, and bounds would hide its dual."""
         return np.where(self._inside[at], inf, 0.0)
 
-    def _entries(self, at: int, cut_slots: Counts) -> Entries:
+    def _entries(self, at: int) -> Entries:
         """The rows that a start is in: its task's, those of slots, cuts."""
-        starts = self.starts
-        task, slot, end = int(starts.task[at]), starts.slot[at], starts.end[at]
+        starts, in_cuts = self.starts, self._in_cuts()
+        task, slot, end = int(starts.task[at]), int(starts.slot[at]), int(starts.end[at])
         rows = self._row[slot:end]
         rows = rows[rows >= 0]
-        cuts = np.flatnonzero((slot <= cut_slots) & (cut_slots < end))
-        weights = np.array([self.cuts[i].weights[task] for i in cuts])
-        cuts, weights = cuts[weights != 0.0], weights[weights != 0.0]
+        own = slice(*np.searchsorted(in_cuts.task, [task, task + 1]))
+        inside = (in_cuts.low[own] <= slot) & (slot <= in_cuts.high[own])
         width = np.full(len(rows), float(starts.width[task]))
-        return np.concatenate([[task], rows, self._own + cuts]), np.concatenate(
-            [[1.0], width, weights]
+        return np.concatenate([[task], rows, self._own + in_cuts.cut[own][inside]]), np.concatenate(
+            [[1.0], width, in_cuts.weight[own][inside]]
         )
+
+    def _in_cuts(self) -> _InCuts:
+        """All that is in cuts."""
+        if self._table is None:
+            cuts, none = self.cuts, np.zeros(0, dtype=np.int64)
+            task = np.concatenate([none, *(cut.task for cut in cuts)])
+            order = np.argsort(task, kind="stable")
+            self._table = _InCuts(
+                task[order],
+                np.concatenate([none, *(cut.low for cut in cuts)])[order],
+                np.concatenate([none, *(cut.high for cut in cuts)])[order],
+                np.concatenate([none, *(cut.weight for cut in cuts)])[order],
+                np.repeat(np.arange(len(cuts)), [len(cut.task) for cut in cuts])[order],
+            )
+        return self._table
 
     def _priced(self, duals: Floats) -> tuple[Floats, float]:
         """What each start costs, paying included, and what all that is sold is worth."""
@@ -198,16 +258,14 @@ class Master:
         prices[self._slots] = np.maximum(0.0, -duals[len(starts.first) : self._own])
         costs, worth = priced(starts, prices), float(prices @ self._capacity)
         dual = np.maximum(0.0, -duals[self._own :])
-        binding = [(cut, price) for cut, price in zip(self.cuts, dual, strict=True) if price]
-        if not binding:
+        if not dual.any():
             return costs, worth
-        slots = np.array([cut.slot for cut, _ in binding])
-        order = np.argsort(slots, kind="stable")
-        weights = np.array([binding[i][0].weights * binding[i][1] for i in order])
-        sums = np.concatenate([np.zeros((1, weights.shape[1])), np.cumsum(weights, axis=0)])
-        before = np.searchsorted(slots[order], np.arange(len(self._row)))
-        costs += sums[before[starts.end], starts.task] - sums[before[starts.slot], starts.task]
-        return costs, worth + float(sum(cut.high * price for cut, price in binding))
+        task, low, high, weight, cut = self._in_cuts()
+        paid, at, size = weight * dual[cut], starts.first - starts.release, len(costs) + 1
+        change = np.bincount(low + at[task], paid, size)
+        change -= np.bincount(high + at[task] + 1, paid, size)
+        costs += np.cumsum(change)[:-1]
+        return costs, worth + float(dual @ np.array([cut.most for cut in self.cuts]))
 
     def _found(self, bound: float, dearer: Floats, values: Floats, *, exact: bool) -> Found:
         tasks = len(self.starts.first)
@@ -217,6 +275,19 @@ class Master:
         at = self._columns[taken][order]
         short = float(values[:tasks].sum())
         return Found(bound, dearer, at, parts[taken][order], short, exact)
+
+
+def _at_most(starts: Starts, columns: Counts) -> Counts:
+    """GPUs by slot, if each task ran wherever one of these starts lets it."""
+    columns = np.sort(columns)
+    task, slot, end = starts.task[columns], starts.slot[columns], starts.end[columns]
+    fresh = np.ones(len(columns), bool)
+    fresh[1:] = (task[1:] != task[:-1]) | (slot[1:] > end[:-1])
+    change = np.zeros(starts.problem.slots + 1, dtype=np.int64)
+    np.add.at(change, slot[fresh], starts.width[task[fresh]])
+    last = np.append(fresh[1:], True)[: len(columns)]
+    np.add.at(change, end[last], -starts.width[task[last]])
+    return np.cumsum(change)[:-1]
 
 
 def columns_of(starts: Starts, prices: Priced, known: Sequence[int] | None) -> Counts:

@@ -12,6 +12,7 @@ from math import inf
 from sys import getswitchinterval, setswitchinterval
 from threading import Event, Thread
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from oracle.search import Search, from_parts
 from oracle.solver import has_highs, solve
 from oracle.starts import fits, starts_of
 
+if TYPE_CHECKING:
+    from oracle.tree import Tree
+
 CLOSE = 2.5 * TOLERANCE
 """What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
 tolerance, and the solver's own cost may be off by another."""
@@ -36,12 +40,22 @@ tolerance, and the solver's own cost may be off by another."""
 SLICE = 2.0
 """Seconds between two looks at what the solver has found, where there is nothing else to do."""
 
-LISTS, ROUND = 6.0, 10.0
+LISTS, ROUND = 3.0, 10.0
 """Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
 of one of programs. Where many wait, the one finds more, where few do, the other."""
 
 PATIENCE = 5.0
 """Seconds that the search waits for a first word of the prover."""
+
+DIVE, DIVE_SHARE = 0.02, 0.4
+"""Where the best costs so much more than the bound, in proportion, dives take turns with branches:
+near the end, what is left is mostly to be proven. And the part of the time left that one may take:
+better schedules come of its later steps."""
+
+ROOT_SHARE, PAUSE = 0.1, 0.2
+"""The part of the time for which the search leaves the machine to the root's cuts; it does so while
+the LP dives, too: beside it the LP is half as fast, and most comes of a dive's end. Lists are made
+meanwhile, now and then. And the seconds between two looks whether it is over."""
 
 SWITCH = 2e-4
 """Seconds after which the search lets the prover have the interpreter: that asks for it between two
@@ -76,7 +90,8 @@ class Solving:
         self._parts: Sequence[Sequence[float]] | None = None
         self._told = Event()
         self._hints: list[list[int]] = []
-        self._listed = False
+        self._fresh = False
+        self._listed = self._alone_until = -inf
         self._polish = Polish(self._draft.problem, form, seed)
         self._size = 0, 0
         self._nodes = 0
@@ -127,25 +142,37 @@ class Solving:
             self._say()
 
     def _look(self, number: int) -> None:
-        """One round: programs of some jobs, or the local search."""
-        problem, begin, parts = self._draft.problem, self._draft.known.starts, self._parts
-        if begin is not None and parts is not None and number % 2:
+        """One round: lists where the LP says something new, then programs or the local search."""
+        fresh, self._fresh = self._fresh, False  # before what they say: more may come meanwhile
+        problem, parts = self._draft.problem, self._parts
+        if parts is not None and (fresh or self._draft.known.starts is None):
+            seconds = self._share(LISTS)
+            listed = from_parts(problem, parts, self._seed + number, seconds, self._over)
+            if listed is not None:
+                self._offer(listed)
+        begin = self._draft.known.starts
+        if begin is None:
+            return
+        if self._waits:
+            self._ended.wait(self._share(PAUSE))
+            return
+        if parts is not None and number % 2:
             until = perf_counter() + self._share(ROUND)
-            while (left := until - perf_counter()) > 0 and not self._over():
+            while (left := until - perf_counter()) > 0 and not (self._waits or self._over()):
                 best = self._draft.known.starts or begin
                 self._offer(self._polish.better(best, self._hints, left))
             return
-        if parts is not None and (begin is None or not self._listed):
-            self._listed = True
-            seconds = self._share(LISTS)
-            begin = from_parts(problem, parts, self._seed + number, seconds, self._over) or begin
-        if begin is not None:
-            search = Search(problem, begin, self._seed + number)
-            search.run(self._share(ROUND), self._over)
-            self._offer(search.best)
+        search = Search(problem, begin, self._seed + number)
+        search.run(self._share(ROUND), lambda: self._waits or self._over())
+        self._offer(search.best)
 
     def _share(self, seconds: float) -> float:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the search leaves the machine to the prover."""
+        return perf_counter() < self._alone_until
 
     def _over(self) -> bool:
         """Whether schedules are of no use any more: nor are they where the prover has ended."""
@@ -199,26 +226,62 @@ class Solving:
         starts = starts_of(self.problem)
         prices = ascend(starts, self._done)
         self._rose(prices.bound)
-        self._suggest(starts.split(prices.parts))
+        self._suggest(starts.split(prices.parts), fresh=True)
         tree = Tree(starts, columns_of(starts, prices, self._best.known.starts), self._done)
+        begun = perf_counter()
+        until = begun + ROOT_SHARE * max(0.0, self._until - begun)
         for bound in tree.root(self._until):
-            self._suggest(tree.parts)
+            self._learn(tree, fresh=True)
             self._rose(bound)
+            self._alone_until = until
+        self._alone_until = -inf
+        dived = branched = 0.0
         while not tree.done and not self._done():
+            begun = perf_counter()
+            if dived <= branched and tree.new and self._far(tree.bound):
+                self._dive(tree)
+                dived += perf_counter() - begun
+                continue
             tree.grow(self._limit(), self._until)
-            self._size = tree.master.size, tree.master.entries
-            self._nodes = tree.nodes
-            self._suggest(tree.parts)
+            self._learn(tree)
             self._rose(tree.bound)
+            branched += perf_counter() - begun
         if tree.whole[1]:
             self._offer(tree.whole[1])
         if tree.done and tree.bound == inf:
             raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
         self._raise_bound(tree.bound)
 
-    def _suggest(self, parts: Sequence[Floats]) -> None:
-        """Tell the search which part of each task the LP starts when."""
+    def _dive(self, tree: Tree) -> None:
+        """Have the search follow the LP down."""
+        until = perf_counter() + DIVE_SHARE * max(0.0, self._until - perf_counter())
+        self._alone_until = until
+        for _ in tree.dive(self._limit, until):
+            self._learn(tree, fresh=True)
+            self._say()
+        self._alone_until = self._listed = -inf  # lists are worth most where it ends
+        self._learn(tree, fresh=True)
+        if tree.whole[1]:
+            self._offer(tree.whole[1])
+
+    def _learn(self, tree: Tree, *, fresh: bool = False) -> None:
+        """Take over what the LP says, and how large it is; `fresh` is worth lists now and then."""
+        self._size = tree.master.size, tree.master.entries
+        self._nodes = tree.nodes
+        fresh = fresh and perf_counter() > self._listed + ROUND
+        if fresh:
+            self._listed = perf_counter()
+        self._suggest(tree.parts, fresh=fresh)
+
+    def _far(self, bound: float) -> bool:
+        """Whether a better schedule would bring the two together sooner than a better bound."""
+        return self._best.known.cost > (1.0 + DIVE) * max(bound, self.bound)
+
+    def _suggest(self, parts: Sequence[Floats], *, fresh: bool = False) -> None:
+        """Tell the search which part of each task the LP starts when; `fresh` are worth lists."""
         self._parts = [part.tolist() for part in parts]
+        if fresh:
+            self._fresh = True
         self._told.set()
         self._hints = [
             (np.flatnonzero(part > PART) + task.release).tolist()
@@ -230,6 +293,7 @@ class Solving:
         fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
         if fit is not None:
             self._parts, self._hints = fit.parts, hinted(fit.model.cells, fit.parts)
+            self._fresh = True
             self._told.set()
         return fit
 

@@ -13,7 +13,7 @@ MOST_STARTS = 5_000_000
 """Starts that are held at once: a dozen arrays of them take 0.5 GB."""
 
 MOST_RUNNING = 10_000_000
-"""Tasks times slots: a table of who runs when takes 80 MB then, a program 1 GB at worst."""
+"""Tasks times slots: a table of who has begun when takes 80 MB then, a program 1 GB at worst."""
 
 
 class Starts(NamedTuple):

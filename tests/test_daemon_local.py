@@ -337,7 +337,10 @@ def test_started_many_times_at_once_it_runs_once(tmp_path):
     async def story(machine):
         await asyncio.gather(*(machine.backend.start(asked) for _ in range(3)))
         other = Attempt(tmp_path / "state", "a", 1)  # as a daemon would that knows nothing of it
-        rivals = [await asyncio.create_subprocess_exec(*other.command) for _ in range(5)]
+        # a shell each is their parent, as that daemon would be: one of them may be the supervisor,
+        # whom this backend would wait for if it were this process's own child
+        parent = "/bin/sh", "-c", '"$@"; exit $?', "rival"
+        rivals = [await asyncio.create_subprocess_exec(*parent, *other.command) for _ in range(5)]
         await machine.said_of("a", Ended)
         assert [await rival.wait() for rival in rivals] == [0] * 5
         await machine.backend.start(asked)

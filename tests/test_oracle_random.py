@@ -50,8 +50,8 @@ def test_whatever_the_problem_and_the_time_the_answer_is_true(part, monkeypatch)
     optimal = hurried = none = 0
     until = perf_counter() + 4.0
     for seed in range(part, 10**6, 3):
-        if perf_counter() > until:
-            break
+        if perf_counter() > until and optimal > 20 and none:
+            break  # on a slow machine the same takes longer
         rng = Random(seed)
         monkeypatch.setattr("oracle.starts.MOST_STARTS", rng.choice([10**6, 10**6, 0]))
         monkeypatch.setattr("oracle.ascent.STEPS", rng.choice([1, 10, 30]))
@@ -161,7 +161,7 @@ def test_from_the_log_to_the_outcome_it_is_true_of_all_groups(monkeypatch):
     monkeypatch.setattr("oracle.ascent.STEPS", 20)
     optimal, until = 0, perf_counter() + 5.0
     for seed in range(10**6):
-        if perf_counter() > until:
+        if perf_counter() > until and optimal > 20:
             break
         rng = Random(seed)
         log, pools = small_log(rng)
