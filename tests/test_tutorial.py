@@ -10,7 +10,7 @@ import pytest
 from slurm_cluster import BINARIES, free_ports, missing
 
 ROOT = Path(__file__).parent.parent
-LAB = "/srv/sia-lab"
+LAB, LAB_SH = "/srv/sia-lab", ROOT / "deploy/slurm/lab.sh"
 LEFT_OUT = ("apt-get", "make setup", "export PATH")
 """What has been done where tests run."""
 
@@ -54,7 +54,7 @@ def test_what_the_tutorial_says_happens(tmp_path):
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
     finally:
-        subprocess.run([ROOT / "deploy/slurm/lab.sh", "stop", lab], env=env, check=True)
+        subprocess.run([LAB_SH, "stop", lab], env=env, check=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     said = re.split(r"<<<\d+>>>\n", done.stdout)[1:]
     told = {}
@@ -69,3 +69,12 @@ def test_what_the_tutorial_says_happens(tmp_path):
     jobs = dict(re.findall(r"^(slurm-\d+) +vision +\d+ +(\w+)", told["5"], re.MULTILINE))
     assert jobs["slurm-6"] == "pending", "nothing is lent before anything is known"
     assert not lab.exists()
+
+
+def test_a_lab_that_is_not_there_is_stopped_at_once(tmp_path):
+    scancel = tmp_path / "scancel"
+    scancel.write_text(f"#!/bin/sh\ntouch {tmp_path / 'asked'}\n")
+    scancel.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([LAB_SH, "stop", tmp_path / "lab"], env=env, check=True)
+    assert not (tmp_path / "asked").exists(), "nobody would answer"
