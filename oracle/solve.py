@@ -20,7 +20,8 @@ from oracle.answer import Answer, Progress, Tell
 from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
-from oracle.errors import NoScheduleError
+from oracle.coarse import coarser, finer
+from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import Floats, Form
 from oracle.lp import safe
 from oracle.milp import TOLERANCE
@@ -44,13 +45,17 @@ LISTS, ROUND = 3.0, 10.0
 """Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
 of one of programs. Where many wait, the one finds more, where few do, the other."""
 
+COARSE_SHARE = 0.2
+"""The part of the time in which the jobs are scheduled in coarser slots, where there are many."""
+
 PATIENCE = 5.0
 """Seconds that the search waits for a first word of the prover."""
 
 DIVE, DIVE_SHARE = 0.02, 0.4
 """Where the best costs so much more than the bound, in proportion, dives take turns with branches:
-near the end, what is left is mostly to be proven. And the part of the time left that one may take:
-better schedules come of its later steps."""
+near the end, what is left is mostly to be proven; after dives in vain branches have the more of
+the time. And the part of the time left that one may take: better schedules come of its later steps.
+"""
 
 ROOT_SHARE, PAUSE = 0.1, 0.2
 """The part of the time for which the search leaves the machine to the root's cuts; it does so while
@@ -91,7 +96,8 @@ class Solving:
         self._told = Event()
         self._hints: list[list[int]] = []
         self._fresh = False
-        self._listed = self._alone_until = -inf
+        self._listed = self._alone_until = self._rests_until = -inf
+        self._vain, self._least = 0, inf
         self._polish = Polish(self._draft.problem, form, seed)
         self._size = 0, 0
         self._nodes = 0
@@ -103,9 +109,11 @@ class Solving:
 
         Raises NoScheduleError where there is no schedule, and without one what the solver died of.
         """
-        Thread(target=self._guarded, daemon=True).start()
         interrupted, before = False, getswitchinterval()
+        prover = Thread(target=self._guarded, daemon=True)
         try:
+            self._from_coarse()
+            prover.start()
             setswitchinterval(SWITCH)
             self._search()
         except KeyboardInterrupt:
@@ -115,7 +123,8 @@ class Solving:
         finally:
             setswitchinterval(before)
         self._stop.set()
-        self._ended.wait(GRACE)
+        if prover.ident is not None:
+            self._ended.wait(GRACE)
         closed = self._closed()  # first: what comes later only closes it more
         (cost, starts), bound, died = self._best.known, self.bound, self._died
         if died is not None and starts is None:
@@ -128,6 +137,23 @@ class Solving:
         elif died is not None:
             status = "memory" if isinstance(died, MemoryError) else "failed"
         return Answer(status, starts, cost, min(bound, cost), *self._size)
+
+    def _from_coarse(self) -> None:
+        """Begin with what is found in coarser slots, where there are many; it proves nothing."""
+        problem = coarser(self._draft.problem)
+        if problem is None:
+            return
+        until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
+        solving = Solving(problem, self._form, until, None, self._seed, lambda _: self._say())
+        try:
+            answer = solving.run()
+        except (NoScheduleError, SolverError, MemoryError):
+            return  # rounding may leave none
+        found = finer(self._draft.problem, answer.starts) if answer.starts else None
+        if found is not None:
+            self._offer(found)
+        if answer.status == "interrupted":
+            raise KeyboardInterrupt
 
     def _search(self) -> None:
         """Look for schedules until the solver is done or the time is up."""
@@ -156,13 +182,22 @@ class Solving:
         if self._waits:
             self._ended.wait(self._share(PAUSE))
             return
-        if parts is not None and number % 2:
+        began, least, self._rests_until = perf_counter(), self._draft.known.cost, -inf
+        self._improve(begin, number)
+        # in vain it rests for as long, then twice as long, …: the prover is twice as fast meanwhile
+        now, self._least = perf_counter(), self._draft.known.cost
+        self._vain = self._vain + 1 if self._least >= least else 0
+        self._rests_until = now + self._vain * (now - began)
+
+    def _improve(self, begin: list[int], number: int) -> None:
+        """Programs or the local search, in turns."""
+        if self._parts is not None and number % 2:
             until = perf_counter() + self._share(ROUND)
             while (left := until - perf_counter()) > 0 and not (self._waits or self._over()):
                 best = self._draft.known.starts or begin
                 self._offer(self._polish.better(best, self._hints, left))
             return
-        search = Search(problem, begin, self._seed + number)
+        search = Search(self._draft.problem, begin, self._seed + number)
         search.run(self._share(ROUND), lambda: self._waits or self._over())
         self._offer(search.best)
 
@@ -171,8 +206,12 @@ class Solving:
 
     @property
     def _waits(self) -> bool:
-        """Whether the search leaves the machine to the prover."""
-        return perf_counter() < self._alone_until
+        """Whether the search leaves the machine to the prover, or rests.
+
+        A schedule that is better than where it left off wakes it.
+        """
+        rests = self._draft.known.cost >= self._least and perf_counter() < self._rests_until
+        return rests or perf_counter() < self._alone_until
 
     def _over(self) -> bool:
         """Whether schedules are of no use any more: nor are they where the prover has ended."""
@@ -235,11 +274,13 @@ class Solving:
             self._rose(bound)
             self._alone_until = until
         self._alone_until = -inf
-        dived = branched = 0.0
+        dived, branched, vain = 0.0, 0.0, 0
         while not tree.done and not self._done():
             begun = perf_counter()
-            if dived <= branched and tree.new and self._far(tree.bound):
+            if (1 + vain) * dived <= branched and tree.new and self._far(tree.bound):
+                least = self._best.known.cost
                 self._dive(tree)
+                vain = vain + 1 if self._best.known.cost >= least else 0
                 dived += perf_counter() - begun
                 continue
             tree.grow(self._limit(), self._until)
