@@ -28,8 +28,8 @@ def coarser(problem: Problem) -> Problem | None:
     return replace(problem, tasks=[_rounded(task, by) for task in problem.tasks])
 
 
-def finer(problem: Problem, starts: Sequence[int]) -> list[int] | None:
-    """A schedule in which jobs start in the order of these coarser ones; None if none is found."""
+def in_order(problem: Problem, starts: Sequence[int]) -> list[int] | None:
+    """A schedule in which jobs start in the order of these, of finer or coarser slots, or None."""
     return listed(problem, sorted(range(len(starts)), key=starts.__getitem__))
 
 

@@ -20,7 +20,7 @@ from oracle.answer import Answer, Progress, Tell
 from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
-from oracle.coarse import coarser, finer
+from oracle.coarse import coarser, in_order
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import Floats, Form
 from oracle.lp import safe
@@ -144,12 +144,14 @@ class Solving:
         if problem is None:
             return
         until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
-        solving = Solving(problem, self._form, until, None, self._seed, lambda _: self._say())
+        known = self._draft.known.starts
+        start = None if known is None else in_order(problem, known)
+        solving = Solving(problem, self._form, until, start, self._seed, lambda _: self._say())
         try:
             answer = solving.run()
         except (NoScheduleError, SolverError, MemoryError):
             return  # rounding may leave none
-        found = finer(self._draft.problem, answer.starts) if answer.starts else None
+        found = in_order(self._draft.problem, answer.starts) if answer.starts else None
         if found is not None:
             self._offer(found)
         if answer.status == "interrupted":
