@@ -1,4 +1,4 @@
-"""The same jobs in coarser slots: where slots are short, good schedules are found there sooner.
+"""Where slots are short: how many are taken together, and the same jobs in coarser slots.
 
 With slots of a minute the LP has five times the rows and columns that it has with slots of five,
 and one dive into it takes all the time there is. So times are rounded to the nearest of fewer slots
@@ -20,11 +20,16 @@ FINE, FEW = 4000, 2500
 days of five minutes, and the time in which the last jobs end, are 2,300."""
 
 
+def together(problem: Problem) -> int:
+    """How many slots are taken together so that there are few: 1 where there are."""
+    return 1 if problem.slots <= FINE else -(-problem.slots // FEW)
+
+
 def coarser(problem: Problem) -> Problem | None:
     """The jobs in slots so many times as long that there are few; None where there are."""
-    if problem.slots <= FINE or problem.taken is not None:
+    by = together(problem)
+    if by == 1 or problem.taken is not None:
         return None
-    by = -(-problem.slots // FEW)
     return replace(problem, tasks=[_rounded(task, by) for task in problem.tasks])
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle.coarse import together
 from oracle.forms import Floats
 from oracle.problem import Counts
 from oracle.starts import Starts
@@ -144,23 +145,34 @@ class Cuts:
         self._widths = sorted({int(width) for width in self._width if width > 1}, reverse=True)
         problem = starts.problem
         self._capacity, self._contended = problem.capacity(), problem.contended()
+        self._together = together(problem)
 
     def broken(self, begun: Floats, most: int = MOST) -> list[Cut]:
         """The rows broken most, where such a part of each task (column) has begun by each slot."""
         of_slots = [one for some in self._slots(begun) for one in self._broken(some)]
         of_spans = [one for some in self._roaming(begun) for one in self._broken(some)]
-        roamed: Counter[int] = Counter()
-        few = list[_Broken]()
-        for one in sorted(of_spans, key=_rank):
-            roamed[one.roams] += 1
-            if roamed[one.roams] <= ROAMS:
-                few.append(one)
-        return [self._cut(one) for one in (*sorted(of_slots, key=_rank)[:most], *few[:most])]
+        some = *self._chosen(of_slots, most), *self._chosen(of_spans, most)
+        return [self._cut(one) for one in some]
 
     def capacity(self, slot: int) -> Cut:
         """A slot's row of capacity."""
         cut = self._row(slot, slot, self._width.astype(np.float64), float(self._capacity[slot]))
         return cut._replace(slot=slot)
+
+    def _chosen(self, found: list[_Broken], most: int) -> list[_Broken]:
+        """Those broken most, of those that are much alike only some."""
+        roamed, alike, some = Counter[int](), set[tuple[int, ...]](), list[_Broken]()
+        for one in sorted(found, key=_rank):
+            first, last = one.first // self._together, one.last // self._together
+            like = first, last, one.base == one.first, one.roams, one.divisor
+            if like in alike or (one.roams != NOBODY and roamed[one.roams] == ROAMS):
+                continue
+            alike.add(like)
+            roamed[one.roams] += 1
+            some.append(one)
+            if len(some) == most:
+                break
+        return some
 
     def _slots(self, begun: Floats) -> Iterator[_Counted]:
         """Slots in which wide tasks are torn, each by itself."""

@@ -5,7 +5,9 @@ at good prices; then its own prices are asked of all the others, and those that 
 added, until there is none. Whatever the LP says, the bound is computed from its duals as prices of
 GPUs and of places in cuts, over all starts: it does not hang on the solver's tolerance, nor on
 which starts the LP holds. Nor does it hold all slots' rows of capacity: those that its starts could
-break at first, and those that a solution breaks later, which come and go as cuts do.
+break at first, and those that a solution breaks later, which come and go as cuts do. Where slots
+are short, a row is the sum of those of some slots; that one of them is crowded matters only while
+it is `strict`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle.ascent import Priced, priced
+from oracle.coarse import together
 from oracle.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
 from oracle.errors import SolverError
 from oracle.forms import Floats
@@ -86,12 +89,18 @@ class Master:
         self.starts = starts
         self.cuts: list[Cut] = []
         self.rows = Cuts(starts, stop)
+        self.strict = True
         problem, tasks = starts.problem, len(starts.first)
-        capacity = problem.capacity()
-        self._capacity, self._slots = capacity, np.flatnonzero(_at_most(starts, columns) > capacity)
-        self._row = np.full(problem.slots + 1, -1)
-        self._row[self._slots] = tasks + np.arange(len(self._slots))
-        rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in capacity[self._slots]]
+        self._capacity = capacity = problem.capacity()
+        self._together = together(problem)
+        piece = np.arange(problem.slots) // self._together
+        some = np.unique(piece[_at_most(starts, columns) > capacity])
+        row = np.full(int(piece[-1]) + 1, -1)
+        row[some] = tasks + np.arange(len(some))
+        self._row = np.append(row[piece], -1)
+        self._slots = np.flatnonzero(self._row >= 0)
+        most = np.bincount(piece, capacity)[some]
+        rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in most]
         self._own = len(rows)
         self._lp = Lp(rows, stop)
         self._unit = float(np.median([task.weight for task in problem.tasks]))
@@ -180,13 +189,15 @@ class Master:
             found = self._found(best, dearer, np.array(solved.values), exact=close)
             crowded = self._crowded(found)
             found = found._replace(fits=not crowded, exact=close and not crowded)
-            if best >= limit or (close and found.fits and not found.whole):
+            fits = found.fits or not self.strict
+            if best >= limit or (close and fits and not found.whole):
                 return found
-            self.add(crowded)
+            if not fits:
+                self.add(crowded)
             before = self.size
             if (least < duals[: len(least)] - TOO_CHEAP).any():
                 self._hold(np.flatnonzero(costs <= (least + NEAR * self._unit)[self.starts.task]))
-            if self.size == before and found.fits:
+            if self.size == before and fits:
                 return found._replace(exact=True)
         return found
 
@@ -197,7 +208,8 @@ class Master:
         np.add.at(change, starts.slot[found.at], used)
         np.add.at(change, starts.end[found.at], -used)
         over = np.cumsum(change)[:-1] > self._capacity + TORN * (1.0 + self._capacity)
-        over[self._slots] = False
+        if self._together == 1:
+            over[self._slots] = False
         over[[cut.slot for cut in self.cuts if cut.slot != NO_SLOT]] = False
         return [self.rows.capacity(i) for i in np.flatnonzero(over).tolist()]
 
@@ -227,13 +239,12 @@ class Master:
         """The rows that a start is in: its task's, those of slots, cuts."""
         starts, in_cuts = self.starts, self._in_cuts()
         task, slot, end = int(starts.task[at]), int(starts.slot[at]), int(starts.end[at])
-        rows = self._row[slot:end]
-        rows = rows[rows >= 0]
+        rows, counts = np.unique(self._row[slot:end], return_counts=True)
+        rows, counts = rows[rows >= 0], counts[rows >= 0]
         own = slice(*np.searchsorted(in_cuts.task, [task, task + 1]))
         inside = (in_cuts.low[own] <= slot) & (slot <= in_cuts.high[own])
-        width = np.full(len(rows), float(starts.width[task]))
         return np.concatenate([[task], rows, self._own + in_cuts.cut[own][inside]]), np.concatenate(
-            [[1.0], width, in_cuts.weight[own][inside]]
+            [[1.0], counts * float(starts.width[task]), in_cuts.weight[own][inside]]
         )
 
     def _in_cuts(self) -> _InCuts:
@@ -255,7 +266,7 @@ class Master:
         """What each start costs, paying included, and what all that is sold is worth."""
         starts = self.starts
         prices = np.zeros(len(self._capacity))
-        prices[self._slots] = np.maximum(0.0, -duals[len(starts.first) : self._own])
+        prices[self._slots] = np.maximum(0.0, -duals[self._row[self._slots]])
         costs, worth = priced(starts, prices), float(prices @ self._capacity)
         dual = np.maximum(0.0, -duals[self._own :])
         if not dual.any():

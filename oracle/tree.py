@@ -16,15 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oracle.coarse import together
 from oracle.cuts import MOST, TORN, Cut
 from oracle.forms import Floats
 from oracle.master import Found, Master, OutOfTimeError
 from oracle.problem import Counts
 from oracle.starts import Starts
-
-ROUNDS = 2
-"""Rounds of cuts after which those that bind nothing are thrown out: with more, LPs take longer
-than it takes to find some of them again."""
 
 LAST, TAIL = 3, 1e-3
 """Where so many rounds raise the bound by no more than such a part, branches raise it faster."""
@@ -106,25 +103,27 @@ class Tree:
 
     def root(self, until: float) -> Iterator[float]:
         """The bounds of rounds of cuts, until nothing is broken or the time is up."""
-        risen = list[float]()
+        master, risen = self.master, list[float]()
+        master.strict = together(master.starts.problem) == 1
         try:
             for rounds in count(1):
-                found = self.found = self.master.solve(until)
+                found = self.found = master.solve(until)
                 self._least = max(self._least, found.bound)
-                if not rounds % ROUNDS:
-                    self.master.throw_out()
+                # those that bind nothing cost more than it takes to find some of them again
+                master.throw_out()
                 yield found.bound
                 risen.append(found.bound)
                 flat = rounds > LAST and risen[-1] < risen[-1 - LAST] * (1.0 + TAIL)
                 cuts = [] if flat else self._broken(found, MOST)
-                if not cuts:
+                if not cuts and (master.strict or found.fits):
                     break
-                self.master.add(cuts)
+                master.strict = master.strict or not cuts
+                master.add(cuts)
         except OutOfTimeError:
             if self.found is None:
                 return
         assert self.found is not None
-        starts = self.master.starts
+        master.strict, starts = True, master.starts
         lows, highs = starts.release, starts.slot[np.append(starts.first[1:], 0) - 1]
         self._keep(self.found, lows, highs, inf, -inf)
         self.done = not self._open
