@@ -45,7 +45,7 @@ LISTS, ROUND = 3.0, 10.0
 """Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
 of one of programs. Where many wait, the one finds more, where few do, the other."""
 
-COARSE_SHARE = 0.2
+COARSE_SHARE = 0.45
 """The part of the time in which the jobs are scheduled in coarser slots, where there are many."""
 
 PATIENCE = 5.0

@@ -119,6 +119,7 @@ def test_ctrl_c_in_coarser_slots_keeps_what_is_known_and_ends_all(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Solving, "_search", interrupted)
+    monkeypatch.setattr(Solving, "_prove", lambda solving: solving._stop.wait(60.0))
     began = perf_counter()
     answer = begun(TWO, 60.0, [0, 9]).run()
     assert (answer.status, answer.starts) == ("interrupted", [3, 0])
