@@ -109,13 +109,13 @@ def test_where_a_dive_is_stuck_it_goes_on_another_way(monkeypatch):
     calls = count()
     steps = sum(1 for _ in tree.dive(lambda: inf, soon()))
     assert steps > 3
+    thirds = list(zip(tried[::3], tried[2::3], tried[3::3], strict=False))
     others = 0
-    for before, (lows, highs), (low, high) in zip(
-        tried[::3], tried[2::3], tried[3::3], strict=False
-    ):
+    for before, (lows, highs), (low, high) in thirds:
         (place,) = np.flatnonzero((low != before[0]) | (high != before[1]))
         others += high[place] + 1 == lows[place] or low[place] - 1 == highs[place]
-    assert others == steps - 1
+    # where it ends, the other way may be no better either
+    assert others == len(thirds) >= steps - 1
 
 
 def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
