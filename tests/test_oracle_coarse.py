@@ -121,7 +121,9 @@ def test_ctrl_c_in_coarser_slots_keeps_what_is_known_and_ends_all(monkeypatch):
     monkeypatch.setattr(Solving, "_prove", lambda solving: solving._stop.wait(60.0))
     began = perf_counter()
     answer = begun(TWO, 60.0, [0, 9]).run()
-    assert (answer.status, answer.starts) == ("interrupted", [0, 3]), "in the order of coarser slots"
+    assert (answer.status, answer.starts) == ("interrupted", [0, 3]), (
+        "in the order of coarser slots"
+    )
     assert perf_counter() < began + solve.GRACE, "a prover that never began is not waited for"
 
 
