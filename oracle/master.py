@@ -95,12 +95,12 @@ class Master:
         self._together = together(problem)
         piece = np.arange(problem.slots) // self._together
         some = np.unique(piece[_at_most(starts, columns) > capacity])
-        row = np.full(int(piece[-1]) + 1, -1)
+        sums = np.bincount(piece, capacity)
+        row = np.full(len(sums), -1)
         row[some] = tasks + np.arange(len(some))
         self._row = np.append(row[piece], -1)
         self._slots = np.flatnonzero(self._row >= 0)
-        most = np.bincount(piece, capacity)[some]
-        rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in most]
+        rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in sums[some]]
         self._own = len(rows)
         self._lp = Lp(rows, stop)
         self._unit = float(np.median([task.weight for task in problem.tasks]))

@@ -8,9 +8,11 @@ what no dozen can do. The others stay where they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 from time import perf_counter
 
+from oracle.coarse import in_order, together
 from oracle.forms import Cell, Form, Model
 from oracle.problem import Problem, Task
 from oracle.solver import solve
@@ -20,7 +22,10 @@ JOBS = 100
 
 NEAR = (3, 8, 25)
 """Slots by which a job may start before and after where it did or the LP has a part of it; one is
-drawn for each program. Many jobs that move little find one thing, few that move far another."""
+drawn for each program. Many jobs that move little find one thing, few that move far another. Where
+slots are short, half of the programs have as many starts, as far apart as coarser slots are long.
+And half of all know nothing of the LP: it has many a job in many places, and they take more jobs.
+"""
 
 GROWTH, FEWEST = 1.1, 10.0
 """Factor by which the number of jobs changes, and the least it may be."""
@@ -31,6 +36,9 @@ PART = 1e-3
 SECONDS = 5.0
 """For one program; one that is solved in a fifth of that was too small."""
 
+Way = tuple[int, int, bool]
+"""Of a program: how many starts on each side, how far apart, and whether near the LP's, too."""
+
 
 class Polish:
     """Programs of jobs drawn; their number fits itself to what is solved in the time."""
@@ -38,7 +46,9 @@ class Polish:
     def __init__(self, problem: Problem, form: Form, seed: int) -> None:
         """Nothing is solved yet."""
         self._problem, self._form, self._random = problem, form, Random(seed)  # noqa: S311
-        self._jobs = dict.fromkeys(NEAR, float(JOBS))
+        steps, hinted = sorted({1, together(problem)}), (False, True)
+        self._ways: list[Way] = [*product(NEAR, steps, hinted)]
+        self._jobs = dict.fromkeys(self._ways, float(JOBS))
         tasks = problem.tasks
         self._order = sorted(range(len(tasks)), key=lambda place: tasks[place].release)
 
@@ -46,17 +56,18 @@ class Polish:
         self, starts: Sequence[int], hints: Sequence[Sequence[int]], seconds: float
     ) -> list[int]:
         """The schedule after one program; `hints` are more starts for each task, if there are."""
-        near = self._random.choice(NEAR)
-        places = self._drawn(int(self._jobs[near]))
-        model = self._model(places, starts, hints, near)
+        way = self._random.choice(self._ways)
+        places = self._drawn(int(self._jobs[way]))
+        model = self._model(places, starts, hints, way)
         begun, first = perf_counter(), model.encode([starts[place] for place in places])
         found = solve(model.milp, seconds=min(SECONDS, seconds), start=first)
-        self._fit(near, (perf_counter() - begun) / SECONDS)
+        self._fit(way, (perf_counter() - begun) / SECONDS)
         better = [*starts]
         if found.values is not None:
             for place, start in zip(places, model.decode(found.values), strict=True):
                 better[place] = start
-        return better
+        # what moved in steps of some slots may leave gaps; in their order none starts later
+        return in_order(self._problem, better) or better
 
     def _drawn(self, jobs: int) -> list[int]:
         """Jobs that are submitted one after the other; the first and last as often as others."""
@@ -65,26 +76,27 @@ class Polish:
         first = max(0, min(middle - jobs // 2, len(self._order) - jobs))
         return sorted(self._order[first : first + jobs])
 
-    def _fit(self, near: int, spent: float) -> None:
+    def _fit(self, way: Way, spent: float) -> None:
         """More jobs or fewer next time, by the part of the time that was spent."""
-        jobs = self._jobs[near] * (GROWTH if spent < 0.2 else 1 / GROWTH if spent > 0.8 else 1.0)
-        self._jobs[near] = max(FEWEST, min(jobs, float(len(self._order))))
+        jobs = self._jobs[way] * (GROWTH if spent < 0.2 else 1 / GROWTH if spent > 0.8 else 1.0)
+        self._jobs[way] = max(FEWEST, min(jobs, float(len(self._order))))
 
     def _model(
         self,
         places: Sequence[int],
         starts: Sequence[int],
         hints: Sequence[Sequence[int]],
-        near: int,
+        way: Way,
     ) -> Model:
         """The program of these jobs, with the others where they are."""
+        near, step, hinted = way
         problem = self._problem
         tasks = [problem.tasks[place] for place in places]
         taken = sum(problem.quotas) - problem.capacity() + problem.usage(starts)
         for place, task in zip(places, tasks, strict=True):
             taken[starts[place] : starts[place] + task.length] -= task.width
         cells = [
-            _cells(task, (starts[place], *(hints[place] if hints else ())), near)
+            _cells(task, (starts[place], *(hints[place] if hints and hinted else ())), near, step)
             for place, task in zip(places, tasks, strict=True)
         ]
         return Model(Problem(tasks, problem.quotas, 0.0, taken), self._form, cells)
@@ -98,9 +110,10 @@ def hinted(cells: Sequence[Sequence[Cell]], parts: Sequence[Sequence[float]]) ->
     ]
 
 
-def _cells(task: Task, hints: Sequence[int], near: int) -> list[Cell]:
-    """A cell for each slot near a hint, and for the job's submission."""
+def _cells(task: Task, hints: Sequence[int], near: int, step: int) -> list[Cell]:
+    """A cell for some slots near each hint, and for the job's submission."""
     slots = {task.release}
     for hint in hints:
-        slots.update(range(max(task.release, hint - near), min(task.latest, hint + near) + 1))
+        around = range(hint - near * step, hint + near * step + 1, step)
+        slots.update(slot for slot in around if task.release <= slot <= task.latest)
     return [Cell(slot, slot) for slot in sorted(slots)]

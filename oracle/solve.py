@@ -7,6 +7,7 @@ it, which takes up what the LP says of the order as soon as it is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from sys import getswitchinterval, setswitchinterval
@@ -21,7 +22,7 @@ from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
 from oracle.coarse import coarser, in_order
-from oracle.errors import NoScheduleError, SolverError
+from oracle.errors import NoScheduleError
 from oracle.forms import Floats, Form
 from oracle.lp import safe
 from oracle.milp import TOLERANCE
@@ -30,6 +31,7 @@ from oracle.problem import Problem
 from oracle.search import Search, from_parts
 from oracle.solver import has_highs, solve
 from oracle.starts import fits, starts_of
+from oracle.turns import Turns
 
 if TYPE_CHECKING:
     from oracle.tree import Tree
@@ -42,20 +44,19 @@ SLICE = 2.0
 """Seconds between two looks at what the solver has found, where there is nothing else to do."""
 
 LISTS, ROUND = 3.0, 10.0
-"""Seconds for lists by the LP, of which the best comes early; of a round of the local search, and
-of one of programs. Where many wait, the one finds more, where few do, the other."""
+"""Seconds for lists by the LP, of which the best comes early; of a round of search or programs."""
 
-COARSE_SHARE = 0.45
-"""The part of the time in which the jobs are scheduled in coarser slots, where there are many."""
+COARSE_SHARE = 0.5
+"""The part of the time in which the jobs are scheduled in coarser slots, where there are many: a
+dive and programs after it take 300 s, and after 250 of the others the bound hardly rises on."""
 
 PATIENCE = 5.0
 """Seconds that the search waits for a first word of the prover."""
 
-DIVE, DIVE_SHARE = 0.02, 0.4
+DIVE, DIVE_SHARE = 0.02, 0.5
 """Where the best costs so much more than the bound, in proportion, dives take turns with branches:
 near the end, what is left is mostly to be proven; after dives in vain branches have the more of
-the time. And the part of the time left that one may take: better schedules come of its later steps.
-"""
+the time. And the part of the time left that one may take: most comes of its later steps."""
 
 ROOT_SHARE, PAUSE = 0.1, 0.2
 """The part of the time for which the search leaves the machine to the root's cuts; it does so while
@@ -81,8 +82,13 @@ class Solving:
         start: Sequence[int] | None = None,
         seed: int = 0,
         tell: Tell | None = None,
+        *,
+        proves: bool = True,
     ) -> None:
-        """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
+        """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one.
+
+        Where nothing that it `proves` would count, programs have the prover's time after a dive.
+        """
         self.problem = problem
         self.bound = 0.0
         self._best = Best(problem)
@@ -91,49 +97,50 @@ class Solving:
         if start is not None:
             self._offer(start)
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
-        self._stop = Event()
-        self._parts: Sequence[Sequence[float]] | None = None
-        self._told = Event()
-        self._hints: list[list[int]] = []
-        self._fresh = False
-        self._listed = self._alone_until = self._rests_until = -inf
-        self._vain, self._least = 0, inf
-        self._polish = Polish(self._draft.problem, form, seed)
-        self._size = 0, 0
-        self._nodes = 0
-        self._died: Exception | None = None
+        self._stop, self._told, self._coarse_over = Event(), Event(), Event()
         self._ended = Event()  # in 3.11 a join that Ctrl-C ends takes the thread for ended as well
+        self._parts: Sequence[Sequence[float]] | None = None
+        self._hints: list[list[int]] = []
+        self._fresh, self._turns = False, Turns()
+        self._listed = self._alone_until = -inf
+        self._polish = Polish(self._draft.problem, form, seed)
+        self._size, self._nodes, self._proves = (0, 0), 0, proves
+        self._died: Exception | None = None
+        self.interrupted = False
+        """Whether Ctrl-C ended it."""
 
     def run(self) -> Answer:
         """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
 
         Raises NoScheduleError where there is no schedule, and without one what the solver died of.
         """
-        interrupted, before = False, getswitchinterval()
-        prover = Thread(target=self._guarded, daemon=True)
+        before = getswitchinterval()
         try:
+            Thread(target=self._guarded, daemon=True).start()
             self._from_coarse()
-            prover.start()
             setswitchinterval(SWITCH)
             self._search()
         except KeyboardInterrupt:
-            interrupted = True
+            self.interrupted = True
         except Exception as error:  # noqa: BLE001  what is known by then is kept
             self._died = error
         finally:
             setswitchinterval(before)
         self._stop.set()
-        if prover.ident is not None:
+        self._coarse_over.set()
+        try:
             self._ended.wait(GRACE)
+        except KeyboardInterrupt:
+            self.interrupted = True
         closed = self._closed()  # first: what comes later only closes it more
         (cost, starts), bound, died = self._best.known, self.bound, self._died
         if died is not None and starts is None:
             raise died
         status = "time"
-        if closed:
-            status = "optimal"
-        elif interrupted:
+        if self.interrupted:  # even where it is proven: whoever asked for this is to hear of Ctrl-C
             status = "interrupted"
+        elif closed:
+            status = "optimal"
         elif died is not None:
             status = "memory" if isinstance(died, MemoryError) else "failed"
         return Answer(status, starts, cost, min(bound, cost), *self._size)
@@ -141,21 +148,27 @@ class Solving:
     def _from_coarse(self) -> None:
         """Begin with what is found in coarser slots, where there are many; it proves nothing."""
         problem = coarser(self._draft.problem)
-        if problem is None:
-            return
-        until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
-        known = self._draft.known.starts
-        start = None if known is None else in_order(problem, known)
-        solving = Solving(problem, self._form, until, start, self._seed, lambda _: self._say())
-        try:
-            answer = solving.run()
-        except (NoScheduleError, SolverError, MemoryError):
-            return  # rounding may leave none
-        found = in_order(self._draft.problem, answer.starts) if answer.starts else None
-        if found is not None:
-            self._offer(found)
-        if answer.status == "interrupted":
-            raise KeyboardInterrupt
+        if problem is not None and not self._done():
+            until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
+            known = self._draft.known.starts
+            start = None if known is None else in_order(problem, known)
+
+            def told(_: Progress) -> None:
+                self._say()
+                if self._over():
+                    solving._stop.set()
+
+            solving = Solving(problem, self._form, until, start, self._seed, told, proves=False)
+            # rounding may leave no schedule, and what else goes wrong goes wrong in all slots
+            with suppress(Exception):
+                solving.run()
+            known = solving._draft.known.starts
+            found = None if known is None else in_order(self._draft.problem, known)
+            if found is not None:
+                self._offer(found)
+            if solving.interrupted:
+                raise KeyboardInterrupt
+        self._coarse_over.set()
 
     def _search(self) -> None:
         """Look for schedules until the solver is done or the time is up."""
@@ -184,16 +197,13 @@ class Solving:
         if self._waits:
             self._ended.wait(self._share(PAUSE))
             return
-        began, least, self._rests_until = perf_counter(), self._draft.known.cost, -inf
+        began, before = perf_counter(), self._draft.known.cost
         self._improve(begin, number)
-        # in vain it rests for as long, then twice as long, …: the prover is twice as fast meanwhile
-        now, self._least = perf_counter(), self._draft.known.cost
-        self._vain = self._vain + 1 if self._least >= least else 0
-        self._rests_until = now + self._vain * (now - began)
+        self._turns.round_over(before, self._draft.known.cost, began, perf_counter())
 
     def _improve(self, begin: list[int], number: int) -> None:
-        """Programs or the local search, in turns."""
-        if self._parts is not None and number % 2:
+        """A round of programs or of the local search."""
+        if self._parts is not None and self._turns.programs():
             until = perf_counter() + self._share(ROUND)
             while (left := until - perf_counter()) > 0 and not (self._waits or self._over()):
                 best = self._draft.known.starts or begin
@@ -201,6 +211,7 @@ class Solving:
             return
         search = Search(self._draft.problem, begin, self._seed + number)
         search.run(self._share(ROUND), lambda: self._waits or self._over())
+        self._turns.searched(in_vain=search.cost >= self._draft.known.cost)
         self._offer(search.best)
 
     def _share(self, seconds: float) -> float:
@@ -208,12 +219,9 @@ class Solving:
 
     @property
     def _waits(self) -> bool:
-        """Whether the search leaves the machine to the prover, or rests.
-
-        A schedule that is better than where it left off wakes it.
-        """
-        rests = self._draft.known.cost >= self._least and perf_counter() < self._rests_until
-        return rests or perf_counter() < self._alone_until
+        """Whether the search leaves the machine to the prover, or rests."""
+        now = perf_counter()
+        return now < self._alone_until or self._turns.rests(self._draft.known.cost, now)
 
     def _over(self) -> bool:
         """Whether schedules are of no use any more: nor are they where the prover has ended."""
@@ -237,9 +245,6 @@ class Solving:
         self._best.offer(starts)
         if self._draft is not self._best:
             self._draft.offer(starts)
-
-    def _raise_bound(self, bound: float) -> None:
-        self.bound = max(self.bound, safe(bound, whole=self.problem.whole))
 
     def _guarded(self) -> None:
         """In the thread: whatever goes wrong is kept for `run`."""
@@ -267,33 +272,38 @@ class Solving:
         starts = starts_of(self.problem)
         prices = ascend(starts, self._done)
         self._rose(prices.bound)
+        self._coarse_over.wait()
         self._suggest(starts.split(prices.parts), fresh=True)
         tree = Tree(starts, columns_of(starts, prices, self._best.known.starts), self._done)
-        begun = perf_counter()
-        until = begun + ROOT_SHARE * max(0.0, self._until - begun)
+        until = perf_counter() + ROOT_SHARE * max(0.0, self._until - perf_counter())
         for bound in tree.root(self._until):
             self._learn(tree, fresh=True)
             self._rose(bound)
             self._alone_until = until
         self._alone_until = -inf
-        dived, branched, vain = 0.0, 0.0, 0
+        dived, branched, vain, least = 0.0, 0.0, 0, -inf
+        other = Polish(self.problem, self._form, self._seed + 1)
         while not tree.done and not self._done():
             begun = perf_counter()
-            if (1 + vain) * dived <= branched and tree.new and self._far(tree.bound):
+            far = self._best.known.cost > (1.0 + DIVE) * max(tree.bound, self.bound)
+            if far and tree.new and (1 + vain) * dived <= branched:
                 least = self._best.known.cost
                 self._dive(tree)
-                vain = vain + 1 if self._best.known.cost >= least else 0
                 dived += perf_counter() - begun
+                continue
+            known = self._best.known.starts
+            if not self._proves and dived and known is not None:
+                self._offer(other.better(known, self._hints, self._share(ROUND)))
                 continue
             tree.grow(self._limit(), self._until)
             self._learn(tree)
             self._rose(tree.bound)
             branched += perf_counter() - begun
-        if tree.whole[1]:
-            self._offer(tree.whole[1])
+            if least > -inf:  # meanwhile there was a list of where the dive ended
+                vain, least = vain + 1 if self._best.known.cost >= least else 0, -inf
         if tree.done and tree.bound == inf:
             raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
-        self._raise_bound(tree.bound)
+        self._rose(tree.bound)
 
     def _dive(self, tree: Tree) -> None:
         """Have the search follow the LP down."""
@@ -304,21 +314,17 @@ class Solving:
             self._say()
         self._alone_until = self._listed = -inf  # lists are worth most where it ends
         self._learn(tree, fresh=True)
-        if tree.whole[1]:
-            self._offer(tree.whole[1])
 
     def _learn(self, tree: Tree, *, fresh: bool = False) -> None:
         """Take over what the LP says, and how large it is; `fresh` is worth lists now and then."""
         self._size = tree.master.size, tree.master.entries
         self._nodes = tree.nodes
+        if tree.whole[0] < self._best.known.cost:
+            self._offer(tree.whole[1])
         fresh = fresh and perf_counter() > self._listed + ROUND
         if fresh:
             self._listed = perf_counter()
         self._suggest(tree.parts, fresh=fresh)
-
-    def _far(self, bound: float) -> bool:
-        """Whether a better schedule would bring the two together sooner than a better bound."""
-        return self._best.known.cost > (1.0 + DIVE) * max(bound, self.bound)
 
     def _suggest(self, parts: Sequence[Floats], *, fresh: bool = False) -> None:
         """Tell the search which part of each task the LP starts when; `fresh` are worth lists."""
@@ -342,6 +348,7 @@ class Solving:
 
     def _with_programs(self) -> None:
         """The LP, then branch and bound, with longer horizons where its best uses a tail."""
+        self._coarse_over.wait()
         horizons = [FIRST] * len(self.problem.tasks)
         while not self._done():
             horizons = [*map(max, horizons, horizons_of(self.problem, self._best.known.starts))]
@@ -366,7 +373,7 @@ class Solving:
         return cost * (1.0 - TOLERANCE)
 
     def _rose(self, bound: float) -> None:
-        self._raise_bound(bound)
+        self.bound = max(self.bound, safe(bound, whole=self.problem.whole))
         self._say()
 
     def _branch(self, fit: Fitted) -> list[float] | None:
@@ -382,12 +389,12 @@ class Solving:
         )
         if found.status == "infeasible":
             raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
-        self._raise_bound(found.bound)
+        self._rose(found.bound)
         if found.values is not None:
             self._offer(model.decode(found.values))
         return found.values if found.status == "optimal" else None
 
     def _hear(self, best: float, bound: float, nodes: int) -> bool:
         self._nodes = nodes
-        self._raise_bound(bound)
+        self._rose(bound)
         return self._done()

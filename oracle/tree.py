@@ -18,6 +18,7 @@ import numpy as np
 
 from oracle.coarse import together
 from oracle.cuts import MOST, TORN, Cut
+from oracle.errors import BrokenScheduleError
 from oracle.forms import Floats
 from oracle.master import Found, Master, OutOfTimeError
 from oracle.problem import Counts
@@ -143,7 +144,7 @@ class Tree:
         while (way := self._first_way(ways, limit, until)) is not None:
             self.found, lows, highs = way
             if self.found.whole:
-                self._take(self.found)
+                self._take(self._slots(self.found))
             yield
             ways = self._ways(self.found, lows, highs)
 
@@ -253,18 +254,30 @@ class Tree:
         branch = self._branch(found, lows, highs, limit)
         if branch is not None:
             heappush(self._open, Node(bound, next(self._number), lows, highs, *branch))
+            return
+        # one schedule is left, and where windows were narrowed since, the LP may not have seen it
+        try:
+            self.master.starts.problem.check(lows.tolist())
+        except BrokenScheduleError:
+            return
+        self._settled = min(self._settled, self._take(lows))
 
     def _settle(self, found: Found) -> None:
         """A whole schedule, and nothing in its windows is better."""
-        self._take(found)
+        self._take(self._slots(found))
         self._settled = min(self._settled, found.bound)
 
-    def _take(self, found: Found) -> None:
-        """Keep a whole schedule if it is the best."""
+    def _slots(self, found: Found) -> Counts:
+        """When each task starts in a whole schedule."""
+        return self.master.starts.slot[found.at]
+
+    def _take(self, slots: Counts) -> float:
+        """Keep a schedule if it is the best; what it costs."""
         starts = self.master.starts
-        cost = float(starts.cost[found.at].sum())
+        cost = float(starts.cost[starts.at(slots)].sum())
         if cost < self.whole[0]:
-            self.whole = cost, starts.slot[found.at].tolist()
+            self.whole = cost, slots.tolist()
+        return cost
 
     def _early(self, found: Found, place: int, by: int) -> bool:
         """Whether half of a task or more starts in slot `by` or before."""
@@ -294,7 +307,7 @@ class Tree:
 
         Of those that are torn over most slots, times their width, it is the one whose halves both
         seem to cost most. Around the mean of its starts both halves move as much of it. None where
-        no task has a choice left: then there is no schedule here.
+        no task has a choice left: then there is one schedule here at most.
         """
         spread, mean = self._torn(found)
         spread[lows >= highs] = 0.0

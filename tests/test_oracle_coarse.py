@@ -2,6 +2,7 @@
 
 from math import inf
 from random import Random
+from threading import Event
 from time import perf_counter
 from types import SimpleNamespace
 
@@ -11,20 +12,24 @@ import pytest
 from test_oracle_forms import CLOSE, as_problem, tiny
 
 from oracle import coarse, solve
-from oracle.coarse import FEW, FINE, coarser, in_order
+from oracle.coarse import FEW, FINE, coarser, in_order, together
 from oracle.errors import NoScheduleError, SolverError
 from oracle.forms import FORMS
+from oracle.polish import Polish
 from oracle.problem import Problem, Task
 from oracle.solve import Solving
+from oracle.turns import PATIENT
 
 
-def many(seed, slots=12_000, jobs=60):
-    """Jobs of minutes over some days."""
+def many(seed, slots=12_000, jobs=60, longest=900):
+    """Jobs of some slots over many."""
     rng, tasks = Random(seed), []
     for i in range(jobs):
         release = rng.randrange(slots - 2000)
         latest = release + rng.choice([0, 7, 900])
-        tasks.append(Task(i, 0, release, latest, latest, rng.randint(1, 900), rng.choice([1, 8])))
+        tasks.append(
+            Task(i, 0, release, latest, latest, rng.randint(1, longest), rng.choice([1, 8]))
+        )
     return Problem(tasks, [64])
 
 
@@ -49,19 +54,23 @@ def test_who_has_few_slots_needs_no_fewer():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed):
-    problem = many(seed)
+@pytest.mark.parametrize("longest", [900, 2])
+def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed, longest):
+    problem = many(seed, longest=longest)
     fewer = coarser(problem)
-    by = problem.slots / fewer.slots
+    by = together(problem)
     assert FEW / 2 < fewer.slots <= FEW + 2
     for own, other in zip(problem.tasks, fewer.tasks, strict=True):
         assert other.release <= other.cutoff <= other.latest
         assert other.release * by <= own.release + by
         assert other.latest * by >= own.latest - by
-        assert other.length >= 1
+        assert abs(other.length * by - own.length) <= by + 1
         assert (other.position, other.width, other.weight) == (own.position, own.width, own.weight)
-    mean = sum(t.length for t in problem.tasks) / sum(t.length for t in fewer.tasks)
-    assert mean == pytest.approx(by, rel=0.02)
+    for width in (1, 8):
+        whole, rounded = (
+            sum(task.length for task in of.tasks if task.width == width) for of in (problem, fewer)
+        )
+        assert abs(rounded * by - whole) <= by, "what rounding takes from one job, another has"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -95,7 +104,9 @@ TWO = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
 
 
 @pytest.mark.usefixtures("coarsened")
-@pytest.mark.parametrize("what", [NoScheduleError("none"), SolverError("it died"), MemoryError()])
+@pytest.mark.parametrize(
+    "what", [NoScheduleError("none"), SolverError("it died"), MemoryError(), IndexError("odd")]
+)
 def test_coarser_slots_that_come_to_nothing_cost_no_answer(what, monkeypatch):
     real, kinds = Solving._search, []
 
@@ -127,6 +138,110 @@ def test_ctrl_c_in_coarser_slots_keeps_what_is_known_and_ends_all(monkeypatch):
     assert perf_counter() < began + solve.GRACE, "a prover that never began is not waited for"
 
 
+def test_programs_find_jobs_that_move_as_far_as_in_coarser_slots(monkeypatch):
+    """One machine that is taken until 100, then a long job, then a short one that should be first.
+
+    It would move by 300 slots, from 400, and the long one by the ten that the short one takes.
+    """
+    tasks = [Task(0, 0, 0, 700, 700, 300, 1), Task(1, 0, 50, 700, 700, 10, 1)]
+    taken = np.zeros(1100, dtype=np.int64)
+    taken[:100] = 1
+    problem = Problem(tasks, [1], taken=taken)
+    found = {}
+    for few in (problem.slots, -(-problem.slots // 12)):
+        monkeypatch.setattr(coarse, "FINE", 500)
+        monkeypatch.setattr(coarse, "FEW", few)
+        polish, starts = Polish(problem, FORMS["step"], 0), [100, 400]
+        for _ in range(20):
+            starts = polish.better(starts, [], 5.0)
+            problem.check(starts)
+        found[few] = starts
+    assert [*found.values()] == [[100, 400], [110, 100]], "no gap is left, though steps are of 12"
+
+
+def test_the_local_search_is_the_rarer_the_more_often_it_was_in_vain(monkeypatch):
+    solving, done = begun(TWO, 60.0, [0, 9]), []
+    solving._parts = [[1.0], [1.0]]
+    monkeypatch.setattr(solve, "ROUND", 0.0)
+
+    def searched(search, *about):
+        done.append("s")
+        if len(done) == 10:
+            search.best, search.cost = [0, 3], 3.0
+
+    monkeypatch.setattr(solve.Search, "run", searched)
+    for number in range(12):
+        before = len(done)
+        solving._improve(solving._draft.known.starts, number)
+        done += "p" * (before == len(done))
+    assert "".join(done) == "spppspppppsp"
+
+
+@pytest.mark.usefixtures("coarsened")
+def test_ctrl_c_ends_all_where_coarser_slots_are_solved_already(monkeypatch):
+    real = Solving._search
+
+    def solved(solving):
+        real(solving)
+        if solving.problem is not TWO:
+            assert solving._closed()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Solving, "_search", solved)
+    answer = begun(TWO, 60.0).run()
+    assert answer.status == "interrupted"
+    assert sorted(answer.starts) == [0, 3], "what coarser slots came to is kept"
+
+
+@pytest.mark.usefixtures("coarsened")
+@pytest.mark.parametrize("coarse_too", [False, True])
+def test_ctrl_c_while_the_prover_is_waited_for_loses_nothing(monkeypatch, coarse_too):
+    class Ended(Event):
+        def wait(self, timeout=None):
+            if timeout == solve.GRACE:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    real = Solving._search
+
+    def waits(solving):
+        if coarse_too or solving.problem is TWO:
+            solving._ended.__class__ = Ended
+        real(solving)
+
+    monkeypatch.setattr(Solving, "_search", waits)
+    answer = begun(TWO, 60.0).run()
+    assert (answer.status, answer.cost) == ("interrupted", 3.0)
+
+
+@pytest.mark.usefixtures("coarsened")
+def test_where_nothing_is_left_to_do_no_coarser_slots_are_solved(monkeypatch):
+    apart, solved = Problem([TWO.tasks[0], TWO.tasks[1]._replace(release=4)], [1]), []
+    assert coarser(apart) is not None
+    monkeypatch.setattr(Solving, "_search", lambda solving: solved.append(solving.problem))
+    answer = begun(apart, 60.0, [0, 4]).run()
+    assert (answer.status, answer.cost) == ("optimal", 0.0)
+    assert solved == [apart]
+
+
+@pytest.mark.usefixtures("coarsened")
+def test_while_coarser_slots_are_solved_something_is_proven(monkeypatch):
+    real, bounds = Solving._search, []
+
+    def looked(solving):
+        if solving.problem is not TWO:
+            until = perf_counter() + 20.0
+            while not outer.bound and perf_counter() < until:
+                pass
+            bounds.append(outer.bound)
+        real(solving)
+
+    monkeypatch.setattr(Solving, "_search", looked)
+    outer = begun(TWO, 60.0)
+    outer.run()
+    assert bounds == [pytest.approx(3.0)], "of two jobs of three slots one waits for the other"
+
+
 class Clock:
     def __init__(self, monkeypatch):
         self.now = 1000.0
@@ -142,6 +257,9 @@ def test_a_search_in_vain_rests_longer_each_time_until_something_is_better(monke
         clock.now += 10.0
 
     monkeypatch.setattr(solving, "_improve", vain)
+    for _ in range(PATIENT):
+        solving._look(0)
+        assert not solving._waits, "not yet"
     for times in (1, 2, 3):
         solving._look(0)
         clock.now += 10.0 * times - 1.0
@@ -165,21 +283,24 @@ def test_a_search_in_vain_rests_longer_each_time_until_something_is_better(monke
     assert not solving._waits
 
 
+class Stub:
+    """A tree of which there is always a new node, and nothing is known."""
+
+    nodes, new, bound, whole, done = 0, True, 0.0, (inf, []), False
+    parts = (np.zeros(10), np.zeros(10))
+    master = SimpleNamespace(size=0, entries=0)
+
+    def __init__(self, *about):
+        pass
+
+    def root(self, until):
+        yield 0.0
+
+
 def test_dives_in_vain_leave_the_more_of_the_time_to_branches(monkeypatch):
     clock, done = Clock(monkeypatch), []
 
-    class Tree:
-        nodes, new, bound, whole = 0, True, 0.0, (inf, [])
-        parts = (np.zeros(10), np.zeros(10))
-        master = SimpleNamespace(size=0, entries=0)
-        done = False
-
-        def __init__(self, *about):
-            pass
-
-        def root(self, until):
-            yield 0.0
-
+    class Tree(Stub):
         def dive(self, limit, until):
             done.append("dive")
             clock.now += 10.0
@@ -191,5 +312,58 @@ def test_dives_in_vain_leave_the_more_of_the_time_to_branches(monkeypatch):
 
     monkeypatch.setattr("oracle.tree.Tree", Tree)
     solving = Solving(TWO, FORMS["step"], 1155.0, [0, 9])
+    solving._coarse_over.set()
     solving._with_tree()
     assert "".join(each[0] for each in done) == "dggdggggdggggggd"
+
+
+def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
+    clock, done = Clock(monkeypatch), []
+
+    class Tree(Stub):
+        def dive(self, limit, until):
+            done.append("dive")
+            clock.now += 10.0
+            yield
+
+        def grow(self, limit, until):
+            if done[-1] == "dive" and done.count("dive") < 4:
+                solving._offer([0, 9 - done.count("dive")])
+            done.append("grow")
+            clock.now += 10.0
+
+    monkeypatch.setattr("oracle.tree.Tree", Tree)
+    solving = Solving(TWO, FORMS["step"], 1115.0, [0, 9])
+    solving._coarse_over.set()
+    solving._with_tree()
+    assert "".join(each[0] for each in done) == "dgdgdgdggggg", "the fourth was"
+
+
+def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
+    clock, done = Clock(monkeypatch), []
+
+    class Tree(Stub):
+        new = property(lambda tree: done.count("grow") > 1 and "dive" not in done)
+
+        def dive(self, limit, until):
+            done.append("dive")
+            clock.now += 10.0
+            yield
+
+        def grow(self, limit, until):
+            done.append("grow")
+            clock.now += 10.0
+
+    def better(polish, starts, hints, seconds):
+        done.append("program")
+        clock.now += 10.0
+        return [0, 3]
+
+    monkeypatch.setattr("oracle.tree.Tree", Tree)
+    monkeypatch.setattr(Polish, "better", better)
+    solving = Solving(TWO, FORMS["step"], 1065.0, [0, 9], proves=False)
+    solving._coarse_over.set()
+    solving._with_tree()
+    assert done[:4] == ["grow", "grow", "dive", "program"]
+    assert set(done[4:]) <= {"program"}
+    assert solving._best.known.starts == [0, 3]
