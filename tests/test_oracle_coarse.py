@@ -39,7 +39,8 @@ def begun(problem, seconds=20.0, start=None):
 
 @pytest.fixture
 def coarsened(monkeypatch):
-    """Problems of four slots have two."""
+    """Problems of four slots have two, however other their jobs are there."""
+    monkeypatch.setattr(coarse, "BLUR", inf)
     monkeypatch.setattr(coarse, "FINE", 3)
     monkeypatch.setattr(coarse, "FEW", 2)
 
@@ -54,9 +55,8 @@ def test_who_has_few_slots_needs_no_fewer():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("longest", [900, 2])
-def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed, longest):
-    problem = many(seed, longest=longest)
+def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed):
+    problem = many(seed)
     fewer = coarser(problem)
     by = together(problem)
     assert FEW / 2 < fewer.slots <= FEW + 2
@@ -64,13 +64,17 @@ def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed, 
         assert other.release <= other.cutoff <= other.latest
         assert other.release * by <= own.release + by
         assert other.latest * by >= own.latest - by
-        assert abs(other.length * by - own.length) <= by + 1
+        assert other.length >= 1
+        assert other.length == 1 or abs(other.length * by - own.length) <= by / 2
         assert (other.position, other.width, other.weight) == (own.position, own.width, own.weight)
-    for width in (1, 8):
-        whole, rounded = (
-            sum(task.length for task in of.tasks if task.width == width) for of in (problem, fewer)
-        )
-        assert abs(rounded * by - whole) <= by, "what rounding takes from one job, another has"
+    mean = sum(t.length for t in problem.tasks) / sum(t.length for t in fewer.tasks)
+    assert mean == pytest.approx(by, rel=0.02)
+
+
+def test_short_jobs_would_be_others_in_coarser_slots():
+    """Each of a slot or two would be five times as long, and the queues with them."""
+    assert coarser(many(1, longest=2)) is None
+    assert coarser(many(1, longest=40)) is not None
 
 
 @pytest.mark.parametrize("seed", range(5))
