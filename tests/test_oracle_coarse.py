@@ -371,3 +371,31 @@ def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive
     assert done[:4] == ["grow", "grow", "dive", "program"]
     assert set(done[4:]) <= {"program"}
     assert solving._best.known.starts == [0, 3]
+
+
+@pytest.mark.usefixtures("coarsened")
+def test_coarser_slots_end_where_the_prover_needs_no_schedules_any_more(monkeypatch):
+    real, coarse_began, rounds = Solving._search, Event(), []
+
+    def searched(solving):
+        if solving.problem is not TWO:
+            coarse_began.set()
+        real(solving)
+
+    def prove(solving):
+        if solving.problem is TWO:
+            assert coarse_began.wait(20.0)
+            solving._rose(3.0)
+        else:
+            solving._stop.wait(60.0)
+
+    def looked(solving, number):
+        assert perf_counter() < solving._until - 1.0, "it was not told"
+        rounds.append(number)
+
+    monkeypatch.setattr(Solving, "_search", searched)
+    monkeypatch.setattr(Solving, "_prove", prove)
+    monkeypatch.setattr(Solving, "_look", looked)
+    answer = begun(TWO, 60.0, [0, 3]).run()
+    assert (answer.status, answer.cost) == ("optimal", 3.0)
+    assert rounds
