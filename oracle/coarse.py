@@ -47,8 +47,10 @@ def coarser(problem: Problem) -> Problem | None:
     return replace(problem, tasks=tasks)
 
 
-def in_order(problem: Problem, starts: Sequence[int]) -> list[int] | None:
+def in_order(problem: Problem, starts: Sequence[int] | None) -> list[int] | None:
     """A schedule in which jobs start in the order of these, of finer or coarser slots, or None."""
+    if starts is None:
+        return None
     return listed(problem, sorted(range(len(starts)), key=starts.__getitem__))
 
 

@@ -150,10 +150,11 @@ class Solving:
         problem = coarser(self._draft.problem)
         if problem is not None and not self._done():
             until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
-            known = self._draft.known.starts
-            start = None if known is None else in_order(problem, known)
+            start = in_order(problem, self._draft.known.starts)
 
             def told(_: Progress) -> None:
+                # each of them: the best there need not be the best list
+                self._offer(in_order(self._draft.problem, solving._draft.known.starts))
                 self._say()
                 if self._over():
                     solving._stop.set()
@@ -162,10 +163,7 @@ class Solving:
             # rounding may leave no schedule, and what else goes wrong goes wrong in all slots
             with suppress(Exception):
                 solving.run()
-            known = solving._draft.known.starts
-            found = None if known is None else in_order(self._draft.problem, known)
-            if found is not None:
-                self._offer(found)
+            self._offer(in_order(self._draft.problem, solving._draft.known.starts))
             if solving.interrupted:
                 raise KeyboardInterrupt
         self._coarse_over.set()
@@ -188,9 +186,7 @@ class Solving:
         problem, parts = self._draft.problem, self._parts
         if parts is not None and (fresh or self._draft.known.starts is None):
             seconds = self._share(LISTS)
-            listed = from_parts(problem, parts, self._seed + number, seconds, self._over)
-            if listed is not None:
-                self._offer(listed)
+            self._offer(from_parts(problem, parts, self._seed + number, seconds, self._over))
         begin = self._draft.known.starts
         if begin is None:
             return
@@ -240,11 +236,11 @@ class Solving:
             left = max(0.0, self._until - perf_counter())
             self._tell(Progress(self._best.known.cost, self.bound, self._nodes, left))
 
-    def _offer(self, starts: Sequence[int]) -> None:
+    def _offer(self, starts: Sequence[int] | None) -> None:
         """Take a schedule if it is the best so far."""
-        self._best.offer(starts)
-        if self._draft is not self._best:
-            self._draft.offer(starts)
+        for best in (self._best, self._draft):
+            if starts is not None:
+                best.offer(starts)
 
     def _guarded(self) -> None:
         """In the thread: whatever goes wrong is kept for `run`."""
