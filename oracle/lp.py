@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from oracle.ascent import ascend
 from oracle.cells import fitted, horizons_of
-from oracle.coarse import together
 from oracle.cuts import TORN
 from oracle.forms import Form
 from oracle.milp import TOLERANCE
@@ -82,13 +81,7 @@ def _priced(
     best = safe(prices.bound, whole=problem.whole)
     master = Master(starts, columns_of(starts, prices, known), stop)
     try:
-        master.strict = together(problem) == 1
         found = master.solve(until, enough=EXACT)
-        if not found.fits:
-            higher(found.bound)
-            best = max(best, safe(found.bound, whole=problem.whole))
-            master.strict = True
-            found = master.solve(until, enough=EXACT)
     except OutOfTimeError:
         return Proven(best, finished=False, variables=master.size, nonzeros=master.entries)
     if found.short > TORN:

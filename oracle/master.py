@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle.ascent import Priced, priced
-from oracle.coarse import together
 from oracle.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
 from oracle.errors import SolverError
 from oracle.forms import Floats
@@ -84,15 +83,20 @@ class _InCuts(NamedTuple):
 class Master:
     """The LP of a problem, within windows that may be narrowed, with cuts."""
 
-    def __init__(self, starts: Starts, columns: Counts, stop: Callable[[], bool]) -> None:
-        """Begin with these starts, by place; it is given up as soon as `stop` says so."""
+    def __init__(
+        self, starts: Starts, columns: Counts, stop: Callable[[], bool], together: int = 1
+    ) -> None:
+        """Begin with these starts, by place; it is given up as soon as `stop` says so.
+
+        A row of capacity is the sum of those of so many slots.
+        """
         self.starts = starts
         self.cuts: list[Cut] = []
         self.rows = Cuts(starts, stop)
         self.strict = True
         problem, tasks = starts.problem, len(starts.first)
         self._capacity = capacity = problem.capacity()
-        self._together = together(problem)
+        self._together = together
         piece = np.arange(problem.slots) // self._together
         some = np.unique(piece[_at_most(starts, columns) > capacity])
         sums = np.bincount(piece, capacity)

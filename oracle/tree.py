@@ -70,7 +70,8 @@ class Tree:
 
     def __init__(self, starts: Starts, columns: Counts, stop: Callable[[], bool]) -> None:
         """Build its LP of these starts; it is given up as soon as `stop` says so."""
-        self.master, self.nodes, self.done = Master(starts, columns, stop), 0, False
+        self.master = Master(starts, columns, stop, together(starts.problem))
+        self.nodes, self.done = 0, False
         self.found: Found | None = None
         """The LP's solution, where it was last solved."""
         self.whole: tuple[float, list[int]] = inf, []

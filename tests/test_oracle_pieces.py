@@ -44,7 +44,7 @@ def crowded(problem, found):
 
 def mastered(problem, *, strict):
     starts = starts_of(problem)
-    master = Master(starts, np.arange(len(starts.task)), never)
+    master = Master(starts, np.arange(len(starts.task)), never, together(problem))
     master.strict = strict
     return master, master.solve(soon(), enough=0.0)
 
