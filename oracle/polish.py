@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from random import Random
 from time import perf_counter
+from typing import NamedTuple
 
 from oracle.coarse import in_order, together
 from oracle.forms import Cell, Form, Model
@@ -36,8 +37,13 @@ PART = 1e-3
 SECONDS = 5.0
 """For one program; one that is solved in a fifth of that was too small."""
 
-Way = tuple[int, int, bool]
-"""Of a program: how many starts on each side, how far apart, and whether near the LP's, too."""
+
+class Way(NamedTuple):
+    """Of a program: how many starts on each side, how far apart, whether near the LP's, too."""
+
+    near: int
+    step: int
+    hinted: bool
 
 
 class Polish:
@@ -47,7 +53,7 @@ class Polish:
         """Nothing is solved yet."""
         self._problem, self._form, self._random = problem, form, Random(seed)  # noqa: S311
         steps, hinted = sorted({1, together(problem)}), (False, True)
-        self._ways: list[Way] = [*product(NEAR, steps, hinted)]
+        self._ways = [Way(*way) for way in product(NEAR, steps, hinted)]
         self._jobs = dict.fromkeys(self._ways, float(JOBS))
         tasks = problem.tasks
         self._order = sorted(range(len(tasks)), key=lambda place: tasks[place].release)

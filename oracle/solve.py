@@ -6,14 +6,14 @@ it, which takes up what the LP says of the order as soon as it is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from sys import getswitchinterval, setswitchinterval
 from threading import Event, Thread
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,13 @@ GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
 
 
+class Within(NamedTuple):
+    """Whom better schedules are for, and whether that is over: nothing else counts then."""
+
+    over: Callable[[], bool]
+    took: Callable[[Sequence[int]], object]
+
+
 class Solving:
     """One problem while it is solved."""
 
@@ -82,15 +89,10 @@ class Solving:
         start: Sequence[int] | None = None,
         seed: int = 0,
         tell: Tell | None = None,
-        *,
-        proves: bool = True,
+        within: Within | None = None,
     ) -> None:
-        """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one.
-
-        Where nothing that it `proves` would count, programs have the prover's time after a dive.
-        """
-        self.problem = problem
-        self.bound = 0.0
+        """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
+        self.problem, self.bound, self._within = problem, 0.0, within
         self._best = Best(problem)
         # the search looks at no fairness: where that counts, it has a best of its own
         self._draft = Best(replace(problem, beta=0.0)) if problem.beta else self._best
@@ -104,7 +106,7 @@ class Solving:
         self._fresh, self._turns = False, Turns()
         self._listed = self._alone_until = -inf
         self._polish = Polish(self._draft.problem, form, seed)
-        self._size, self._nodes, self._proves = (0, 0), 0, proves
+        self._size, self._nodes = (0, 0), 0
         self._died: Exception | None = None
         self.interrupted = False
         """Whether Ctrl-C ended it."""
@@ -146,24 +148,17 @@ class Solving:
         return Answer(status, starts, cost, min(bound, cost), *self._size)
 
     def _from_coarse(self) -> None:
-        """Begin with what is found in coarser slots, where there are many; it proves nothing."""
+        """Begin with lists of all that is found in coarser slots; it proves nothing."""
         problem = coarser(self._draft.problem)
         if problem is not None and not self._done():
             until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
-            start = in_order(problem, self._draft.known.starts)
-
-            def told(_: Progress) -> None:
-                # each of them: the best there need not be the best list
-                self._offer(in_order(self._draft.problem, solving._draft.known.starts))
-                self._say()
-                if self._over():
-                    solving._stop.set()
-
-            solving = Solving(problem, self._form, until, start, self._seed, told, proves=False)
+            fine, start = self._draft.problem, in_order(problem, self._draft.known.starts)
+            within = Within(self._done, lambda starts: self._offer(in_order(fine, starts)))
+            tell = self._tell and (lambda _: self._say())
+            solving = Solving(problem, self._form, until, start, self._seed, tell, within)
             # rounding may leave no schedule, and what else goes wrong goes wrong in all slots
             with suppress(Exception):
                 solving.run()
-            self._offer(in_order(self._draft.problem, solving._draft.known.starts))
             if solving.interrupted:
                 raise KeyboardInterrupt
         self._coarse_over.set()
@@ -206,9 +201,11 @@ class Solving:
                 self._offer(self._polish.better(best, self._hints, left))
             return
         search = Search(self._draft.problem, begin, self._seed + number)
-        search.run(self._share(ROUND), lambda: self._waits or self._over())
-        self._turns.searched(in_vain=search.cost >= self._draft.known.cost)
-        self._offer(search.best)
+        try:
+            search.run(self._share(ROUND), lambda: self._waits or self._over())
+        finally:  # Ctrl-C too
+            self._turns.searched(in_vain=search.cost >= self._draft.known.cost)
+            self._offer(search.best)
 
     def _share(self, seconds: float) -> float:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
@@ -224,7 +221,8 @@ class Solving:
         return self._ended.is_set() or self._done()
 
     def _done(self) -> bool:
-        return self._stop.is_set() or perf_counter() >= self._until - 0.05 or self._closed()
+        over = self._stop.is_set() or perf_counter() >= self._until - 0.05 or self._closed()
+        return over or (self._within is not None and self._within.over())
 
     def _closed(self) -> bool:
         """Whether the best schedule is proven to be so, as far as solvers can tell."""
@@ -238,9 +236,12 @@ class Solving:
 
     def _offer(self, starts: Sequence[int] | None) -> None:
         """Take a schedule if it is the best so far."""
-        for best in (self._best, self._draft):
-            if starts is not None:
-                best.offer(starts)
+        if starts is None:
+            return
+        if self._best.offer(starts) and self._within is not None:
+            self._within.took(starts)
+        if self._draft is not self._best:
+            self._draft.offer(starts)
 
     def _guarded(self) -> None:
         """In the thread: whatever goes wrong is kept for `run`."""
@@ -248,6 +249,8 @@ class Solving:
             self._prove()
         except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
             self._died = error
+            if isinstance(error, NoScheduleError):
+                self._stop.set()  # nor is there one for coarser slots to find
         finally:
             self._ended.set()
             self._told.set()
@@ -276,6 +279,7 @@ class Solving:
             self._learn(tree, fresh=True)
             self._rose(bound)
             self._alone_until = until
+        self._learn(tree)  # the last of them may have settled it
         self._alone_until = -inf
         dived, branched, vain, least = 0.0, 0.0, 0, -inf
         other = Polish(self.problem, self._form, self._seed + 1)
@@ -288,7 +292,7 @@ class Solving:
                 dived += perf_counter() - begun
                 continue
             known = self._best.known.starts
-            if not self._proves and dived and known is not None:
+            if self._within is not None and dived and known is not None:
                 self._offer(other.better(known, self._hints, self._share(ROUND)))
                 continue
             tree.grow(self._limit(), self._until)

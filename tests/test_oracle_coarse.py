@@ -121,7 +121,7 @@ def test_coarser_slots_that_come_to_nothing_cost_no_answer(what, monkeypatch):
         real(solving)
 
     monkeypatch.setattr(Solving, "_search", dies)
-    answer = begun(TWO, 5.0).run()
+    answer = begun(TWO, 60.0).run()
     assert (answer.status, answer.cost) == ("optimal", 3.0)
     assert kinds == [True, False]
 
@@ -139,7 +139,7 @@ def test_ctrl_c_in_coarser_slots_keeps_what_is_known_and_ends_all(monkeypatch):
     assert (answer.status, answer.starts) == ("interrupted", [0, 3]), (
         "in the order of coarser slots"
     )
-    assert perf_counter() < began + solve.GRACE, "a prover that never began is not waited for"
+    assert perf_counter() < began + solve.GRACE, "provers end as soon as they are told to"
 
 
 def test_programs_find_jobs_that_move_as_far_as_in_coarser_slots(monkeypatch):
@@ -156,6 +156,7 @@ def test_programs_find_jobs_that_move_as_far_as_in_coarser_slots(monkeypatch):
         monkeypatch.setattr(coarse, "FINE", 500)
         monkeypatch.setattr(coarse, "FEW", few)
         polish, starts = Polish(problem, FORMS["step"], 0), [100, 400]
+        polish._ways = [way for way in polish._ways if way.step == together(problem)]
         for _ in range(20):
             starts = polish.better(starts, [], 5.0)
             problem.check(starts)
@@ -170,25 +171,24 @@ def test_the_local_search_is_the_rarer_the_more_often_it_was_in_vain(monkeypatch
 
     def searched(search, *about):
         done.append("s")
-        if len(done) == 10:
+        if len(done) == 11:
             search.best, search.cost = [0, 3], 3.0
 
     monkeypatch.setattr(solve.Search, "run", searched)
-    for number in range(12):
+    for number in range(13):
         before = len(done)
         solving._improve(solving._draft.known.starts, number)
         done += "p" * (before == len(done))
-    assert "".join(done) == "spppspppppsp"
+    assert "".join(done) == "spppspppppsps"
 
 
 @pytest.mark.usefixtures("coarsened")
-def test_ctrl_c_ends_all_where_coarser_slots_are_solved_already(monkeypatch):
+def test_ctrl_c_ends_all_at_the_end_of_coarser_slots(monkeypatch):
     real = Solving._search
 
     def solved(solving):
         real(solving)
         if solving.problem is not TWO:
-            assert solving._closed()
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Solving, "_search", solved)
@@ -344,7 +344,7 @@ def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
 
 
 def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
-    clock, done = Clock(monkeypatch), []
+    clock, done, took = Clock(monkeypatch), [], []
 
     class Tree(Stub):
         new = property(lambda tree: done.count("grow") > 1 and "dive" not in done)
@@ -361,21 +361,23 @@ def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive
     def better(polish, starts, hints, seconds):
         done.append("program")
         clock.now += 10.0
-        return [0, 3]
+        return [0, 5]
 
     monkeypatch.setattr("oracle.tree.Tree", Tree)
     monkeypatch.setattr(Polish, "better", better)
-    solving = Solving(TWO, FORMS["step"], 1065.0, [0, 9], proves=False)
+    within = solve.Within(lambda: False, took.append)
+    solving = Solving(TWO, FORMS["step"], 1065.0, [0, 9], within=within)
     solving._coarse_over.set()
     solving._with_tree()
     assert done[:4] == ["grow", "grow", "dive", "program"]
-    assert set(done[4:]) <= {"program"}
-    assert solving._best.known.starts == [0, 3]
+    assert done[4:]
+    assert set(done[4:]) == {"program"}
+    assert took == [[0, 9], [0, 5]]
 
 
 @pytest.mark.usefixtures("coarsened")
 def test_coarser_slots_end_where_the_prover_needs_no_schedules_any_more(monkeypatch):
-    real, coarse_began, rounds = Solving._search, Event(), []
+    real, coarse_began, began = Solving._search, Event(), perf_counter()
 
     def searched(solving):
         if solving.problem is not TWO:
@@ -389,13 +391,39 @@ def test_coarser_slots_end_where_the_prover_needs_no_schedules_any_more(monkeypa
         else:
             solving._stop.wait(60.0)
 
-    def looked(solving, number):
-        assert perf_counter() < solving._until - 1.0, "it was not told"
-        rounds.append(number)
-
     monkeypatch.setattr(Solving, "_search", searched)
     monkeypatch.setattr(Solving, "_prove", prove)
-    monkeypatch.setattr(Solving, "_look", looked)
-    answer = begun(TWO, 60.0, [0, 3]).run()
+    answer = begun(TWO, 200.0, [0, 3]).run()
     assert (answer.status, answer.cost) == ("optimal", 3.0)
-    assert rounds
+    assert perf_counter() < began + 50.0, "of the hundred seconds that they have"
+
+
+def test_what_the_root_comes_to_is_known_without_any_search(monkeypatch):
+    monkeypatch.setattr(Solving, "_search", lambda solving: solving._ended.wait(60.0))
+    answer = begun(TWO, 60.0, [0, 9]).run()
+    assert (answer.status, answer.cost) == ("optimal", 3.0)
+
+
+def test_where_there_is_no_schedule_coarser_slots_do_not_look_for_one(monkeypatch, coarsened):
+    began = perf_counter()
+
+    def prove(solving):
+        if solving.problem is TWO:
+            raise NoScheduleError("none")
+        solving._stop.wait(100.0)
+
+    monkeypatch.setattr(Solving, "_prove", prove)
+    with pytest.raises(NoScheduleError):
+        begun(TWO, 200.0).run()
+    assert perf_counter() < began + 50.0
+
+
+def test_ctrl_c_in_the_local_search_keeps_what_it_found(monkeypatch):
+    def searched(search, *about):
+        search.best, search.cost = [0, 3], 3.0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solve.Search, "run", searched)
+    monkeypatch.setattr(Solving, "_prove", lambda solving: solving._stop.wait(60.0))
+    answer = begun(TWO, 60.0, [0, 9]).run()
+    assert (answer.status, answer.starts) == ("interrupted", [0, 3])
