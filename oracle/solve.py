@@ -108,8 +108,7 @@ class Solving:
         self._polish = Polish(self._draft.problem, form, seed)
         self._size, self._nodes = (0, 0), 0
         self._died: Exception | None = None
-        self.interrupted = False
-        """Whether Ctrl-C ended it."""
+        self.interrupted = False  # by Ctrl-C
 
     def run(self) -> Answer:
         """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
@@ -279,7 +278,8 @@ class Solving:
             self._learn(tree, fresh=True)
             self._rose(bound)
             self._alone_until = until
-        self._learn(tree)  # the last of them may have settled it
+        if tree.found is not None:
+            self._learn(tree)  # the last of them may have settled it
         self._alone_until = -inf
         dived, branched, vain, least = 0.0, 0.0, 0, -inf
         other = Polish(self.problem, self._form, self._seed + 1)
