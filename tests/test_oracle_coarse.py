@@ -290,7 +290,7 @@ def test_a_search_in_vain_rests_longer_each_time_until_something_is_better(monke
 class Stub:
     """A tree of which there is always a new node, and nothing is known."""
 
-    nodes, new, bound, whole, done = 0, True, 0.0, (inf, []), False
+    nodes, new, bound, whole, done, found = 0, True, 0.0, (inf, []), False, None
     parts = (np.zeros(10), np.zeros(10))
     master = SimpleNamespace(size=0, entries=0)
 
