@@ -143,7 +143,6 @@ def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
     first = [task.latest for task in problem.tasks]
     Solving(problem, FORMS["step"], perf_counter() + 15.0, first).run()
     assert begun.count(True) <= len(dives), "of each, one that was just about to begin"
-    assert dives
     assert begun.count(False) > 0
 
 
