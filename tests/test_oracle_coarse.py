@@ -288,7 +288,7 @@ def test_a_search_in_vain_rests_longer_each_time_until_something_is_better(monke
 
 
 class Stub:
-    """A tree of which there is always a new node, and nothing is known."""
+    """A tree of which there is always a new node, and nothing is known; `parts` for each task."""
 
     nodes, new, bound, whole, done, found = 0, True, 0.0, (inf, []), False, None
     parts = (np.zeros(10), np.zeros(10))
@@ -301,7 +301,11 @@ class Stub:
         yield 0.0
 
 
-def test_dives_in_vain_leave_the_more_of_the_time_to_branches(monkeypatch):
+def proving(monkeypatch, seconds, grows=lambda solving, done: None, new=None, within=None):
+    """The prover of TWO, told in dives and branches of ten seconds; `grows` is what comes of one.
+
+    Returns what was done in turn, by first letters.
+    """
     clock, done = Clock(monkeypatch), []
 
     class Tree(Stub):
@@ -311,50 +315,7 @@ def test_dives_in_vain_leave_the_more_of_the_time_to_branches(monkeypatch):
             yield
 
         def grow(self, limit, until):
-            done.append("grow")
-            clock.now += 10.0
-
-    monkeypatch.setattr("oracle.tree.Tree", Tree)
-    solving = Solving(TWO, FORMS["step"], 1155.0, [0, 9])
-    solving._coarse_over.set()
-    solving._with_tree()
-    assert "".join(each[0] for each in done) == "dggdggggdggggggd"
-
-
-def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
-    clock, done = Clock(monkeypatch), []
-
-    class Tree(Stub):
-        def dive(self, limit, until):
-            done.append("dive")
-            clock.now += 10.0
-            yield
-
-        def grow(self, limit, until):
-            if done[-1] == "dive" and done.count("dive") < 4:
-                solving._offer([0, 9 - done.count("dive")])
-            done.append("grow")
-            clock.now += 10.0
-
-    monkeypatch.setattr("oracle.tree.Tree", Tree)
-    solving = Solving(TWO, FORMS["step"], 1115.0, [0, 9])
-    solving._coarse_over.set()
-    solving._with_tree()
-    assert "".join(each[0] for each in done) == "dgdgdgdggggg", "the fourth was"
-
-
-def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
-    clock, done, took = Clock(monkeypatch), [], []
-
-    class Tree(Stub):
-        new = property(lambda tree: done.count("grow") > 1 and "dive" not in done)
-
-        def dive(self, limit, until):
-            done.append("dive")
-            clock.now += 10.0
-            yield
-
-        def grow(self, limit, until):
+            grows(solving, done)
             done.append("grow")
             clock.now += 10.0
 
@@ -363,15 +324,37 @@ def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive
         clock.now += 10.0
         return [0, 5]
 
+    if new is not None:
+        Tree.new = property(lambda tree: new(done))
     monkeypatch.setattr("oracle.tree.Tree", Tree)
     monkeypatch.setattr(Polish, "better", better)
-    within = solve.Within(lambda: False, took.append)
-    solving = Solving(TWO, FORMS["step"], 1065.0, [0, 9], within=within)
+    solving = Solving(TWO, FORMS["step"], clock.now + seconds, [0, 9], within=within)
     solving._coarse_over.set()
     solving._with_tree()
-    assert done[:4] == ["grow", "grow", "dive", "program"]
-    assert done[4:]
-    assert set(done[4:]) == {"program"}
+    return "".join(each[0] for each in done)
+
+
+def test_dives_in_vain_leave_the_more_of_the_time_to_branches(monkeypatch):
+    done = proving(monkeypatch, 155.0)
+    assert done == "dggdggggdggggggd"
+
+
+def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
+    def grows(solving, done):
+        if done[-1] == "dive" and done.count("dive") < 4:
+            solving._offer([0, 9 - done.count("dive")])
+
+    done = proving(monkeypatch, 115.0, grows)
+    assert done == "dgdgdgdggggg", "the fourth was"
+
+
+def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
+    took = []
+    within = solve.Within(lambda: False, took.append)
+    done = proving(
+        monkeypatch, 65.0, new=lambda done: len(done) > 1 and "dive" not in done, within=within
+    )
+    assert done == "ggdpppp"
     assert took == [[0, 9], [0, 5]]
 
 

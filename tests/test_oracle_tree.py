@@ -3,10 +3,11 @@
 from itertools import count
 from math import inf
 from threading import Event, Semaphore
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
+from test_oracle_coarse import Stub
 from test_oracle_solve import never
 
 from oracle.ascent import ascend
@@ -129,19 +130,26 @@ def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
     spied(Polish, "better", lambda: begun.append(diving.is_set()))
     spied(Solving, "_look", lambda: looked.release() if diving.is_set() else None)
 
-    def dive(self, _limit, _until):
-        self._dived = self._open[0].number
-        dives.append(self._dived)
-        diving.set()
-        for _ in range(4):
-            assert looked.acquire(timeout=60.0)
-        diving.clear()
-        yield from ()
-
-    monkeypatch.setattr(Tree, "dive", dive)
     problem = busy(4, 1.0)
+
+    class Diving(Stub):
+        parts = tuple(np.zeros(task.latest - task.release + 1) for task in problem.tasks)
+
+        def dive(self, limit, until):
+            dives.append(until)
+            diving.set()
+            for _ in range(4):
+                assert looked.acquire(timeout=60.0)
+            diving.clear()
+            yield
+
+        def grow(self, limit, until):
+            sleep(1.0)
+
+    monkeypatch.setattr("oracle.tree.Tree", Diving)
     first = [task.latest for task in problem.tasks]
     Solving(problem, FORMS["step"], perf_counter() + 15.0, first).run()
+    assert dives
     assert begun.count(True) <= len(dives), "of each, one that was just about to begin"
     assert begun.count(False) > 0
 
