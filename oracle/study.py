@@ -24,7 +24,6 @@ from replay.starts import starts_of
 from replay.synth import PRESETS, synthesize
 from replay.text import DAY, MINUTE, as_typed
 from replay.trace import PoolTable, Trace
-from sia.playout import Arrival
 
 ORACLE = "oracle"
 
@@ -78,18 +77,12 @@ def workload(case: Case, asked: Asked) -> tuple[Trace, PoolTable]:
 
 
 def past(case: Case, asked: Asked) -> Past:
-    """What forecasts may have learned from: what comes after the window, as if it came before.
+    """What forecasts may have learned from: jobs of the same queues, as they could have had before.
 
-    The queues' loads and habits stay the same all the time, so that it is no other past than they
-    could have had, and the jobs of the window are not in it.
+    None of the window is among them.
     """
-    log, table = synthesize(PRESETS[case.preset], case.seed, (asked.window + SPAN) / DAY)
-    later = [
-        Arrival(msgspec.structs.replace(job, submit=job.submit - asked.window), duration)
-        for job, duration in log.arrivals
-        if job.submit >= asked.window
-    ]
-    jobs = slotted(Trace(later), asked.slot)
+    log, table = synthesize(PRESETS[case.preset], case.seed, SPAN / DAY, past=True)
+    jobs = slotted(log, asked.slot)
     pairs = zip(jobs.arrivals, starts_of(jobs, table), strict=True)
     starts = {a.job.id: start for a, start in pairs if start is not None}
     return past_of(jobs.arrivals, starts, table, SPAN)

@@ -31,9 +31,6 @@ class Preset(NamedTuple):
     """Probabilities of `WIDTHS`."""
 
 
-SETTLED = 200
-"""Steps after which the chain of opening widths has long stopped changing."""
-
 LOAD = (0.6, 0.95)
 """Bounds of each queue's load, drawn uniformly before the preset's factor."""
 
@@ -50,11 +47,15 @@ PRESETS = {
 }
 
 
-def synthesize(preset: Preset, seed: int, days: float = 3.0) -> tuple[Trace, PoolTable]:
+def synthesize(
+    preset: Preset, seed: int, days: float = 3.0, *, past: bool = False
+) -> tuple[Trace, PoolTable]:
     """Make a workload; the same preset, seed and days always give the same one.
 
-    Jobs come in bursts of a total width of up to one drawn from 1 to the queue's size; bursts are a
-    Poisson process as dense as the queue's load asks for. Raises UserError for more jobs than fit.
+    Jobs come in bursts of a total width of up to one drawn from 1 to the queue's size. There are as
+    many bursts as bring the queue nearest to the load drawn for it, at any time alike: a Poisson
+    process, of which so much is known. A `past` has other jobs of the same queues, with the same
+    loads. Raises UserError for more jobs than fit.
     """
     end = days * DAY
     expected = preset.queues * preset.queue_size * end / (MINUTE * mean_minutes(preset.durations))
@@ -63,7 +64,11 @@ def synthesize(preset: Preset, seed: int, days: float = 3.0) -> tuple[Trace, Poo
     arrivals: list[Arrival] = []
     pools = [Pool(f"q{i}", preset.queue_size) for i in range(preset.queues)]
     for pool in pools:
-        arrivals += _queue(preset, pool, Random(f"{seed} {pool.name}"), end)  # noqa: S311
+        random = Random(f"{seed} {pool.name}")  # noqa: S311
+        load = random.uniform(*LOAD) * preset.load_factor
+        if past:
+            random = Random(f"{seed} {pool.name} past")  # noqa: S311
+        arrivals += _queue(preset, pool, random, load, end)
     arrivals.sort(key=lambda arrival: (arrival.job.submit, arrival.job.pool))
     if not arrivals:
         raise UserError(f"--days {days:g}: no job came in that time; make it longer")
@@ -75,19 +80,25 @@ def mean_minutes(spread: Spread) -> float:
     return sum(p * (least + most) / 2 for p, least, most in spread)
 
 
-def _queue(preset: Preset, pool: Pool, random: Random, end: float) -> list[Arrival]:
-    load = random.uniform(*LOAD) * preset.load_factor
-    burst = mean_burst(preset.widths, preset.queue_size)
-    gap = burst * MINUTE * mean_minutes(preset.durations) / (load * preset.queue_size)
-    arrivals: list[Arrival] = []
-    bursts = _bursts(random, preset.widths, preset.queue_size)
-    now = random.expovariate(1 / gap)
-    while now < end:
-        for gpus in next(bursts):
-            job = Job(f"{pool.name}-{len(arrivals)}", pool.name, float(round(now)), gpus)
-            arrivals.append(Arrival(job, float(round(_minutes(random, preset.durations) * MINUTE))))
-        now += random.expovariate(1 / gap)
-    return arrivals
+def _queue(preset: Preset, pool: Pool, random: Random, load: float, end: float) -> list[Arrival]:
+    """The jobs of a pool."""
+    missing = load * preset.queue_size * end
+    jobs: list[tuple[float, int, float]] = []
+    for widths in _bursts(random, preset.widths, preset.queue_size):
+        submit = float(round(random.uniform(0, end)))
+        burst = [
+            (submit, w, float(round(_minutes(random, preset.durations) * MINUTE))) for w in widths
+        ]
+        more = sum(width * duration for _, width, duration in burst)
+        if more - missing > missing:
+            break
+        jobs += burst
+        missing -= more
+    jobs.sort(key=lambda job: job[0])
+    return [
+        Arrival(Job(f"{pool.name}-{i}", pool.name, submit, width), duration)
+        for i, (submit, width, duration) in enumerate(jobs)
+    ]
 
 
 def _bursts(random: Random, weights: Sequence[float], size: int) -> Iterator[list[int]]:
@@ -105,35 +116,6 @@ def _bursts(random: Random, weights: Sequence[float], size: int) -> Iterator[lis
             left -= width
             width = random.choices(WIDTHS, weights)[0]
         yield burst
-
-
-def mean_burst(weights: Sequence[float], size: int) -> float:
-    """The expected total of a burst, in GPUs: that of the chain of opening widths, once settled."""
-    odds = dict(zip(WIDTHS, weights, strict=True))
-    # What is the width that no longer fits, and how much has gone before, where so much was left?
-    after: list[tuple[dict[int, float], float]] = []
-    for left in range(size + 1):
-        opens, gone = dict.fromkeys(WIDTHS, 0.0), 0.0
-        for width, chance in odds.items():
-            if width > left:
-                opens[width] += chance
-                continue
-            later, more = after[left - width]
-            gone += chance * (width + more)
-            for w in WIDTHS:
-                opens[w] += chance * later[w]
-        after.append((opens, gone))
-    chance_of, mean = odds, 0.0
-    for _ in range(SETTLED):
-        following, mean = dict.fromkeys(WIDTHS, 0.0), 0.0
-        for opening, chance in chance_of.items():
-            for drawn in range(1, size + 1):
-                opens, gone = after[max(drawn, opening) - opening]
-                mean += chance / size * (opening + gone)
-                for w in WIDTHS:
-                    following[w] += chance / size * opens[w]
-        chance_of = following
-    return mean
 
 
 def _minutes(random: Random, spread: Spread) -> float:
