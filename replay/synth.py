@@ -68,7 +68,8 @@ def synthesize(
         load = random.uniform(*LOAD) * preset.load_factor
         if past:
             random = Random(f"{seed} {pool.name} past")  # noqa: S311
-        arrivals += _queue(preset, pool, random, load, end)
+        ids = f"{pool.name}-past" if past else pool.name
+        arrivals += _queue(preset, pool.name, ids, random, load, end)
     arrivals.sort(key=lambda arrival: (arrival.job.submit, arrival.job.pool))
     if not arrivals:
         raise UserError(f"--days {days:g}: no job came in that time; make it longer")
@@ -80,8 +81,10 @@ def mean_minutes(spread: Spread) -> float:
     return sum(p * (least + most) / 2 for p, least, most in spread)
 
 
-def _queue(preset: Preset, pool: Pool, random: Random, load: float, end: float) -> list[Arrival]:
-    """The jobs of a pool."""
+def _queue(
+    preset: Preset, pool: str, ids: str, random: Random, load: float, end: float
+) -> list[Arrival]:
+    """The jobs of a pool, numbered."""
     missing = load * preset.queue_size * end
     jobs: list[tuple[float, int, float]] = []
     for widths in _bursts(random, preset.widths, preset.queue_size):
@@ -96,7 +99,7 @@ def _queue(preset: Preset, pool: Pool, random: Random, load: float, end: float) 
         missing -= more
     jobs.sort(key=lambda job: job[0])
     return [
-        Arrival(Job(f"{pool.name}-{i}", pool.name, submit, width), duration)
+        Arrival(Job(f"{ids}-{i}", pool, submit, width), duration)
         for i, (submit, width, duration) in enumerate(jobs)
     ]
 

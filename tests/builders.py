@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from cells.cells import Cells
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from predictors.sliding import SlidingMaximum
+from replay.synth import PRESETS, synthesize
+from replay.trace import PoolTable, Trace
 from sia import Core, Job, Options, Pool
 from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
 from sia.events import FutureRevealed, JobFinished, PoolChanged
@@ -24,6 +26,11 @@ SMALL = Options(windows=(5.0, 20.0, 100.0), tick=5.0)
 
 LENGTHS = ((0, 5), (1, 5), (6, 20), (21, 100), (101, 160))
 """Run times of each bin of `SMALL`, the short ones twice."""
+
+
+def crowded(seed: int, days: float) -> tuple[Trace, PoolTable]:
+    """A log of which the oracle is not done at once: its jobs need nearly all GPUs there are."""
+    return synthesize(PRESETS["base"]._replace(load_factor=1.3), seed, days)
 
 
 class JobStory(NamedTuple):

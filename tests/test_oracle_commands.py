@@ -9,6 +9,7 @@ from threading import Timer
 from time import sleep
 
 import pytest
+from builders import crowded
 from click.testing import CliRunner
 from files import written
 from shell import digests, sia
@@ -316,7 +317,7 @@ def interrupted(*arguments):
 
 
 def test_interrupted_each_says_what_it_keeps(tmp_path):
-    log, table = synthesize(PRESETS["base"], 1, 1.0)
+    log, table = crowded(1, 1.0)
     given = files_of(tmp_path, log, table)
     out = tmp_path / "solve"
     code, _, said = interrupted("solve", *given, "--out", out)
@@ -333,7 +334,7 @@ def test_interrupted_each_says_what_it_keeps(tmp_path):
 
 def test_an_interrupted_bound_keeps_what_is_proven(tmp_path):
     """On slots of a minute it takes half a minute, all of it in the solver."""
-    log, table = synthesize(PRESETS["base"], 1, 3.0)
+    log, table = crowded(1, 3.0)
     given = files_of(tmp_path, log, table)
     out = tmp_path / "out"
     code, shown, said = interrupted("bound", *given, "--slot", "1m", "--out", out)

@@ -15,6 +15,7 @@ from time import perf_counter
 import numpy as np
 import oracle_naive
 import pytest
+from builders import crowded
 from files import written
 from shell import sia
 from test_oracle_forms import CLOSE, as_problem, tiny
@@ -167,7 +168,7 @@ def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
 
 def test_a_policy_that_slows_somebody_may_wait_less_than_the_bound():
     """Which is why the bound is said of schedules that slow nobody."""
-    log, table = synthesize(PRESETS["less-skewed"], 1, 0.5)
+    log, table = synthesize(PRESETS["fewer-wide"], 7, 0.5)
     instance = instance_of(log, table, SLOT, Goal())
     schedule = replay_one(instance.trace, table, "gssf", Settings(["gssf"]), instance.baseline)
     proven = lp_bound(instance, "step", perf_counter() + 60).bound
@@ -187,7 +188,7 @@ def test_a_bound_of_several_groups_shares_the_time_and_says_whether_that_was_its
 
 @pytest.mark.parametrize("goal", [Goal(weighted=True), Goal(beta=1.0), Goal(slowdown_pct=50.0)])
 def test_the_time_is_kept_whatever_is_to_be_least(goal):
-    log, table = synthesize(PRESETS["base"], 2, 1.0)
+    log, table = crowded(2, 1.0)
     began = perf_counter()
     found = run(log, table, Asked(SLOT, 6.0, goal=goal), began)
     assert perf_counter() - began < 6.0 + 2.0  # an LP's step at its end, on a busy machine
@@ -275,7 +276,7 @@ def has_none(*arguments, **options):
 
 def hard():
     """A problem that is not solved at once, and a schedule of it."""
-    log, table = synthesize(PRESETS["base"], 2, 1.0)
+    log, table = crowded(2, 2.0)
     instance = instance_of(log, table, SLOT, Goal())
     problem = instance.problems[0][1]
     return problem, [task.latest for task in problem.tasks]
@@ -463,7 +464,7 @@ def test_cutoffs_of_another_schedule(tmp_path):
 
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path, checker):
-    log, table = synthesize(PRESETS["base"], 1, 1.0)
+    log, table = crowded(1, 1.0)
     out = tmp_path / "out"
     command = [sys.executable, "-m", "sia", "oracle", "solve", *files_of(tmp_path, log, table)]
     process = subprocess.Popen(

@@ -18,7 +18,7 @@ from replay.synth import PRESETS
 from replay.text import DAY, HOUR
 
 TWO = "--preset", "fewer-queues", "--preset", "lower-load"
-SHORT = "--window", "4h", "--time-limit", "30s"
+SHORT = "--window", "12h", "--time-limit", "30s"
 EACH = (*POLICIES, "oracle")
 
 
@@ -188,7 +188,7 @@ def test_an_interrupted_study_says_how_to_go_on_and_keeps_no_half_of_a_workload(
     ("more", "words"),
     [
         (("--slot", "10m"), "with slot 5m, not 10m"),
-        (("--window", "5h"), "with window 4h, not 5h"),
+        (("--window", "5h"), "with window 12h, not 5h"),
         (("--time-limit", "20s"), "with time-limit 30s, not 20s"),
     ],
 )

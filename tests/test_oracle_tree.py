@@ -7,6 +7,7 @@ from time import perf_counter, sleep
 
 import numpy as np
 import pytest
+from builders import crowded
 from test_oracle_coarse import Stub
 from test_oracle_solve import never
 
@@ -22,14 +23,13 @@ from oracle.search import Search
 from oracle.solve import Solving
 from oracle.starts import starts_of
 from oracle.tree import Tree
-from replay.synth import PRESETS, synthesize
 
 SLOT = 300.0
 CLOSE = 1e-6
 
 
 def busy(seed, days=0.75):
-    log, table = synthesize(PRESETS["base"], seed, days)
+    log, table = crowded(seed, days)
     return instance_of(log, table, SLOT, Goal()).problems[0][1]
 
 
@@ -45,7 +45,7 @@ def rooted(problem):
     return tree
 
 
-SEEDS = (1, 3, 4, 10, 13, 17)
+SEEDS = (1, 3, 5, 7, 10, 13)
 """Eighteen hours of some hundred jobs each: their LPs are torn."""
 
 SOON_DONE = (2, 7, 19)
