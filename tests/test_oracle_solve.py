@@ -274,9 +274,9 @@ def has_none(*arguments, **options):
     return Solved("infeasible", None, inf, inf)
 
 
-def hard():
+def hard(days=2.0):
     """A problem that is not solved at once, and a schedule of it."""
-    log, table = crowded(2, 2.0)
+    log, table = crowded(2, days)
     instance = instance_of(log, table, SLOT, Goal())
     problem = instance.problems[0][1]
     return problem, [task.latest for task in problem.tasks]
@@ -350,7 +350,7 @@ def test_without_a_schedule_the_search_draws_anew_and_spins_not(monkeypatch):
     monkeypatch.setattr("oracle.solve.from_parts", finds_nothing)
     monkeypatch.setattr("oracle.solve.Solving._with_tree", lambda *_: time.sleep(2.0))
     monkeypatch.setattr("oracle.solve.SLICE", 0.2)
-    assert solving(hard()[0], seconds=12.0).starts is None
+    assert solving(hard(1.0)[0], seconds=12.0).starts is None
     assert 3 < len(seeds) < 20
     assert seeds == [*range(len(seeds))]
 
