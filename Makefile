@@ -5,10 +5,8 @@ TRACE ?=
 POOLS ?=
 OUT ?= out
 ARGS ?=
-# Seconds that a test may take whose work is asked for by number.
-LONG := --timeout=3600
 
-.PHONY: run replay docs test servers tools newcomer takeover slurm check crash fuzz lint setup lock bench clean
+.PHONY: run replay docs test servers tools newcomer soak check lint setup lock bench clean
 
 # A daemon with pools and jobs of its own, where an hour goes by in a second.
 run: setup
@@ -42,25 +40,14 @@ tools: setup
 
 check: lint test
 
-# The leader of two daemons on one PostgreSQL killed, stopped and cut off, 50 times; PostgreSQL away for a minute.
-takeover: setup
-	SIA_TAKEOVERS=50 SIA_OUTAGE=60 $(BIN)/python -m pytest tests/test_daemon_takeover.py tests/test_daemon_outage.py $(LONG) $(ARGS)
-
-# A real Slurm with 200 jobs, killed and restarted mid-way: minutes.
-slurm: setup
-	SIA_SLURM_JOBS=200 $(BIN)/python -m pytest tests/test_daemon_slurm_all.py $(LONG) $(ARGS)
-
-# The daemon killed at 200 moments, and at each of its first 50 syncs (needs strace): minutes.
-crash: setup
-	SIA_CRASHES=200 $(BIN)/python -m pytest tests/test_daemon_crash.py $(LONG) $(ARGS)
+# Before each release: every test, those of `make servers` too, with SIA_SOAK=1, which makes what repeats run at its
+# whole length (200 crashes, 50 takeovers, whole logs): hours. The last result is in benchmarks/results/soak.json.
+soak: setup
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 # The guides of docs/install.md and docs/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
 newcomer: setup
-	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/test_deploy_newcomer.py $(LONG) $(ARGS)
-
-# Some thousand requests made from the daemon's OpenAPI document: minutes.
-fuzz: setup
-	SIA_FUZZ=60 $(BIN)/python -m pytest tests/test_daemon_openapi.py $(LONG) $(ARGS)
+	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/test_deploy_newcomer.py --timeout=3600 $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -10,14 +10,14 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from budget import budget
 from crash_daemon import Diary, assert_nothing_was_lost, fork_a_life, kill
 
-LIVES = int(os.environ.get("SIA_CRASHES", "20"))
-"""How often it is killed at random. `make crash`, which CI runs too, has it be 200, and looks at
-each fsync."""
+LIVES = budget(ci=20, soak=200)
+"""How often the daemon is killed at random moments."""
 
-SYNCS = range(1, 51) if LIVES >= 200 else range(1, 51, 7)
-"""Of which fsyncs of a thread it dies."""
+SYNCS = budget(ci=range(1, 51, 7), soak=range(1, 51))
+"""The fsyncs of a thread at which the daemon dies, one at a time."""
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 import time
 
 import aiomqtt
+from budget import budget
 from buses import daemon_on, is_well, on_bus, part, peer
 from daemons import until
 from test_daemon_service import break_down
@@ -193,8 +193,7 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
 
 @story
 async def test_random_and_corrupt_payloads_change_nothing(folder, broker):
-    """SIA_PAYLOADS=100000 for the record."""
-    number, dice = int(os.environ.get("SIA_PAYLOADS", "2000")), random.Random(8)
+    number, dice = budget(ci=2_000, soak=100_000), random.Random(8)
     real = [
         json.dumps({"jobs": [{"gpus": 1, "tags": {"a": "b"}, "command": ["x"], "array": 3}]}),
         json.dumps({"do": "priority", "job": "there", "priority": 3}),
@@ -278,8 +277,7 @@ async def test_what_came_while_the_daemon_was_away_is_taken_and_no_event_is_miss
 
 @story
 async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, broker):
-    """SIA_AWAY=60 for the record."""
-    away = float(os.environ.get("SIA_AWAY", "1"))
+    away = budget(ci=1.0, soak=60.0)
     async with daemon_on(folder, broker.port) as service:
         async with peer(broker.port, f"{ROOT}/state", f"{POOL}/state") as one:
             await until(lambda: one.retained.get(f"{ROOT}/state") == b"online")

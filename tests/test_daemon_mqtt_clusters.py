@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-import os
 import random
 import time
 from collections import Counter
 
+from budget import budget
 from buses import daemon_on, peer
 from daemons import until
 from managers import example, manager_on
@@ -15,7 +15,7 @@ from daemon.config import PoolConfig
 from daemon.config_mqtt import MqttBackendConfig
 from daemon.jobs import JobPhase
 
-SECONDS = float(os.environ.get("SIA_MQTT_SECONDS", "20"))
+SECONDS = budget(ci=20.0, soak=600.0)
 """How long jobs come: 3600 for the record."""
 
 POOLS = (PoolConfig("vision", 64), PoolConfig("speech", 32))

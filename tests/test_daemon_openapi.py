@@ -1,19 +1,19 @@
 """The OpenAPI document says what the door does: every route, every answer, whatever is sent."""
 
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 from aiohttp import web
+from budget import budget
 from doors import asked, door, story
 from test_daemon_commands import Served
 
-EXAMPLES = int(os.environ.get("SIA_FUZZ", "4"))
-"""For each operation; `make fuzz` takes more, and then there are thousands of cases."""
+EXAMPLES = budget(ci=4, soak=60)
+"""For each operation; `make soak` makes thousands of cases."""
 
-PHASES = "examples,coverage,fuzzing,stateful" if "SIA_FUZZ" in os.environ else "fuzzing,stateful"
+PHASES = budget(ci="fuzzing,stateful", soak="examples,coverage,fuzzing,stateful")
 
 BESIDES = "positive_data_acceptance,use_after_free"
 """Schemathesis' checks that nothing well formed is refused (a job of a pool that is not there is,

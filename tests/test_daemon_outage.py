@@ -1,17 +1,17 @@
 """A daemon on PostgreSQL whose database is away: it says so, keeps what it has, and goes on."""
 
-import os
 import signal
 import time
 from contextlib import closing
 
 import pytest
+from budget import budget
 from pair import LONG, Client, Member, Turns, check, led_by, pair, until
 
-AWAY = float(os.environ.get("SIA_OUTAGE", "8"))
+AWAY = budget(ci=8.0, soak=60.0)
 """Seconds: longer than a lease."""
 
-WAYS = ["SIGQUIT", "cut"] + ["SIGINT"] * ("SIA_OUTAGE" in os.environ)
+WAYS = budget(ci=["SIGQUIT", "cut"], soak=["SIGQUIT", "cut", "SIGINT"])
 
 BACK_WITHIN = 20.0
 """Seconds: what is promised."""

@@ -1,11 +1,10 @@
 """Three partitions, jobs by HTTP, MQTT and plain `sbatch`, lending on, while all of it is killed.
 
-`make slurm` runs it with 200 jobs, `make servers` with 40.
+`make soak` runs it with 200 jobs, `make servers` with 40.
 """
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,11 +14,12 @@ import urllib.request
 from collections import Counter
 from random import Random
 
+from budget import budget
 from buses import peer
 from servers import free_port
 from slurm_cluster import THREE, waits_for
 
-JOBS = int(os.environ.get("SIA_SLURM_JOBS", "40"))
+JOBS = budget(ci=40, soak=200)
 LASTS = "lasts"
 """A job that runs whenever slurmctld is killed, and ends while it is away."""
 PATIENCE = 120.0

@@ -1,13 +1,13 @@
 """Two daemons on one PostgreSQL: the leader is killed, stopped or cut off, and the other leads."""
 
-import os
 import signal
 import sys
 
 import pytest
+from budget import budget
 from pair import LONG, Client, Turns, Watch, check, led_by, pair, until
 
-ROUNDS = int(os.environ.get("SIA_TAKEOVERS", "3"))
+ROUNDS = budget(ci=3, soak=50)
 FAULTS = ("kill", "stop", "cut")
 
 WITHOUT_LEADER = 10.0
