@@ -12,10 +12,10 @@ import msgspec
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
 from daemon.schemas_accounts import Statement
-from replay.errors import UserError
-from replay.tables import show_table
-from replay.text import NONE, counted, decimal
-from sia.terminal import printable
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import NONE, counted, decimal
 
 PAGE = 1000
 """Rows that are asked for at a time."""

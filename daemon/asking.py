@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from daemon.client import Client, find
-from replay.text import NONE, duration
+from sia.wording import NONE, duration
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""

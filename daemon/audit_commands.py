@@ -18,9 +18,9 @@ from daemon.client import Client, find
 from daemon.http.limits import MAX_PAGE
 from daemon.rows import AuditRow
 from daemon.schemas_access import Audit
-from replay.tables import show_table
-from replay.text import counted
-from sia.terminal import printable
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import counted
 
 SHOWN = 50
 """Records that are shown if nothing else is said: a screen."""

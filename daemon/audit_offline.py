@@ -13,7 +13,7 @@ from daemon.config_database import DatabaseUrl, database_of, require_psycopg
 from daemon.limits import READ_AT_ONCE
 from daemon.rows import AuditRow
 from daemon.store import JournalError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 SQL = "SELECT number, body, digest FROM audit WHERE number > {} ORDER BY number LIMIT {}"
 

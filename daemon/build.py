@@ -30,9 +30,9 @@ from daemon.service import Service
 from daemon.setup import RAILS, Budget, Node, Setup
 from daemon.usage import Usage
 from daemon.watch import Watch
-from replay.errors import UserError
-from replay.text import counted
+from sia.console.errors import UserError
 from sia.model import Nodes, Options
+from sia.wording import counted
 
 if TYPE_CHECKING:
     from daemon.lease import Lease

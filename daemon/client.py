@@ -21,7 +21,7 @@ from daemon.client_tls import distrust, trusting
 from daemon.config import Address
 from daemon.config_read import find_config, peek
 from daemon.token import checked_token, read_token
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 if TYPE_CHECKING:
     from daemon.client import Where

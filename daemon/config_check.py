@@ -18,12 +18,12 @@ from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
 from daemon.config_slurm import SlurmConfig, slurm_problems
 from daemon.tls import tls_problems
 from replay.cells_file import NAME, cells_for, checked_places
-from replay.errors import UserError
 from replay.foresight import LEARNED, PEAKS, Choice, parse
-from replay.text import DAY, as_typed, counted
 from replay.trace import PoolTable
+from sia.console.errors import UserError
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
 from sia.policies import load, names
+from sia.wording import DAY, as_typed, counted
 
 NOT_FORESEEN = ("perfect", "random")
 """Forecasts that a log can be replayed with, and nobody lives by."""

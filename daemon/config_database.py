@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 SCHEMES = ("postgresql", "postgres")
 

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from daemon.checked import Problem, read
 from daemon.hooks.kinds import KINDS
 from daemon.hooks.limits import ANSWER_WITHIN, BATCH, GIVE_UP, MAX_BATCH, MAX_HOOKS, REFUSALS
-from replay.errors import UserError
-from replay.text import parse_seconds
+from sia.console.errors import UserError
+from sia.wording import parse_seconds
 
 Time = float | str
 

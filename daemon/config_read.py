@@ -37,8 +37,8 @@ from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig, placed
 from daemon.jobs import LendingMode
 from daemon.limits import KEEP_RECORDS, SNAPSHOT_EVERY
-from replay.errors import UserError
-from replay.text import parse_seconds
+from sia.console.errors import UserError
+from sia.wording import parse_seconds
 
 MAX_CONFIG = 2**24
 """Bytes of a configuration: a thousand pools take 100,000."""

@@ -26,11 +26,11 @@ from daemon.sight import outside
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
 from replay.starts import starts_of
-from replay.tables import show_table
-from replay.text import DAY, HOUR, MINUTE, NONE, duration
 from replay.trace import PoolTable, Trace
+from sia.console.tables import show_table
 from sia.model import Job, Stream
 from sia.playout import Arrival
+from sia.wording import DAY, HOUR, MINUTE, NONE, duration
 
 SPEED = HOUR
 """Times as fast as life: a day goes by while somebody looks on."""

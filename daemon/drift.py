@@ -16,8 +16,8 @@ from daemon.book import Book
 from daemon.engine_rails import DRIFT
 from daemon.inputs import Drifted
 from daemon.load_errors import LoadErrors
-from replay.text import duration
 from sia.events import Event
+from sia.wording import duration
 
 LIMIT = 0.10
 """The share of a pool's forecasts that may be missed: what is held back for a pool is made to be

@@ -17,8 +17,8 @@ from daemon.book import PoolRecord, Spent
 from daemon.desk import Desk
 from daemon.months import began, month_of
 from daemon.timers import Timer, Timers
-from replay.text import decimal
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.wording import decimal
 
 HOUR = 3600.0
 

@@ -17,9 +17,9 @@ from daemon.jobs import LendingMode, PoolMode
 from daemon.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
 from daemon.rehearsal import Rehearsed
 from daemon.timers import Timer
-from replay.text import duration
 from sia.events import LendingSwitched, PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
+from sia.wording import duration
 
 OVERRIDE = "override"
 """Kind of timer."""

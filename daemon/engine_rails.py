@@ -23,9 +23,9 @@ from daemon.inputs import Drifted
 from daemon.lateness import late_of
 from daemon.months import moment, month_of
 from daemon.setup import HOURS_AHEAD
-from replay.text import counted, duration
 from sia.events import PoolChanged
 from sia.limits import SLOWED
+from sia.wording import counted, duration
 
 PERCENT, LATE, DRIFT = "slowed", "late", "drift"
 """Why a pool lends nothing, besides `HOURS`."""

@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from daemon.asking import INTERRUPTED, asks, moment, spread
 from daemon.client import Client
-from sia.terminal import printable
+from sia.console.terminal import printable
 
 PAGE = 1000
 """Events asked for at a time."""

@@ -6,7 +6,7 @@ import gc
 
 YOUNG = 5_000
 """Objects that are new since the last look after which it is worth another: 2 ms. Where nobody
-ever rests, Python looks by itself after `sia.__main__.GARBAGE`, which takes up to 90 ms."""
+ever rests, Python looks by itself after `sia.console.main.GARBAGE`, which takes up to 90 ms."""
 
 FULL = 40
 """Looks of which the last is at all that came since the last `freeze`: after as many objects as

@@ -8,9 +8,9 @@ import click
 
 from daemon.asking import asks, moment, say
 from daemon.client import DENIED, Client, at
-from replay.tables import show_table
-from replay.text import NONE, counted
-from sia.terminal import printable
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import NONE, counted
 
 NUMBERS = click.argument("numbers", type=click.IntRange(1), nargs=-1, metavar="[NUMBER]...")
 

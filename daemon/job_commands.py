@@ -18,10 +18,11 @@ from click.core import ParameterSource
 from daemon.asking import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
 from daemon.client import DENIED, Client, DeniedError, at
 from daemon.jobs import JobPhase
-from replay.errors import UserError
-from replay.tables import show_table
-from replay.text import NONE, SPAN, Seconds, counted, duration
-from sia.terminal import printable
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.console.text import SPAN, Seconds
+from sia.wording import NONE, counted, duration
 
 OVER = ("finished", "failed", "cancelled", "lost")
 

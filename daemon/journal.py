@@ -31,7 +31,7 @@ from daemon.lite import Lite
 from daemon.migrations import VERSION, migrate
 from daemon.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
 from daemon.store import JournalError, Store
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 LAST_NUMBER = 2**63 - 1
 """No database counts rows beyond it."""

@@ -12,10 +12,11 @@ import msgspec
 from daemon.asking import moment
 from daemon.config_database import DatabaseUrl
 from daemon.config_read import find_config, peek
-from replay.errors import UserError
 from replay.options import Labels
-from replay.tables import show_table
-from replay.text import NONE, Seconds, as_typed, counted, decimal, duration, percent
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.text import Seconds
+from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 MONTH = "30d"
 

@@ -21,7 +21,7 @@ from daemon.config_database import DatabaseUrl, require_psycopg
 from daemon.journal import Journal
 from daemon.migrations import VERSION
 from daemon.store import JournalError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 WAL_HEAD = 32
 """Bytes of the log's head; salts that change with each beginning are in it."""

@@ -22,15 +22,15 @@ from daemon.journal import Journal
 from daemon.journal_past import KINDS, Past, Stay
 from daemon.recovery import recover
 from daemon.setup import Setup
-from replay.errors import UserError
 from replay.limits import MIN_DURATION
 from replay.schedule import Loan
-from replay.text import DAY
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
 from sia.model import Job, Nodes, Pool, Stream
 from sia.playout import Arrival
+from sia.wording import DAY
 
 PAGE = 5000
 """Jobs of the history that are read at a time: some MB."""

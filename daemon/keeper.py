@@ -16,7 +16,7 @@ from daemon.inputs import Configured
 from daemon.journal import Entry, Journal, JournalError, Part
 from daemon.recovery import recover
 from daemon.setup import Setup
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 T = TypeVar("T")
 

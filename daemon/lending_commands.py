@@ -10,8 +10,8 @@ import click
 from daemon.asking import asks, moment, say
 from daemon.client import Client
 from daemon.jobs import LendingMode
-from replay.tables import show_table
-from replay.text import counted, duration
+from sia.console.tables import show_table
+from sia.wording import counted, duration
 
 
 @click.command()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from daemon.store import JournalError, RowError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 T = TypeVar("T")
 

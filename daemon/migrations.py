@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.store import Store
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 STEPS = (
     """

@@ -11,9 +11,10 @@ import click
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
 from daemon.jobs import PoolMode
-from replay.tables import show_table
-from replay.text import SPAN, Seconds, counted, decimal
-from sia.terminal import printable
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.console.text import SPAN, Seconds
+from sia.wording import counted, decimal
 
 NO_LIMIT = -1
 """What `none` stands for among limits, of which those that are not given are None."""

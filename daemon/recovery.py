@@ -9,7 +9,7 @@ from msgspec import json
 from daemon.engine import Engine
 from daemon.journal import Journal, Record, parts_of
 from daemon.setup import Setup
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 def recover(journal: Journal, setup: Setup) -> Engine:

@@ -22,12 +22,12 @@ from daemon.engine_jobs import core_job
 from daemon.foresight import Foresight, Read, ended_between
 from daemon.logs import log
 from daemon.setup import Setup
-from replay.errors import UserError
 from replay.forecast_folder import read_model
 from replay.output import write_pools, write_trace
-from replay.text import as_typed
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.playout import Arrival
+from sia.wording import as_typed
 
 if TYPE_CHECKING:
     from predictors.model import Model

@@ -12,8 +12,9 @@ from daemon.config_database import DatabaseUrl, require_psycopg
 from daemon.config_read import ConfigError, find_config, read_config
 from daemon.logs import begin
 from daemon.notify import ready
-from replay.text import Seconds, counted
-from sia.terminal import printable
+from sia.console.terminal import printable
+from sia.console.text import Seconds
+from sia.wording import counted
 
 MISUSE = 2
 

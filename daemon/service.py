@@ -37,7 +37,7 @@ from daemon.setup import Setup
 from daemon.snapshots import Snapshots
 from daemon.status import Status
 from daemon.watch import Careful, Watch
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 __all__ = ["Service", "Status", "UnavailableError"]
 

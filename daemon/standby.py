@@ -25,7 +25,7 @@ from daemon.notify import ready
 from daemon.parts import Parts
 from daemon.store import JournalError
 from daemon.tls import Certificate
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 class Turn(NamedTuple):

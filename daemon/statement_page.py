@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from daemon.schemas_accounts import Statement
-from replay.text import NONE, duration
-from sia.terminal import printable
+from sia.console.terminal import printable
+from sia.wording import NONE, duration
 
 
 def page(statement: Statement) -> str:

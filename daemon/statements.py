@@ -13,7 +13,7 @@ from daemon.book import Book, job_of
 from daemon.engine_accounts import KEEP_OVER
 from daemon.lateness import late_of
 from daemon.schemas_accounts import AccountView, LoanRow, Statement, Totals, VerdictRow
-from replay.errors import UserError
+from sia.console.errors import UserError
 from sia.limits import SLOWED
 
 HOUR = 3600.0

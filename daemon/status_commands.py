@@ -8,9 +8,9 @@ import click
 
 from daemon.asking import asks, moment, say
 from daemon.client import DENIED, Client
-from replay.tables import show_table
-from replay.text import counted, some
-from sia.terminal import printable
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import counted, some
 
 
 @click.command()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from daemon.config import Address
 from daemon.config_access import TlsConfig
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 WARN_BEFORE = 14 * 86400.0
 """Seconds before its end at which a certificate is said to need a new one: time for people who are

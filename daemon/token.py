@@ -8,7 +8,7 @@ import re
 import secrets
 from pathlib import Path
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 TOKEN_BYTES = 32
 """Nobody guesses 256 bits."""

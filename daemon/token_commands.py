@@ -7,8 +7,8 @@ import click
 from daemon.access import Role, wrong_scope
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
-from replay.tables import show_table
-from replay.text import SPAN
+from sia.console.tables import show_table
+from sia.console.text import SPAN
 
 
 @click.group()

@@ -15,7 +15,7 @@ from daemon.serving import serving, until
 from daemon.standby import Turn, stand_by
 from daemon.store import JournalError
 from daemon.tls import Certificate, certificate_of
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 REST = 0.5
 """Seconds for which one that could not lead leaves the lease to others; twice as many each time."""

@@ -11,9 +11,10 @@ from daemon.asking import asks, moment, say
 from daemon.client import Client
 from daemon.pool_commands import NO_LIMIT, Limit, Weight, Whole
 from daemon.schemas_whatif import WHATIF_LONGEST, WHATIF_MOST, WHATIF_STARTS
-from replay.tables import show_table
-from replay.text import NONE, SPAN, Seconds, counted, duration
-from sia.terminal import printable
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.console.text import SPAN, Seconds
+from sia.wording import NONE, counted, duration
 
 JOB = ("gpus", "pool", "time_limit", "priority")
 """What may be otherwise of a job, and what a new one has."""

@@ -6,7 +6,7 @@ import click
 
 from daemon.asking import asks, say
 from daemon.client import Client, at
-from sia.terminal import printable
+from sia.console.terminal import printable
 
 
 @click.command()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from daemon.book import Book, JobRecord, NodeRecord
 from daemon.engine_nodes import BACKEND, CONFIG, OPERATOR
 from daemon.jobs import ON_GPUS
-from replay.text import counted
 from sia.core import Core
 from sia.state import JobState
+from sia.wording import counted
 
 NAMED = 3
 """Nodes that are out and named: more make no line."""

@@ -8,7 +8,6 @@ from daemon.book import JobRecord
 from daemon.engine_hours import HOURS
 from daemon.engine_rails import DRIFT, PERCENT
 from daemon.schemas_why import JobWhy, Kept, Obstacle, WayView
-from replay.text import counted, duration
 from sia.limits import MAX_GROUP
 from sia.model import Stream
 from sia.why import (
@@ -26,6 +25,7 @@ from sia.why import (
     Why,
     Width,
 )
+from sia.wording import counted, duration
 
 NAMED = 3
 """Jobs that are named of those that would have to end: more make no line."""

@@ -25,11 +25,12 @@ from oracle.study_commands import study_command
 from oracle.sweep_commands import sweep_command
 from oracle.tell import BoundTeller, Teller, end_interrupted, show_outcome
 from oracle.write import write_outcome
-from replay.errors import UserError
 from replay.options import Number
 from replay.output import write_json
-from replay.text import Seconds, counted, duration
 from sia import __version__
+from sia.console.errors import UserError
+from sia.console.text import Seconds
+from sia.wording import counted, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

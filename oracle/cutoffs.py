@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from replay.errors import UserError
 from replay.read import BadCellError, columns_of, number, open_table, shown, take_rows
 from replay.trace import Trace
+from sia.console.errors import UserError
 
 COLUMNS = ("job_id", "start")
 

@@ -1,6 +1,6 @@
 """What the oracle cannot do, in one line that says what and the mend."""
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 class NoScheduleError(UserError):

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from replay.errors import UserError
 from replay.experiment_folder import REPLAY, SETTINGS, holds_experiment
 from replay.output import whole_folder
+from sia.console.errors import UserError
 
 MARKS = (SETTINGS, "oracle.json", "sweep.json")
 """Files that say under `command` what has written the folder."""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import click
 
 from oracle.slots import shortened
-from replay.errors import UserError
 from replay.read import read_pools, read_trace
-from replay.text import as_typed, counted
 from replay.trace import PoolTable, Trace, playable
+from sia.console.errors import UserError
+from sia.wording import as_typed, counted
 
 FEW = 0.01
 """The part of a log's jobs in a window up to which it is said where there may be more: real logs

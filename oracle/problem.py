@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.errors import BrokenScheduleError, NoScheduleError
-from replay.errors import UserError
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 
 Counts = NDArray[np.int64]
 

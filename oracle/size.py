@@ -8,7 +8,7 @@ from typing import NamedTuple
 from oracle.cells import FIRST
 from oracle.limits import MAX_NONZEROS
 from oracle.problem import Problem
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 class Size(NamedTuple):

@@ -8,10 +8,10 @@ from math import floor
 from msgspec.structs import replace
 
 from oracle.limits import MAX_SLOTS
-from replay.errors import UserError
-from replay.text import as_typed
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.playout import Arrival
+from sia.wording import as_typed
 
 
 def on_grid(seconds: float, slot: float) -> float:

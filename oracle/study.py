@@ -15,15 +15,15 @@ from oracle.run import Outcome, Task, instance_of, measured, run, waiting
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.write import write_schedule_of
-from replay.errors import UserError
 from replay.output import write_json
 from replay.past import SPAN, Past, past_of
 from replay.run import BASELINE, Settings, replay_one
 from replay.schedule import Schedule
 from replay.starts import starts_of
 from replay.synth import PRESETS, synthesize
-from replay.text import DAY, MINUTE, as_typed
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
+from sia.wording import DAY, MINUTE, as_typed
 
 ORACLE = "oracle"
 

@@ -30,8 +30,9 @@ from replay.experiment_folder import (
 from replay.limits import MAX_RUNS
 from replay.output import write_rows
 from replay.synth import PRESETS
-from replay.text import Seconds, as_typed, counted, duration
 from sia import __version__
+from sia.console.text import Seconds
+from sia.wording import as_typed, counted, duration
 
 COMMAND = "sia oracle study"
 

@@ -18,8 +18,8 @@ from replay.experiment_sections import Section
 from replay.figures import GREY, Look, looks
 from replay.report import page, styles
 from replay.run import BASELINE
-from replay.text import decimal
 from replay.words import inlined
+from sia.wording import decimal
 
 WAITING = Measure("wait_min", "Waiting of all jobs together", "minutes")
 

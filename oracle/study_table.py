@@ -12,8 +12,8 @@ import click
 from oracle.study import ORACLE
 from replay.experiment_measures import brief
 from replay.run import BASELINE
-from replay.tables import show_table
-from replay.text import MINUTE, NONE, decimal, duration
+from sia.console.tables import show_table
+from sia.wording import MINUTE, NONE, decimal, duration
 
 RUN = ("preset", "seed", "jobs", "pools", "gpus", "status", "bound_wait_min", "gap_pct")
 

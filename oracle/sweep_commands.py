@@ -20,9 +20,10 @@ from replay.experiment_commands import Numbers
 from replay.figures import plain
 from replay.limits import ROWS_SHOWN
 from replay.output import write_json, write_rows
-from replay.tables import show_table
-from replay.text import Seconds, counted, decimal, duration
 from sia import __version__
+from sia.console.tables import show_table
+from sia.console.text import Seconds
+from sia.wording import counted, decimal, duration
 
 BETAS = "0,0.3,1,3,10,30,100"
 

@@ -12,7 +12,7 @@ import click
 from oracle.answer import Progress, gap_of
 from oracle.problem import Goal
 from oracle.run import Outcome, measured, waiting
-from replay.text import MINUTE, counted, decimal, duration
+from sia.wording import MINUTE, counted, decimal, duration
 
 SAID_EVERY = 5.0
 """Seconds between two lines of progress."""

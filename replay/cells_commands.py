@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from replay.text import Seconds
+from sia.console.text import Seconds
 
 
 @click.group()

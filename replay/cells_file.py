@@ -15,12 +15,12 @@ from msgspec import UNSET, UnsetType
 from cells.cells import Cells
 from cells.shape import Shape
 from cells.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top, only_chain, shapes
-from replay.errors import UserError
-from replay.text import counted, some
 from replay.trace import PoolTable
+from sia.console.errors import UserError
 from sia.model import Options
 from sia.places import Places
 from sia.state import State
+from sia.wording import counted, some
 
 MAX_CELLS_FILE = 2**26
 """Bytes of a cells file: 100,000 GPUs in 12,500 nodes take less than one of them."""

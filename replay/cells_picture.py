@@ -9,7 +9,7 @@ import click
 
 from cells.shape import Shape
 from cells.spec import Node
-from sia.terminal import printable
+from sia.console.terminal import printable
 
 DEDICATED, SPARE, PINNED, FREE, BAD = "#+o.x"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cells.answers import Short
 from cells.cells import Cells
 from cells.spec import Pinned, Spec
-from replay.text import some
+from sia.wording import some
 
 
 def shortages(spec: Spec) -> list[str]:

@@ -16,10 +16,10 @@ from replay.cells_file import read_cells, read_spec
 from replay.cells_gpus import Chain, Gpus
 from replay.cells_picture import MARKS, Picture, described, legend
 from replay.cells_view import View, data, nobody, types
-from replay.errors import UserError
 from replay.limits import ROWS_SHOWN
-from replay.tables import show_table
-from replay.text import NONE, as_typed, counted, duration, some
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.wording import NONE, as_typed, counted, duration, some
 
 
 def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> None:

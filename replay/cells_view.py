@@ -13,7 +13,7 @@ from replay.cells_at import Running, Second
 from replay.cells_gpus import Chain, Gpus
 from replay.cells_picture import BAD, DEDICATED, FREE, MARKS, PINNED, SPARE
 from replay.cells_short import shortages
-from replay.text import as_typed
+from sia.wording import as_typed
 
 
 class Holding(NamedTuple):

@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 from replay.cloud_model import Cloud, Nature, Range
 from replay.cloud_users import User
-from replay.errors import UserError
 from replay.limits import MAX_JOBS_MADE
-from replay.text import DAY, MINUTE
 from replay.trace import PoolTable, Trace
 from sia import Core
+from sia.console.errors import UserError
 from sia.decisions import StartJob
 from sia.events import JobSubmitted
 from sia.model import Pool
 from sia.playout import Arrival, play
 from sia.policies import load
+from sia.wording import DAY, MINUTE
 
 PAUSES = [MINUTE * 10 ** (i / 8) for i in range(37)]
 """Mean seconds between two experiments of a user, among which a pool's load is looked for: from a

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replay.text import DAY, HOUR, MINUTE
 from sia.model import Pool
+from sia.wording import DAY, HOUR, MINUTE
 
 Range = tuple[float, float]
 """Least and most."""

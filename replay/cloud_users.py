@@ -7,9 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from replay.cloud_model import APART, MAYFLY, PROMPT, Cloud, Nature, Range
-from replay.text import DAY, HOUR
 from sia.model import Job
 from sia.playout import Arrival
+from sia.wording import DAY, HOUR
 
 
 class Experiment(NamedTuple):

@@ -13,7 +13,6 @@ import msgspec
 from replay.cells_file import cells_for, checked_places
 from replay.cells_short import shortages
 from replay.cells_write import CELLS, write_cells
-from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.foresight import taught_until
 from replay.options import QUEUES, Number, chosen, foreseen_by, policy_options
@@ -23,11 +22,13 @@ from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings, replay_all
 from replay.summary import summarize
 from replay.tables import progress_bars, show_foresight, show_policies, show_pools
-from replay.text import Seconds, counted, duration, parse_seconds, some
 from replay.trace import PoolTable, Trace, playable
+from sia.console.errors import UserError
+from sia.console.text import Seconds
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
+from sia.wording import counted, duration, parse_seconds, some
 
 if TYPE_CHECKING:
     from predictors.model import Model

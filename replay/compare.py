@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.errors import UserError
 from replay.experiment_folder import holds_experiment
 from replay.limits import DRAWN_AT_ONCE
 from replay.read import BadCellError, Row, bad_row, columns_of, number, open_table, shown
-from replay.text import as_typed
+from sia.console.errors import UserError
 from sia.limits import SLOWED
+from sia.wording import as_typed
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from replay.limits import MAX_RESAMPLES
-from replay.text import Seconds
+from sia.console.text import Seconds
 
 
 @click.command()

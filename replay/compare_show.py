@@ -23,10 +23,10 @@ from replay.compare import (
     read_runs,
     side_of,
 )
-from replay.errors import UserError
-from replay.tables import show_table
-from replay.text import NONE, counted, decimal, duration, percent
-from sia.terminal import printable
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import NONE, counted, decimal, duration, percent
 
 WIDE = "95 % interval"
 

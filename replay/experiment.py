@@ -10,16 +10,16 @@ from math import floor
 from random import Random
 from typing import NamedTuple
 
-from replay.errors import UserError
 from replay.limits import MAX_HOURS, WINDOWS_DRAWN
 from replay.past import Past, past_of
 from replay.slice import scaled_quota, slice_trace
-from replay.text import HOUR, WEEK, as_typed, counted, decimal, some
 from replay.trace import PoolTable, Trace, playable
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Pool
 from sia.playout import Arrival
+from sia.wording import HOUR, WEEK, as_typed, counted, decimal, some
 
 ONE_POOL = ", or make one pool several with sia trace split"
 """Mend where a log has one pool."""

@@ -17,7 +17,6 @@ import msgspec
 from cells.spec import only_chain
 from replay.cells_file import node_size, types_of
 from replay.cells_picture import described
-from replay.errors import UserError
 from replay.experiment import Piece, Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
 from replay.experiment_run import Work, checksum, left, run_all
@@ -30,12 +29,14 @@ from replay.preemptible import Marked, mark, note_unstoppable, refuse_idle
 from replay.read import read_pools, read_trace
 from replay.run import BASELINE, Settings
 from replay.tables import progress_bars, show_foresight
-from replay.text import DAY, WEEK, Seconds, as_typed, counted, duration
 from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
+from sia.console.errors import UserError
+from sia.console.text import Seconds
 from sia.limits import MAX_QUOTA
 from sia.model import Options
+from sia.wording import DAY, WEEK, as_typed, counted, duration
 
 if TYPE_CHECKING:
     from cells.spec import Spec

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from replay.errors import UserError
 from replay.output import write_json
-from replay.text import WEEK, as_typed
+from sia.console.errors import UserError
+from sia.wording import WEEK, as_typed
 
 SETTINGS = "settings.json"
 RUNS = "runs"

@@ -13,10 +13,10 @@ from replay.foresight import Choice
 from replay.preemptible import Marked
 from replay.replayed import shares
 from replay.run import BASELINE, Settings, known_in_advance
-from replay.text import NONE, decimal, percent
 from replay.words import hours, speed
 from sia.limits import RECALL
 from sia.model import Options
+from sia.wording import NONE, decimal, percent
 
 Run = Mapping[str, Any]
 """The contents of a run.json."""

@@ -40,9 +40,9 @@ from replay.output import write_json
 from replay.report import page, styles
 from replay.report_facts import in_cells, senses, stopping
 from replay.run import BASELINE
-from replay.text import duration
 from replay.words import inlined
 from sia.policies import load
+from sia.wording import duration
 
 FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig16", "fig18", "fig18-withdrawn", "frontier")
 """All pictures there may be: of an earlier report, those that are no longer drawn are removed."""

@@ -23,7 +23,6 @@ import msgspec
 
 from replay.cells_file import places_of, whole_spec
 from replay.cells_write import CELLS, write_cells
-from replay.errors import UserError
 from replay.experiment import Piece
 from replay.experiment_folder import run_folder, whole_run
 from replay.foresight import learns
@@ -36,6 +35,7 @@ from replay.schedule import Result
 from replay.starts import starts_of
 from replay.summary import owned_seconds, span, summarize
 from replay.trace import PoolTable, Trace, playable
+from sia.console.errors import UserError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

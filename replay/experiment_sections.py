@@ -29,9 +29,9 @@ from replay.experiment_measures import (
 )
 from replay.figures import Floats, Picture
 from replay.run import BASELINE
-from replay.text import decimal
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load
+from sia.wording import decimal
 
 VARIANTS = 2
 """Variants of SIA from which on an ablation compares anything."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from replay.tables import show_table
-from replay.text import decimal, duration, percent
+from sia.console.tables import show_table
+from sia.wording import decimal, duration, percent
 
 MEASURES = (
     "jobs", "skipped", "measured", "peak_gpus", "total_gpus", "speedup_mean", "speedup_geomean",

@@ -17,8 +17,8 @@ from predictors.arrivals import ASKED, Calibration
 from predictors.features import GROUPS
 from predictors.model import QUANTILES, Model, Scores, booster
 from predictors.training import Rows, judge, learn_arrivals, persistence, score
-from replay.text import HOUR, WEEK
 from replay.trace import Trace
+from sia.wording import HOUR, WEEK
 
 Facts = dict[str, Any]
 Bools = NDArray[np.bool_]

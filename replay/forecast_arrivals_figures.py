@@ -9,7 +9,7 @@ import numpy as np
 
 from replay.figures import DASHES, GREY, PALETTE, Look, Picture, axes_in, curve, picture
 from replay.forecast_arrivals import ArrivalScores, Facts
-from replay.text import as_typed
+from sia.wording import as_typed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from replay.errors import UserError
 from replay.forecast_show import (
     compared_facts,
     model_facts,
@@ -23,9 +22,11 @@ from replay.options import Ascending
 from replay.output import whole_folder
 from replay.read import read_pools, read_trace
 from replay.shape_commands import name_of
-from replay.text import DAY, WEEK, Seconds, as_typed, duration
 from replay.trace import PoolTable, Trace, playable
+from sia.console.errors import UserError
+from sia.console.text import Seconds
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK, WINDOWS
+from sia.wording import DAY, WEEK, as_typed, duration
 
 if TYPE_CHECKING:
     from predictors.model import Model

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from predictors.jvupredict import JVuPredict
 from predictors.model import Model
 from predictors.survival import SurvivalRunTimes
-from replay.errors import UserError
 from replay.forecast_arrivals import ArrivalScores, Facts, ageing, evaluate_arrivals
 from replay.forecast_loads import judge_loads
 from replay.forecast_run_times import (
@@ -23,9 +22,10 @@ from replay.forecast_run_times import (
 )
 from replay.forecast_train import checksum_of_jobs, learn, observe, thinned
 from replay.starts import starts_of, told_by
-from replay.text import as_typed
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.forecasts import RunTimes
+from sia.wording import as_typed
 
 Tell = Callable[[str], None]
 """Called with what is done next."""

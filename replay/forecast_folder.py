@@ -11,10 +11,10 @@ import msgspec
 
 from predictors.features import NAMES
 from predictors.model import FORMAT, QUANTILES, Manifest, Model, booster, digest
-from replay.errors import UserError
 from replay.output import whole_folder, write_json
-from replay.text import as_typed
+from sia.console.errors import UserError
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK
+from sia.wording import as_typed
 
 MAX_FILE = 2**25
 """Bytes of one file of a model: the trees of one window have a sixtieth of it."""

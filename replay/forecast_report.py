@@ -20,8 +20,8 @@ from replay.forecast_run_times_figures import draw_chosen, draw_errors, draw_out
 from replay.forecast_run_times_figures import draw_reliability as draw_run_time_reliability
 from replay.output import write_json
 from replay.report import page
-from replay.text import NONE, as_typed, decimal, duration
 from replay.words import inlined
+from sia.wording import NONE, as_typed, decimal, duration
 
 SETS = {BASE: "as before", **{name: f"+ {name}" for name in GROUPS}, "periodic": "periodic only"}
 """Sets of features in the words of Tables 20 and 23, each with those above it."""

@@ -18,10 +18,10 @@ from msgspec import Struct
 
 from predictors.history import HistoryRunTimes
 from predictors.jvupredict import JVuPredict, values_of
-from replay.errors import UserError
 from replay.figures import Floats
 from replay.starts import starts_of
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job

@@ -20,7 +20,7 @@ from replay.figures import (
     plain,
 )
 from replay.forecast_run_times import CHOSEN, ERRORS, PairScores, RunTimeScores
-from replay.text import as_typed
+from sia.wording import as_typed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

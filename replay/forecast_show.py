@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from replay.tables import show_table
-from replay.text import as_typed, counted, decimal, duration
 from replay.trace import Trace
+from sia.console.tables import show_table
+from sia.wording import as_typed, counted, decimal, duration
 
 if TYPE_CHECKING:
     from predictors.model import Model, Scores

@@ -14,17 +14,17 @@ from predictors.features import NAMES, Features, Floats
 from predictors.history import HistoryRunTimes
 from predictors.model import Model
 from predictors.training import Judged, Rows, TooShortError, judge, train
-from replay.errors import UserError
 from replay.forecast_folder import require_xgboost
 from replay.limits import MAX_HOURS
-from replay.text import DAY, HOUR, as_typed
 from replay.trace import PoolTable, Trace, playable
 from sia import Core, Pool
+from sia.console.errors import UserError
 from sia.forecasts import Loads
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Job, Load
 from sia.playout import Arrival, play
 from sia.policies.fcfs import Fcfs
+from sia.wording import DAY, HOUR, as_typed
 
 MAX_OBSERVED = 1_800_000
 """Ticks times pools times windows observed of one log: 400 MB of features. Philly's 1,230,000 all

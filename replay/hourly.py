@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from replay.run import Settings
 from replay.schedule import Result
 from replay.summary import span
-from replay.text import HOUR
 from replay.trace import PoolTable
+from sia.wording import HOUR
 
 
 def hourly_use(result: Result, table: PoolTable, settings: Settings) -> list[float]:

@@ -25,10 +25,6 @@ MAX_LOAD = 10.0
 MAX_JOBS_MADE = 10_000_000
 """Jobs that `sia trace synth` will make: more would not fit in memory."""
 
-MAX_TIME = 1e15
-"""Seconds, of a time or a duration: beyond, float64 no longer tells seconds apart well enough to
-add them (at 1e15 its step is an eighth of a second)."""
-
 MIN_DURATION = 1e-6
 """Seconds: below, times no longer show the difference, and speed-ups become infinite."""
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.errors import UserError
 from replay.figures import Floats
 from replay.importers.clock import seconds
 from replay.limits import MAX_HOURS
 from replay.read import BadCellError, bad_row, columns_of, number, open_table, shown
 from replay.shape import BURST, Facts, soon_after_an_end, utilisation
-from replay.text import HOUR, MINUTE
+from sia.console.errors import UserError
+from sia.wording import HOUR, MINUTE
 
 COUNTED = ("total_gpu_num", "running_gpu_num", "pending_gpu_num", "total_gpujob_num")
 COLUMNS = ("time", *COUNTED)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from predictors.sliding import RECENT
-from replay.errors import UserError
 from replay.foresight import DURATIONS, FORECASTS, LEARNED, LEARNED_TO, PEAKS, WITH_QUANTILE, Choice
 from replay.preemptible import PercentAndCost
 from replay.run import Settings
-from replay.text import DAY, Seconds, as_typed, parse_seconds
+from sia.console.errors import UserError
+from sia.console.text import Seconds
 from sia.limits import (
     LEAST_THRESHOLD,
     LONGEST_WINDOW,
@@ -24,6 +24,7 @@ from sia.limits import (
     RECALL,
 )
 from sia.policies import load, names
+from sia.wording import DAY, as_typed, parse_seconds
 
 if TYPE_CHECKING:
     from predictors.model import Model

@@ -16,10 +16,10 @@ from typing import Any, TextIO
 
 import msgspec
 
-from replay.errors import UserError
 from replay.parquet import duckdb_for
 from replay.schedule import Schedule, nodes_text
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from sia.console.errors import UserError
 from sia.model import Job
 from sia.playout import Arrival
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 def duckdb_for(path: Path, doing: str) -> ModuleType:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from replay.text import DAY
 from replay.trace import PoolTable
 from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job
 from sia.playout import Arrival
+from sia.wording import DAY
 
 SPAN = 28 * DAY
 """How far back it goes: twice what the forecasts look back on, and no month of work a piece."""

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from replay.errors import UserError
-from replay.text import parse_seconds, some
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.limits import MAX_RESUME_COST, RECALL
 from sia.model import Job
 from sia.playout import Arrival
 from sia.policies import load
+from sia.wording import parse_seconds, some
 
 
 class Marked(NamedTuple):

@@ -21,15 +21,15 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from replay.errors import OtherFormatError, UserError
-from replay.limits import MAX_LINE, MAX_TIME, MIN_DURATION
+from replay.limits import MAX_LINE, MIN_DURATION
 from replay.parquet import duckdb_for
-from replay.text import some
 from replay.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
 from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST
+from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST, MAX_TIME
 from sia.model import Job, Pool
 from sia.playout import Arrival
+from sia.wording import some
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"

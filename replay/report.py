@@ -23,9 +23,9 @@ from replay.report_cells import cells_section
 from replay.report_facts import facts, foreseen
 from replay.run import BASELINE, Settings
 from replay.schedule import Result
-from replay.text import NONE, counted, decimal, duration, percent
 from replay.trace import PoolTable
 from replay.words import hours, inlined, minutes, share, speed
+from sia.wording import NONE, counted, decimal, duration, percent
 
 WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""

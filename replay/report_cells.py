@@ -9,8 +9,8 @@ from replay.occupancy import Occupancy, Stay, occupancy
 from replay.occupancy_figures import PARTS, draw_fragmentation, draw_occupancy
 from replay.replayed import Replayed
 from replay.schedule import nodes_text
-from replay.text import percent
 from replay.words import inlined
+from sia.wording import percent
 
 
 def cells_section(replayed: Replayed) -> dict[str, Any] | None:

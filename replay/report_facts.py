@@ -12,8 +12,8 @@ from replay.foresight import Choice
 from replay.preemptible import recalls
 from replay.replayed import Replayed
 from replay.run import BASELINE, Settings, known_in_advance
-from replay.text import counted, duration
 from sia.policies import load
+from sia.wording import counted, duration
 
 FORESIGHT = {
     "perfect": "perfect: the load of the next windows was read from the log itself",

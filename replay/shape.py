@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from replay.errors import UserError
 from replay.figures import Floats, Steps, averages, during
 from replay.limits import MAX_HOURS
 from replay.run import BASELINE, Settings, replay_one
-from replay.text import DAY, HOUR
 from replay.trace import PoolTable, Trace, largest_load, playable
+from sia.console.errors import UserError
 from sia.playout import Arrival
+from sia.wording import DAY, HOUR
 
 BURST = 300.0
 """Seconds in which a burst arrives (Fig. 3b)."""

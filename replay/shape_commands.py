@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from replay.errors import UserError
 from replay.limits import ROWS_SHOWN
 from replay.output import whole_folder, write_json, write_trace
 from replay.read import read_pools, read_trace
 from replay.split import split_by_width
-from replay.tables import show_table
-from replay.text import NONE, counted, decimal, duration
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.wording import NONE, counted, decimal, duration
 
 if TYPE_CHECKING:
     from replay.shape import Facts

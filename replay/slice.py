@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from replay.errors import UserError
-from replay.text import some
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.model import Pool
 from sia.playout import Arrival
+from sia.wording import some
 
 
 def scaled_quota(work: float, load: float, length: float) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from replay.errors import UserError
-from replay.limits import MAX_TIME
 from replay.run import BASELINE, Settings, replay_one
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
+from sia.limits import MAX_TIME
 from sia.playout import Arrival
 
 WAIT = "wait"

@@ -7,12 +7,12 @@ from math import sqrt
 from random import Random
 from typing import NamedTuple
 
-from replay.errors import UserError
 from replay.limits import MAX_JOBS_MADE
-from replay.text import DAY, MINUTE
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.model import Job, Pool
 from sia.playout import Arrival
+from sia.wording import DAY, MINUTE
 
 WIDTHS = (1, 2, 4, 8)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,28 +12,12 @@ import click
 from replay.limits import ROWS_SHOWN
 from replay.run import Progress as Tell
 from replay.run import Settings, known_in_advance
-from replay.text import counted, decimal, duration, percent
+from sia.console.tables import show_table
 from sia.policies import load
-from sia.terminal import printable
+from sia.wording import counted, decimal, duration, percent
 
 WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 """Options that do without what nobody can know."""
-
-
-def show_table(
-    title: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    text: Collection[str] = (),
-) -> None:
-    """Print a table; the first column is text, as are those named. Rows never break."""
-    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = ["<" if name in {header[0], *text} else ">" for name in header]
-    shape = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    lines = [shape.format(*row).rstrip() for row in cells]
-    lines.insert(1, "─" * (sum(widths) + 2 * len(widths) - 2))
-    click.echo("\n".join(["", printable(title), "", *lines]))
 
 
 def show_policies(summary: Mapping[str, Any]) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 
-from replay.text import some
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.places import Places
 from sia.playout import Arrival
+from sia.wording import some
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")

@@ -14,7 +14,6 @@ import msgspec
 
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
-from replay.errors import OtherFormatError, UserError
 from replay.importers import FORMATS
 from replay.limits import MAX_LOAD, WIDTHS_SHOWN
 from replay.output import whole_folder, write_pools, write_trace
@@ -22,10 +21,12 @@ from replay.read import read_pools, read_trace
 from replay.shape_commands import shape, split
 from replay.slice import slice_trace
 from replay.synth import PRESETS, synthesize
-from replay.tables import show_table
-from replay.text import Seconds, counted, decimal, duration
 from replay.trace import PoolTable, Trace, largest_load
+from sia.console.errors import OtherFormatError, UserError
+from sia.console.tables import show_table
+from sia.console.text import Seconds
 from sia.playout import Arrival
+from sia.wording import counted, decimal, duration
 
 SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
 

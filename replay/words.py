@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from replay.figures import TIMES
-from replay.text import NONE, duration
+from sia.wording import NONE, duration
 
 
 def speed(value: float | None) -> str:

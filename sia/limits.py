@@ -79,3 +79,7 @@ MAX_RESUME_COST = 86400.0
 RECALL = 0.1
 """Part of a window: a spare job that loses half a minute when it is stopped counts as gone within
 five minutes, one that loses an hour within twelve hours."""
+
+MAX_TIME = 1e15
+"""Seconds, of a time or a duration: beyond, float64 no longer tells seconds apart well enough to
+add them (at 1e15 its step is an eighth of a second)."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 def written(folder, text, name="log.csv"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import daemon.build
 from daemon.inputs import Ended, Started
-from sia.__main__ import main
+from sia.console.main import main
 
 LASTS = 1.0
 """Seconds of a job."""

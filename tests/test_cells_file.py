@@ -9,7 +9,7 @@ import pytest
 
 from cells.answers import Placement, Request
 from replay.cells_file import read_cells
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 DOCS = Path(__file__).parent.parent / "docs" / "cells.md"
 

@@ -16,10 +16,10 @@ from replay.experiment import Pieces, plan_pieces
 from replay.preemptible import Marked, mark
 from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_all
-from replay.text import DAY
 from replay.trace import Trace, playable
 from sia.model import Job, Options
 from sia.playout import Arrival
+from sia.wording import DAY
 
 LOG = "job_id,pool,submit,width,duration\n" + "".join(
     f"{pool}{i},{pool},{600 * i},{width},{duration}\n"

@@ -16,11 +16,11 @@ from shell import sia
 from replay.closed_loop import ClosedLoop
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
-from replay.errors import UserError
 from replay.output import write_trace
 from replay.run import Settings, replay_one
 from replay.shape import in_short, over_pools, shape_of
 from replay.synth import DAY, MINUTE, PRESETS, synthesize
+from sia.console.errors import UserError
 from sia.limits import WINDOWS
 
 SMALL = Cloud(pools=16, days=21.0)

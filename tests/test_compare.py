@@ -24,7 +24,6 @@ from replay.compare import (
     side_of,
 )
 from replay.compare_show import RUN_ROWS
-from replay.errors import UserError
 from replay.output import write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_all
@@ -32,7 +31,8 @@ from replay.slice import slice_trace
 from replay.summary import summarize
 from replay.synth import PRESETS, synthesize
 from replay.trace import playable
-from sia.__main__ import cli
+from sia.console.errors import UserError
+from sia.console.main import cli
 from sia.playout import Arrival
 
 DAY = 86400.0

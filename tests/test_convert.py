@@ -9,9 +9,9 @@ from logs import JOINED, JOINED_HEAD, PAI_GROUPS, PAI_JOBS, PAI_TASKS, SURE, SWF
 
 from replay.importers import FORMATS
 from replay.read import read_pools, read_trace
-from replay.text import counted
 from replay.trace_commands import trace as trace_command
 from sia.model import Pool
+from sia.wording import counted
 
 
 def sia_trace(*arguments):

@@ -23,12 +23,12 @@ from daemon.lateness import late_of
 from daemon.setup import Setup
 from daemon.statement_page import page
 from daemon.statements import Tally, account_view, month_of, statement, unknown_of
-from replay.errors import UserError
 from replay.run import Settings, replay_one
 from replay.schedule import Result
 from replay.summary import summarize
 from replay.trace import PoolTable, Trace
 from sia.alone import VirtualClock
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Job
 from sia.playout import Arrival

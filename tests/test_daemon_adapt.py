@@ -12,7 +12,7 @@ from daemon.inputs import Cancel, Configured, Ended, Maintain, SetPool, Started,
 from daemon.jobs import JobPhase, PoolMode
 from daemon.journal import Journal
 from daemon.recovery import recover
-from replay.errors import UserError
+from sia.console.errors import UserError
 from sia.events import GpusOut, PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import Pool

@@ -21,7 +21,7 @@ from daemon.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _
 from daemon.serving import serving
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
-from replay.text import HOUR
+from sia.wording import HOUR
 
 UNTIL = 18 * HOUR
 """Of the cloud's Monday: its pools are busy, and lend to each other."""

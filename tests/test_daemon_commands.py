@@ -23,7 +23,7 @@ from daemon.inputs import SetPool
 from daemon.job_commands import description
 from daemon.journal import Journal
 from daemon.lending_commands import said_of
-from sia.__main__ import main
+from sia.console.main import main
 from sia.limits import UNLIMITED
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")

@@ -14,7 +14,7 @@ from daemon.demo import BEFORE, DAYS, MORNING, POOLS, WINDOWS, _config, _remembe
 from daemon.journal import Journal
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
-from replay.text import DAY, HOUR
+from sia.wording import DAY, HOUR
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

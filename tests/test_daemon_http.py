@@ -20,7 +20,7 @@ from daemon.journal import JournalError
 from daemon.service import UnavailableError
 from daemon.serving import serving
 from daemon.token import make_token, read_token
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 NODES = (NodeConfig("n1", 8), NodeConfig("n2", 8))
 

@@ -19,7 +19,7 @@ from daemon.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, Journa
 from daemon.migrations import STEPS
 from daemon.recovery import recover
 from daemon.store import RowError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 CLUSTER = setup(a=3, b=2)
 

@@ -20,9 +20,9 @@ from daemon.journal import Journal
 from daemon.journal_commands import journal as command
 from daemon.journal_copy import backup, copied, opened
 from daemon.journal_export import export
-from replay.errors import UserError
 from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_one
+from sia.console.errors import UserError
 
 BEGIN = 86400.0 * 20000 + 5000.0
 """A time of the daemon's: some morning."""

@@ -21,7 +21,7 @@ from daemon.backends.kube_shapes import Job
 from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.fence import Alone
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 def ill(service, part="backend"):

@@ -25,7 +25,7 @@ from daemon.backends.local import LocalBackend
 from daemon.backends.orders import order_of
 from daemon.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.jobs import JobPhase, JobSpec
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 PATIENCE = 10.0
 """Seconds until a test gives up waiting."""

@@ -10,7 +10,7 @@ from daemons import until
 from servers import free_port
 
 from daemon.serving import serving
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 POOL = "sia/v1/main/pool/vision"
 

@@ -18,7 +18,7 @@ from daemon.migrations import VERSION
 from daemon.postgres import Postgres
 from daemon.recovery import recover
 from daemon.store import DeposedError, RowError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 CLUSTER = setup(a=3, b=2)
 

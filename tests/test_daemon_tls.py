@@ -18,7 +18,7 @@ from daemon.config_access import TlsConfig
 from daemon.config_read import ConfigError, read_config
 from daemon.parts import Parts
 from daemon.tls import Certificate, keep, tls_problems
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

@@ -17,7 +17,7 @@ from daemon.hooks.kinds import KINDS
 from daemon.hooks.limits import BODY, LONGEST_WISH
 from daemon.hooks.posting import Post, seconds_of
 from daemon.hooks.sign import read_secrets
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 POOL = '[[pool]]\nname = "vision"\nquota = 4\n'
 

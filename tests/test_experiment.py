@@ -19,7 +19,6 @@ from click import ClickException
 from click.testing import CliRunner
 from shell import digests, sia
 
-from replay.errors import UserError
 from replay.experiment import Pieces, Sizes, plan_pieces, plan_sizes
 from replay.experiment_folder import opened
 from replay.experiment_run import Log, Work, run_piece
@@ -30,11 +29,12 @@ from replay.read import read_pools, read_trace
 from replay.run import Settings
 from replay.slice import scaled_quota
 from replay.synth import PRESETS, synthesize
-from replay.text import percent
 from replay.trace import PoolTable, Trace, playable
-from sia.__main__ import cli
+from sia.console.errors import UserError
+from sia.console.main import cli
 from sia.events import PoolChanged
 from sia.model import Pool
+from sia.wording import percent
 
 DAY, WEEK = 86400.0, 604800.0
 LOADS = (0.6, 1.1)

@@ -19,11 +19,11 @@ from replay.forecast_arrivals import (
 )
 from replay.forecast_arrivals_figures import draw_ageing, draw_recall, draw_reliability
 from replay.forecast_train import learn, observe
-from replay.text import HOUR, WEEK
 from replay.trace import Trace
 from sia import Job
 from sia.limits import TICK
 from sia.playout import Arrival
+from sia.wording import HOUR, WEEK
 
 WINDOWS = (TICK, HOUR)
 POOLS = ["short", "long"]

@@ -13,13 +13,13 @@ import pytest
 from builders import job
 from shell import digests, sia
 
-from replay.errors import UserError
 from replay.forecast_commands import forecast
 from replay.forecast_folder import read_model
 from replay.forecast_report import confusion_grid
 from replay.forecast_run_times import RunTimeScores
 from replay.output import write_trace
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.model import Job
 from sia.playout import Arrival
 

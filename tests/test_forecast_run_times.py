@@ -8,7 +8,6 @@ from builders import job as story
 from predictors.history import HistoryRunTimes
 from predictors.jvupredict import JVuPredict
 from predictors.survival import SurvivalRunTimes
-from replay.errors import UserError
 from replay.forecast_run_times import (
     ERRORS,
     PREDICTORS,
@@ -30,6 +29,7 @@ from replay.importers import swf
 from replay.read import read_trace
 from replay.starts import starts_of
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job

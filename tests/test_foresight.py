@@ -18,11 +18,11 @@ from replay.output import write_pools, write_trace
 from replay.past import Past, past_of, tell
 from replay.run import Settings, replay_one
 from replay.synth import PRESETS, synthesize
-from replay.text import DAY
 from replay.trace import PoolTable, Trace, playable
 from sia import Pool
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT, TICK
+from sia.wording import DAY
 
 DEFAULT = Choice("", "perfect", "perfect")
 

@@ -7,11 +7,10 @@ import pytest
 from files import by_id, refusal, written
 from logs import SWF_HEAD, SWF_LOG
 
-from replay.errors import UserError
 from replay.importers import swf
-from replay.limits import MAX_TIME
 from replay.trace import playable
-from sia.limits import MAX_QUOTA
+from sia.console.errors import UserError
+from sia.limits import MAX_QUOTA, MAX_TIME
 from sia.model import Job, Pool
 from sia.playout import Arrival
 

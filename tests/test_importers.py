@@ -12,11 +12,11 @@ from files import by_id, refusal, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.errors import UserError
 from replay.importers import FORMATS, helios, philly
 from replay.output import write_trace
 from replay.read import read_trace
 from replay.trace import playable
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Pool

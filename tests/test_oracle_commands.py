@@ -24,10 +24,10 @@ from oracle.lp import Proven
 from oracle.problem import Goal
 from oracle.run import instance_of, lp_bound
 from oracle.tell import Teller
-from replay.errors import UserError
 from replay.output import write_trace
 from replay.synth import PRESETS, synthesize
 from replay.trace import Trace
+from sia.console.errors import UserError
 
 COMMANDS = "solve", "bound", "sweep"
 QUICK = "--time-limit", "20s"

@@ -35,11 +35,11 @@ from oracle.search import Search
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
 from oracle.solve import Solving
-from replay.errors import UserError
 from replay.output import write_pools, write_trace
 from replay.run import Settings, replay_one
 from replay.synth import PRESETS, synthesize
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival

@@ -15,7 +15,7 @@ from oracle.study import POLICIES, Asked, Case, cases_of, past, workload
 from oracle.study_report import findings
 from oracle.study_table import captured, captured_words
 from replay.synth import PRESETS
-from replay.text import DAY, HOUR
+from sia.wording import DAY, HOUR
 
 TWO = "--preset", "fewer-queues", "--preset", "lower-load"
 SHORT = "--window", "12h", "--time-limit", "30s"

@@ -11,7 +11,6 @@ from random import Random
 import pytest
 from shell import digests, sia
 
-from replay.errors import UserError
 from replay.output import whole_folder, write_pools, write_schedule, write_trace
 from replay.read import read_pools, read_trace
 from replay.run import Settings, replay_all
@@ -21,6 +20,7 @@ from replay.synth import PRESETS, synthesize
 from replay.tables import show_foresight
 from replay.trace import playable
 from sia import Options
+from sia.console.errors import UserError
 from sia.policies import names
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]

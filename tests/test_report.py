@@ -19,12 +19,12 @@ from replay.report import time_lines, write_report
 from replay.run import Settings
 from replay.schedule import Loan, Result, Schedule
 from replay.summary import summarize
-from replay.text import NONE, duration
 from replay.trace import PoolTable, Trace
 from replay.words import hours, speed
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
+from sia.wording import NONE, duration
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -10,12 +10,12 @@ import pytest
 from builders import job
 from shell import sia
 
-from replay.errors import UserError
 from replay.minutes import COLUMNS, shape_of_minutes
 from replay.read import read_trace
 from replay.shape import HOUR, in_short, shape_of, soon_after_an_end
 from replay.split import split_by_width, width_class
 from replay.trace import PoolTable, Trace, largest_load
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Pool
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.errors import UserError
 from replay.output import write_pools, write_trace
 from replay.slice import slice_trace
 from replay.synth import DAY, LOAD, MINUTE, PRESETS, WIDTHS, mean_minutes, synthesize
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival

@@ -4,8 +4,8 @@ from math import inf, nan
 
 import pytest
 
-from replay.limits import MAX_TIME
-from replay.text import duration, parse_seconds
+from sia.limits import MAX_TIME
+from sia.wording import duration, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from msgspec import json
 from daemon.backends import House
 from daemon.jobs import ON_GPUS
 from daemon.store import JournalError
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 MACHINE_ID = Path("/etc/machine-id")
 

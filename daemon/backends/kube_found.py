@@ -13,7 +13,7 @@ from daemon.backends.kube_api import Kube, KubeError, KubeExpiredError, KubeRefu
 from daemon.backends.kube_shapes import Node
 from daemon.config_kube import KubeConfig
 from daemon.journal import Journal
-from replay.errors import UserError
+from sia.console.errors import UserError
 from sia.model import Nodes
 
 MARK = "kube/found"

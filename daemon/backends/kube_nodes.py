@@ -13,8 +13,8 @@ from daemon.backends.kube_watch import Mirror
 from daemon.config_kube import KubeConfig
 from daemon.engine_nodes import BACKEND
 from daemon.inputs import NodeDown, NodeUp
-from replay.text import counted
 from sia.model import Nodes as Gpus
+from sia.wording import counted
 
 RESTART = "restart the daemon, for seconds: jobs go on, and those that wait may start there"
 

@@ -18,7 +18,7 @@ from daemon.backends.gpus import count_gpus
 from daemon.backends.home import settle
 from daemon.backends.orders import ended, order_of, unusable
 from daemon.inputs import Ended, Lost, Started, StartFailed, Stray
-from replay.errors import UserError
+from sia.console.errors import UserError
 from sia.model import Nodes
 
 KILL_AFTER = 10.0

@@ -15,7 +15,7 @@ from daemon.backends.slurm_commands import Commands
 from daemon.backends.slurm_rest import Rest
 from daemon.config_slurm import SlurmConfig
 from daemon.journal import Journal
-from replay.errors import UserError
+from sia.console.errors import UserError
 from sia.model import Nodes
 
 MARK = "slurm/found"

@@ -13,7 +13,7 @@ from daemon.hooks.limits import LAST_ANSWERS
 from daemon.hooks.sign import read_secrets
 from daemon.journal import JournalError
 from daemon.service import Service
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 class Hooks:

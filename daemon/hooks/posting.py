@@ -19,8 +19,8 @@ import aiohttp
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.limits import LONGEST_WISH, MAX_ANSWER
 from daemon.hooks.sign import Secrets
-from replay.errors import UserError
 from sia import __version__
+from sia.console.errors import UserError
 
 WAITS = (408, 425, 429)
 """Answers of 4xx that mean later, and not never."""

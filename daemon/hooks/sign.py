@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daemon.hooks.limits import LEAST_SECRET, MAX_SECRET_FILE, MOST_SECRETS
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 
 class Secrets:

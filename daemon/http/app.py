@@ -45,7 +45,7 @@ from daemon.service import UnavailableError
 from daemon.web.app import operations_of
 from daemon.web.ask import Api
 from daemon.web.pages import Pages
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 STEP = ":[^/]+}"
 """What a name in a path may be: without it aiohttp leaves out those with braces."""

@@ -12,9 +12,9 @@ from daemon.book import Book, JobRecord, job_of
 from daemon.jobs import JobPhase
 from daemon.why import waiting_in
 from daemon.why_words import needed
-from replay.text import counted
 from sia.core import Core
 from sia.why import in_turn
+from sia.wording import counted
 
 
 class Place(NamedTuple):

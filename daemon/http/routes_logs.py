@@ -19,7 +19,7 @@ from daemon.http.operations import Operation, Parameter, query_of
 from daemon.http.problems import ProblemError, no_job
 from daemon.http.routes_jobs import JOB
 from daemon.jobs import ON_GPUS
-from replay.text import counted
+from sia.wording import counted
 
 if TYPE_CHECKING:
     from daemon.service import Service

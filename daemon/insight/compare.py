@@ -12,8 +12,8 @@ from daemon.insight.futures import is_unknown, overruns, thought
 from daemon.insight.whatif import Question, anew
 from daemon.jobs import ON_GPUS, JobPhase, JobSpec
 from daemon.schemas_whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
-from replay.text import counted
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.wording import counted
 
 SHOWN = 100
 """Jobs that are listed as earlier, and as later: what people read; the sums have all of them."""

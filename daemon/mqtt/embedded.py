@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from daemon.config_mqtt import MqttConfig
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 CONNECTIONS = 1000
 """At a time: a first try has a few."""

@@ -17,7 +17,7 @@ from daemon.schemas_queue import Queued
 from daemon.web.gantt import Bar, Scale, of_job, reserved
 from daemon.web.numbered import PAGE, ROWS, addresses, pages_of
 from daemon.web.pages import HTML, Pages
-from replay.text import DAY, HOUR, WEEK
+from sia.wording import DAY, HOUR, WEEK
 
 SPANS = {"hour": HOUR, "6 hours": 6 * HOUR, "day": DAY, "week": WEEK}
 

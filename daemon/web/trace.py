@@ -11,9 +11,9 @@ from msgspec.structs import asdict
 from daemon.schemas_why import JobWhy, Obstacle
 from daemon.web.words import moment, name, number
 from daemon.why_words import WAYS
-from replay.text import duration
 from sia.limits import MAX_GROUP
 from sia.why import Leaves
+from sia.wording import duration
 
 KINDS = {
     "turn": "Jobs before it", "quota": "Its pool's quota", "room": "Idle GPUs",

@@ -16,7 +16,7 @@ from daemon.schemas import Label, ProblemDetails
 from daemon.schemas_whatif import WhatIfAnswer
 from daemon.web.numbered import ROWS
 from daemon.web.pages import HTML, Pages
-from replay.text import parse_seconds
+from sia.wording import parse_seconds
 
 HERE = f"{UI}/whatif"
 

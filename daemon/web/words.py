@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from daemon.audit import TIMES
-from replay.text import NONE, as_typed, counted, decimal, duration, percent
+from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
 """Characters of a name that a page shows; longer ones end in dots."""

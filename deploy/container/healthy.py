@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from daemon.config_read import peek
-from replay.errors import UserError
+from sia.console.errors import UserError
 
 PATIENCE = 5.0
 """Seconds: a daemon that is well answers within milliseconds."""

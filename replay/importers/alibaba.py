@@ -23,7 +23,6 @@ from sys import intern
 
 from msgspec import Struct
 
-from replay.errors import UserError
 from replay.importers.clock import midnight
 from replay.importers.kept import Kept
 from replay.read import (
@@ -34,10 +33,11 @@ from replay.read import (
     take_rows,
     whole,
 )
-from replay.text import counted
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.limits import MAX_QUOTA
 from sia.model import Job
+from sia.wording import counted
 
 JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 TASKS = (

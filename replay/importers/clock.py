@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from replay.text import DAY
+from sia.wording import DAY
 
 EMPTY = ("", "None", "NULL", "null", "nan", "NaN")
 """How publishers write that a time is not known."""

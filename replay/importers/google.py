@@ -26,7 +26,6 @@ from sys import intern
 
 from msgspec import Struct
 
-from replay.errors import UserError
 from replay.importers.kept import Kept
 from replay.read import (
     BadCellError,
@@ -38,9 +37,10 @@ from replay.read import (
     shown,
     take_rows,
 )
-from replay.text import counted
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.model import Job
+from sia.wording import counted
 
 EVENTS = (
     "time", "missing info", "job ID", "event type", "user", "scheduling class", "job name",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from replay.errors import UserError
 from replay.importers.clock import EMPTY, day, midnight, seconds
 from replay.importers.kept import Kept
 from replay.read import (
@@ -25,6 +24,7 @@ from replay.read import (
     whole,
 )
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 

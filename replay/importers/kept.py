@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from replay.errors import UserError
 from replay.limits import MIN_DURATION
 from replay.read import BadCellError, shown
 from replay.trace import Trace
+from sia.console.errors import UserError
 from sia.model import Job
 from sia.playout import Arrival
 

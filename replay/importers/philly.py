@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from replay.errors import OtherFormatError, UserError
 from replay.importers.clock import day, midnight, seconds
 from replay.importers.kept import Kept
 from replay.limits import MAX_JSON
 from replay.read import reading, shown
-from replay.text import counted
 from replay.trace import PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
 from sia.limits import MAX_QUOTA
 from sia.model import Job
+from sia.wording import counted
 
 
 class Server(msgspec.Struct):

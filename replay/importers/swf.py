@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from replay.errors import UserError
 from replay.importers.kept import Kept
 from replay.read import BadCellError, Row, bad_row, complete, number, open_lines, shown, whole
-from replay.text import counted
 from replay.trace import PoolTable, Trace
+from sia.console.errors import UserError
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Pool
+from sia.wording import counted
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors",

@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 from math import inf, isfinite
 
-import click
-
-from replay.limits import MAX_TIME
+from sia.limits import MAX_TIME
 
 MINUTE, HOUR, DAY, WEEK = 60.0, 3600.0, 86400.0, 604800.0
 UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
@@ -35,36 +33,6 @@ def parse_seconds(text: str) -> float:
     if seconds >= MAX_TIME:
         raise ValueError(f"{text.strip()[:40]!r}: is too long; stay below {MAX_TIME:g} seconds")
     return seconds
-
-
-class Seconds(click.ParamType[float]):
-    """A time on the command line."""
-
-    name = "time"
-
-    def __init__(self, *, some: bool = False, most: float = MAX_TIME) -> None:
-        """`some`: no time at all means nothing; so many seconds at `most`."""
-        self._some, self._most = some, most
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse it, or fail as click wants."""
-        if isinstance(value, float):
-            return value
-        try:
-            seconds = parse_seconds(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if self._some and not seconds:
-            self.fail(f"{value}: is no time at all; write more than 0, like 5m", param, ctx)
-        if seconds > self._most:
-            self.fail(f"{value}: is too long; {as_typed(self._most)} at most", param, ctx)
-        return seconds
-
-
-SPAN = Seconds(some=True)
-"""A time that is not none."""
 
 
 def duration(seconds: float | None) -> str:
