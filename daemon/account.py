@@ -103,3 +103,65 @@ class Account(Struct, forbid_unknown_fields=True):
     def weight(self) -> int:
         """How many entries it is in a snapshot: it has fields of its own, and jobs."""
         return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
+
+
+class Told(NamedTuple):
+    """A loan that would have been made."""
+
+    core_id: str
+    lender: str
+    gpus: int
+    to: str
+    at: float
+
+
+class Twin(Struct, omit_defaults=True):
+    """A job that has begun in one of the two. Times are seconds since the epoch."""
+
+    pool: str
+    began: float | None = None
+    """In the second core."""
+    over: float | None = None
+    """There."""
+    real: float | None = None
+    """When it began in truth."""
+    ran: float | None = None
+    """How long, once that is known."""
+    loans: dict[str, int] = {}
+    """GPUs of other pools that it has there, by lender."""
+    since: float = 0.0
+    spent: dict[str, float] = {}
+    """GPU-seconds of them until `since`."""
+
+
+class Rehearsed(Struct, omit_defaults=True):
+    """What came of it so far."""
+
+    since: float
+    until: float | None = None
+    """When it was ended, by a switch to on or off."""
+    jobs: int = 0
+    """Starts that would have borrowed."""
+    lent: dict[str, dict[str, float]] = {}
+    """GPU-seconds by lender and borrower, of jobs that are over in truth."""
+    sooner: int = 0
+    """Jobs that would have begun sooner than they did, by more than `SLOWED`."""
+    later: int = 0
+    gained: float = 0.0
+    """Seconds sooner, together; `lost` are those later."""
+    lost: float = 0.0
+    unknown: int = 0
+    """Jobs that would have borrowed and never ran: nobody knows for how long they would have."""
+    renewed: int = 0
+    """Times that it began anew from the real state, as a change did not fit the other one."""
+    twins: dict[str, Twin] = {}
+    """By their ids in the core."""
+    told: list[Told] = []
+    """What people have not heard of yet."""
+    left: int = 0
+    """Of the starts, those whose hours were not known when it was ended: they never will be."""
+
+    @property
+    def pending(self) -> int:
+        """Starts whose hours are not known yet; once it was ended, never. O(jobs)."""
+        return self.left + sum(bool(twin.loans or twin.spent) for twin in self.twins.values())

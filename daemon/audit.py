@@ -14,7 +14,6 @@ from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from daemon.answers import Accepted, Answer
-from daemon.inbox import Asked
 from daemon.inputs import Configured, Submit, Witness
 from daemon.rows import AuditRow
 from daemon.traces import Trace
@@ -93,18 +92,20 @@ def digest(before: str, body: str) -> str:
 
 
 def records_of(
-    asked: Iterable[Asked],
+    asked: Iterable[tuple[str, Sequence[Any]]],
     answers: Sequence[Answer],
     traces: Sequence[Trace | None],
 ) -> Iterator[Record]:
-    """What clients changed in a step; its answers and traces end with those to their commands."""
+    """What clients changed in a step: of each its origin and its commands that the step was for.
+
+    The answers and traces of the step end with those to these commands.
+    """
     asked = list(asked)
-    place = len(answers) - sum(len(each.todo) for each in asked)
-    for each in asked:
-        todo = each.todo
-        own = slice(place, place + len(todo))
-        yield from _of_one(each.origin, todo, answers[own], traces[own])
-        place += len(todo)
+    place = len(answers) - sum(len(commands) for _, commands in asked)
+    for origin, commands in asked:
+        own = slice(place, place + len(commands))
+        yield from _of_one(origin, commands, answers[own], traces[own])
+        place += len(commands)
 
 
 def _of_one(

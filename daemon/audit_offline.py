@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from daemon.config_database import DatabaseUrl, database_of, require_psycopg
+from daemon.errors import JournalError
 from daemon.limits import READ_AT_ONCE
 from daemon.rows import AuditRow
-from daemon.store import JournalError
 from sia.console.errors import UserError
 
 SQL = "SELECT number, body, digest FROM audit WHERE number > {} ORDER BY number LIMIT {}"

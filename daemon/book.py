@@ -12,11 +12,10 @@ from math import inf
 from msgspec import Struct
 
 from daemon.access import Role
-from daemon.account import Account, Lent, Loan, Verdict
+from daemon.account import Account, Lent, Loan, Rehearsed, Verdict
 from daemon.jobs import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.limits import KEEP_ENDED
 from daemon.lines import Lines
-from daemon.rehearsal import Rehearsed
 from daemon.setup import Budget, Setup
 from sia.limits import UNLIMITED
 from sia.model import Nodes, Pool, Stream

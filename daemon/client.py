@@ -17,10 +17,10 @@ from urllib.parse import SplitResult, quote, urlsplit
 import msgspec
 from click import ClickException
 
-from daemon.client_tls import distrust, trusting
 from daemon.config import Address
 from daemon.config_read import find_config, peek
 from daemon.token import checked_token, read_token
+from daemon.trust import trusting
 from sia.console.errors import UserError
 
 T = TypeVar("T")
@@ -50,6 +50,9 @@ AWAY = HTTPStatus.SERVICE_UNAVAILABLE
 
 DENIED, UNREACHABLE = 1, 3
 """Exit codes: the daemon says no; nobody answers."""
+
+OTHER_HOST, OTHER_ADDRESS = 62, 64
+"""OpenSSL's numbers for certificates of somebody else."""
 
 
 class DeniedError(ClickException):
@@ -261,12 +264,12 @@ class Client:
         if self._at.scheme == "http":
             return HTTPConnection(host, port, timeout=timeout)
         if self._tls is None:
-            self._tls = trusting(self._where)
+            self._tls = _tls_of(self._where)
         return HTTPSConnection(host, port, timeout=timeout, context=self._tls)
 
     def _unreachable(self, error: BaseException) -> UnreachableError:
         if isinstance(error, ssl.SSLError):
-            return UnreachableError(f"{self._url}: {distrust(error)}")
+            return UnreachableError(f"{self._url}: {_distrust(error)}")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         mend = "start sia serve, or set SIA_URL"
         if isinstance(error, HTTPException | ConnectionResetError):  # somebody is there
@@ -325,3 +328,41 @@ def at(name: str) -> str:
     if name in ("", ".", ".."):
         raise UserError(f"{name!r} is no name; see: sia jobs, sia pools, sia nodes")
     return quote(name, safe="")
+
+
+def _tls_of(where: Where) -> ssl.SSLContext:
+    """What this machine trusts, and what the environment names. Raises UserError."""
+    context = trusting(where.ca, system=True, mend="set SIA_CA_FILE to a PEM file")
+    if where.certificate:
+        try:
+            context.load_cert_chain(where.certificate, where.key, password=lambda: "")
+        except OSError as error:
+            mend = "set SIA_CERT_FILE and SIA_KEY_FILE to a pair in PEM, without a password"
+            raise UserError(f"{where.certificate}: {_unusable(error)}; {mend}") from None
+    return context
+
+
+def _unusable(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "is not the certificate of that key"
+    return "holds no certificates"
+
+
+def _distrust(error: ssl.SSLError) -> str:
+    """Why nothing is said to who is there, and the mend."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in (OTHER_HOST, OTHER_ADDRESS):
+            what = error.verify_message.rstrip(".").replace("Hostname mismatch, c", "c")
+            return f"{what[:1].lower()}{what[1:]}; set SIA_URL to a name that the certificate has"
+        return (
+            f"its certificate is not trusted: {error.verify_message}; set SIA_CA_FILE to the "
+            "certificate of who issued it"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return "does not encrypt; write http:// in SIA_URL"
+    if "certificate required" in reason or "handshake failure" in reason:
+        return "wants a certificate of ours; set SIA_CERT_FILE and SIA_KEY_FILE"
+    return f"cannot agree on encryption: {reason}; look at SIA_URL and the daemon's certificate"

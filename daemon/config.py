@@ -18,13 +18,10 @@ from daemon.config_mqtt import MqttBackendConfig, MqttConfig
 from daemon.config_slurm import SlurmConfig
 from daemon.jobs import LendingMode, PoolMode
 from daemon.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
+from daemon.names import MAX_NAME, Gpus, Name
 from daemon.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
-
-MAX_NAME = 200
-"""Characters of a name of a pool, node, user or job: longer ones are no names, and ids become
-names of folders, which end at 255 bytes."""
 
 MAX_SPEED = 1e6
 """Times as fast as the clock on the wall: a year in half a minute."""
@@ -35,8 +32,6 @@ PORT = 8642
 FIRST_NAME = "sia.toml"
 """The configuration that is read if no other is named, where there is one."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-Gpus = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 
 

@@ -12,7 +12,18 @@ from msgspec import Meta, Struct
 
 from daemon.checked import Problem, read
 from daemon.hooks.kinds import KINDS
-from daemon.hooks.limits import ANSWER_WITHIN, BATCH, GIVE_UP, MAX_BATCH, MAX_HOOKS, REFUSALS
+from daemon.hooks.limits import (
+    ANSWER_WITHIN,
+    BATCH,
+    GIVE_UP,
+    LEAST_SECRET,
+    MAX_BATCH,
+    MAX_HOOKS,
+    MAX_SECRET_FILE,
+    MOST_SECRETS,
+    REFUSALS,
+)
+from daemon.trust import trusting
 from sia.console.errors import UserError
 from sia.wording import parse_seconds
 
@@ -106,9 +117,6 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[Problem]) -> WebhookC
 
 def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str]) -> Iterator[str]:
     """A line for each thing that is wrong with them, secrets that cannot be read too."""
-    from daemon.hooks.posting import trusting  # noqa: PLC0415  clients need none of it
-    from daemon.hooks.sign import read_secrets  # noqa: PLC0415
-
     for hook in webhooks:
         where = f"webhook {hook.name}"
         yield from (f"{where}: {problem}" for problem in _url_problems(hook.url))
@@ -131,6 +139,27 @@ def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str])
                 trusting(hook.ca_file)
             except UserError as error:
                 yield f"{where}: ca_file: {error.format_message()}"
+
+
+def read_secrets(path: Path) -> tuple[bytes, ...]:
+    """The secrets of a file, one a line.
+
+    Raises UserError where it cannot be read, others can read it, or it holds none.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_SECRET_FILE + 1)
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; write the secret into it") from None
+    if mode & 0o077:
+        raise UserError(f"{path}: others can read the secret; chmod 600 {path}")
+    secrets = [line.strip() for line in text.splitlines() if line.strip()]
+    if not 1 <= len(secrets) <= MOST_SECRETS or len(text) > MAX_SECRET_FILE:
+        raise UserError(f"{path}: holds no secret; write 1 to {MOST_SECRETS} of them, one a line")
+    if min(map(len, secrets)) < LEAST_SECRET:
+        raise UserError(f"{path}: the secret is short; write {LEAST_SECRET} characters or more")
+    return tuple(secrets)
 
 
 def _url_problems(url: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.spec import Spec, shapes
-from daemon.account import Account, Booked
+from daemon.account import Account, Booked, Rehearsed
 from daemon.adapt import adapted, changes
 from daemon.answers import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.areas import Areas
@@ -64,7 +64,7 @@ from daemon.inputs import (
 )
 from daemon.jobs import ON_GPUS, JobPhase, LendingMode, PoolMode
 from daemon.pieces import pieces_of
-from daemon.rehearsal import Rehearsal, Rehearsed
+from daemon.rehearsal import Rehearsal
 from daemon.setup import Node, Setup
 from daemon.traces import Trace, facts_of, trace
 from sia.alone import VirtualClock

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from cells.spec import Spec, shapes
+from daemon.account import Rehearsed
 from daemon.answers import Accepted, Answer, Refused
 from daemon.book import Override, PoolRecord
 from daemon.desk import Desk, refused, unknown_pool
@@ -15,7 +16,6 @@ from daemon.engine_jobs import Jobs
 from daemon.inputs import Lending, SetPool
 from daemon.jobs import LendingMode, PoolMode
 from daemon.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
-from daemon.rehearsal import Rehearsed
 from daemon.timers import Timer
 from sia.events import LendingSwitched, PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED

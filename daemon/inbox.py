@@ -7,30 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from daemon.answers import Answer
+from daemon.errors import UnavailableError
 from daemon.inputs import Command, Observation
 from daemon.limits import MAX_BATCH, MAX_INBOX
-
-IN_DOUBT = "whether this was done is not known yet: ask again under the same id, or look first"
-"""Where a step was written, and the journal cannot be read to see whether it is there."""
-
-AWAY = "commands are not taken now; operators see why in /v1/status"
-"""What others are told: a database's own words name files, hosts and users."""
-
-
-class UnavailableError(Exception):
-    """Commands cannot be taken now: an HTTP status (429, 503), and when to come again (seconds)."""
-
-    def __init__(self, status: int, why: str, retry_after: float) -> None:
-        """Say why, in a line."""
-        super().__init__(why)
-        self.status = status
-        self.retry_after = retry_after
-
-    def shown(self, *, whole: bool) -> str:
-        """Why, or as much of it as those may know who are no operators."""
-        if whole or self.status != 503:
-            return str(self)
-        return f"{AWAY}; {IN_DOUBT}" if str(self).endswith(IN_DOUBT) else AWAY
 
 
 class Asked:
@@ -79,6 +58,11 @@ class Batch:
     def inputs(self) -> list[Observation | Command]:
         """All that a step is for."""
         return [*self.seen, *(command for each in self.asked for command in each.todo)]
+
+    @property
+    def commands(self) -> list[tuple[str, list[Command]]]:
+        """Of each client where it asks from, and its commands that a step is for."""
+        return [(each.origin, each.todo) for each in self.asked]
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Answer all clients; the answers end with those to their commands."""

@@ -13,6 +13,7 @@ from msgspec import json
 from daemon.answers import Notice
 from daemon.book import JobRecord
 from daemon.clock import Anchor
+from daemon.errors import JournalError
 from daemon.inputs import Input
 from daemon.ledgers import Ledgers
 from daemon.limits import (
@@ -30,7 +31,7 @@ from daemon.limits import (
 from daemon.lite import Lite
 from daemon.migrations import VERSION, migrate
 from daemon.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
-from daemon.store import JournalError, Store
+from daemon.store import Store
 from sia.console.errors import UserError
 
 LAST_NUMBER = 2**63 - 1

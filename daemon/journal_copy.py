@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from daemon.config_database import DatabaseUrl, require_psycopg
+from daemon.errors import JournalError
 from daemon.journal import Journal
 from daemon.migrations import VERSION
-from daemon.store import JournalError
 from sia.console.errors import UserError
 
 WAL_HEAD = 32

@@ -12,8 +12,9 @@ from daemon.audit import Trail, record_of_configuration, trail_of
 from daemon.book import JobRecord
 from daemon.clock import Clock
 from daemon.engine import Engine
+from daemon.errors import JournalError
 from daemon.inputs import Configured
-from daemon.journal import Entry, Journal, JournalError, Part
+from daemon.journal import Entry, Journal, Part
 from daemon.recovery import recover
 from daemon.setup import Setup
 from sia.console.errors import UserError

@@ -17,9 +17,9 @@ from psycopg import errors, sql
 
 from daemon.clock import uptime
 from daemon.config_database import DatabaseUrl
+from daemon.errors import JournalError
 from daemon.libpq import SCHEMA, Connection, connect, said
 from daemon.migrations import check_version
-from daemon.store import JournalError
 
 LEASE = 6.0
 """Seconds for which it is given: a leader that is heard of no more is replaced soon after."""

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql as text
 
 from daemon.config_database import DatabaseUrl
-from daemon.store import JournalError, RowError
+from daemon.errors import JournalError, RowError
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from daemon.store import JournalError, RowError
+from daemon.errors import JournalError, RowError
 from sia.console.errors import UserError
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 
 from daemon.config_database import DatabaseUrl
+from daemon.errors import DeposedError, JournalError, RowError
 from daemon.libpq import LOCK_PATIENCE, PATIENCE, Connection, connect, said
-from daemon.store import DeposedError, JournalError, RowError
 
 LONG_PATIENCE = 3600.0
 """Seconds that a migration may take."""

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from daemon.config import MAX_NAME, Gpus, Name
 from daemon.jobs import WARN, JobPhase, PoolMode
 from daemon.limits import MAX_BUDGET, MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
+from daemon.names import MAX_NAME, Gpus, Name
 from daemon.schemas_eta import Estimate
 from sia.limits import MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Stream

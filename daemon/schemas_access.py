@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct
 
 from daemon.access import Role
-from daemon.config import Name
+from daemon.names import Name
 from daemon.schemas import Id, Limit
 
 MAX_POOLS = 1000

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from daemon.config import Name
+from daemon.names import Name
 from daemon.schemas import Id, JobRequest, Limit, PoolChange, Priority
 from sia.limits import MAX_QUOTA
 

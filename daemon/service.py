@@ -19,12 +19,13 @@ from daemon.clock import Anchor, Clock
 from daemon.drift import unwatched
 from daemon.effects import Hands
 from daemon.engine import Step
+from daemon.errors import IN_DOUBT, JournalError, UnavailableError
 from daemon.fence import Alone, Fence
 from daemon.foresight import Foresight
 from daemon.garbage import Garbage
-from daemon.inbox import IN_DOUBT, Batch, Inbox, UnavailableError
+from daemon.inbox import Batch, Inbox
 from daemon.inputs import Command, Input, Observation, Tick
-from daemon.journal import Entry, Journal, JournalError
+from daemon.journal import Entry, Journal
 from daemon.keeper import Keeper
 from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY, SNAPSHOT_EVERY
@@ -264,7 +265,7 @@ class Service(Reading):
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
         seq = self._keeper.last + 1
-        records = records_of(batch.asked, step.answers, step.traces)
+        records = records_of(batch.commands, step.answers, step.traces)
         audit = self._keeper.trail.rows(anchor.now, records)
         entry = Entry.of(seq, anchor, inputs, step, audit)
         try:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from daemon.beside import Beside, meanwhile
 from daemon.build import Daemon, build
 from daemon.config import Address, Config
+from daemon.errors import JournalError
 from daemon.http.app import bind, make_app
 from daemon.http.door import listen
 from daemon.http.problems import ProblemError
 from daemon.http.prometheus import Metrics
 from daemon.http.waiting import RETRY, waiting
-from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log, tell
 from daemon.mqtt.embedded import broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from daemon.inbox import UnavailableError
+from daemon.errors import UnavailableError
 from daemon.limits import PROBE_EVERY
 
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from daemon.clock import uptime
 from daemon.config import Address
 from daemon.config_database import DatabaseUrl
+from daemon.errors import JournalError
 from daemon.http.door import listen
 from daemon.http.problems import ProblemError
 from daemon.http.waiting import RETRY, waiting
@@ -23,7 +24,6 @@ from daemon.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
 from daemon.logs import log
 from daemon.notify import ready
 from daemon.parts import Parts
-from daemon.store import JournalError
 from daemon.tls import Certificate
 from sia.console.errors import UserError
 

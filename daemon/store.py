@@ -10,18 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
-class JournalError(Exception):
-    """It could not be written or read: the disk is full, or has failed. Nothing is half done."""
-
-
-class DeposedError(JournalError):
-    """Another daemon has taken over: this one writes nothing any more."""
-
-
-class RowError(Exception):
-    """A row that cannot be: it is there already, or no database holds it. A defect of ours."""
-
-
 class Store(Protocol):
     """A database of one daemon, for one thread at a time.
 

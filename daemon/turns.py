@@ -9,11 +9,11 @@ from collections.abc import Callable
 from daemon.clock import uptime
 from daemon.config import Address, Config
 from daemon.config_database import DatabaseUrl
+from daemon.errors import JournalError
 from daemon.http.app import bind
 from daemon.logs import log
 from daemon.serving import serving, until
 from daemon.standby import Turn, stand_by
-from daemon.store import JournalError
 from daemon.tls import Certificate, certificate_of
 from sia.console.errors import UserError
 

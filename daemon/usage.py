@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
+from daemon.errors import JournalError, UnavailableError
 from daemon.http.views import pool_views
-from daemon.inbox import UnavailableError
-from daemon.journal import JournalError
 from daemon.schemas import PoolView
 from daemon.schemas_plan import UsageSample
 

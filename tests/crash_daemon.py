@@ -14,7 +14,7 @@ from daemons import setup, submit, until
 
 from daemon.answers import Accepted
 from daemon.clock import Clock
-from daemon.inbox import UnavailableError
+from daemon.errors import UnavailableError
 from daemon.inputs import Cancel, Ended, Started
 from daemon.journal import Journal
 from daemon.service import Service

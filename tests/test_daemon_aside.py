@@ -14,7 +14,7 @@ import pytest
 from daemons import FakeBackend, job, serving, setup, submit, until
 from doors import story
 
-from daemon.inbox import UnavailableError
+from daemon.errors import UnavailableError
 from daemon.inputs import Submit
 from daemon.insight import aside as module
 from daemon.insight.aside import ASIDE_WAITING, AsideEndedError, AsideError, aside, asides

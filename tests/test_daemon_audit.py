@@ -22,9 +22,9 @@ from daemon.audit import (
     digest,
 )
 from daemon.config import NodeConfig, PoolConfig
-from daemon.inbox import UnavailableError
+from daemon.errors import JournalError, UnavailableError
 from daemon.inputs import Drain, Lending
-from daemon.journal import Journal, JournalError
+from daemon.journal import Journal
 from daemon.mqtt.clerk import Clerk
 from daemon.mqtt.door import Mail, read
 from daemon.mqtt.topics import Topics

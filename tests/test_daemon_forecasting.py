@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from daemon.answers import Accepted
 from daemon.book import JobRecord
 from daemon.engine import Engine
+from daemon.errors import JournalError
 from daemon.forecasting import Forecaster
 from daemon.foresight import Foresight, Predictors, ended_between
 from daemon.inputs import (
@@ -25,7 +26,7 @@ from daemon.inputs import (
     Started,
     Submit,
 )
-from daemon.journal import Journal, JournalError
+from daemon.journal import Journal
 from daemon.past import Story, said_to
 from daemon.retraining import Models, trace_of
 from daemon.service import Service

@@ -15,9 +15,8 @@ from structlog.testing import capture_logs
 from daemon.access import MACHINE
 from daemon.buckets import Bucket
 from daemon.config import Address, LocalConfig, NodeConfig
+from daemon.errors import JournalError, UnavailableError
 from daemon.http import events, routes_jobs
-from daemon.journal import JournalError
-from daemon.service import UnavailableError
 from daemon.serving import serving
 from daemon.token import make_token, read_token
 from sia.console.errors import UserError

@@ -14,11 +14,11 @@ from daemons import setup, submit
 from stores import InFile, OnServer, step
 
 from daemon.clock import Anchor
+from daemon.errors import JournalError, RowError
 from daemon.inputs import Cancel, Ended, Started, Tick
-from daemon.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, JournalError, parts_of
+from daemon.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, parts_of
 from daemon.migrations import STEPS
 from daemon.recovery import recover
-from daemon.store import RowError
 from sia.console.errors import UserError
 
 CLUSTER = setup(a=3, b=2)

@@ -10,9 +10,9 @@ from proxies import proxy
 from stores import OnServer
 
 from daemon.config_database import DatabaseUrl
+from daemon.errors import JournalError
 from daemon.lease import ANSWER_WITHIN, LEASE, MARGIN, RENEW_EVERY, Desk, Lease
 from daemon.standby import Candidate
-from daemon.store import JournalError
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from stores import OnServer, step
 
 from daemon.answers import Accepted
 from daemon.config_database import DatabaseUrl
-from daemon.inbox import UnavailableError
-from daemon.journal import Journal, JournalError
+from daemon.errors import DeposedError, JournalError, RowError, UnavailableError
+from daemon.journal import Journal
 from daemon.lease import Desk
 from daemon.migrations import VERSION
 from daemon.postgres import Postgres
 from daemon.recovery import recover
-from daemon.store import DeposedError, RowError
 from sia.console.errors import UserError
 
 CLUSTER = setup(a=3, b=2)

@@ -16,11 +16,11 @@ from daemon.answers import Accepted
 from daemon.backends.orders import ended
 from daemon.backends.supervise import Order
 from daemon.clock import Anchor, Clock, FastClock
+from daemon.errors import JournalError, UnavailableError
 from daemon.garbage import Garbage
-from daemon.inbox import UnavailableError
 from daemon.inputs import Cancel, Ended, Hold, Started, Stray, Submit
 from daemon.jobs import JobPhase
-from daemon.journal import Journal, JournalError
+from daemon.journal import Journal
 from daemon.limits import MAX_BATCH
 from daemon.recovery import recover
 from daemon.service import Service

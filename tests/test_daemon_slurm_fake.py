@@ -15,9 +15,9 @@ from daemon.backends.slurm_acts import VAIN
 from daemon.backends.slurm_api import SlurmRefusedError
 from daemon.backends.slurm_rest import Rest
 from daemon.backends.slurm_some import FEW, InTurn
+from daemon.errors import JournalError
 from daemon.inputs import Ended, Requeued, SetPool, Started
 from daemon.jobs import JobPhase, PoolMode
-from daemon.journal import JournalError
 from daemon.parts import Parts
 
 LONG = 60.0

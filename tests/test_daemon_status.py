@@ -3,7 +3,7 @@
 from doors import asked, door, story
 from test_daemon_access import clients
 
-from daemon.inbox import AWAY, IN_DOUBT, UnavailableError
+from daemon.errors import AWAY, IN_DOUBT, UnavailableError
 
 
 @story

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from daemon.config import PoolConfig
-from daemon.journal import JournalError
+from daemon.errors import JournalError
 from daemon.schemas_plan import UsageSample
 from daemon.web.chart import chart_of
 

@@ -11,12 +11,13 @@ import pytest
 from receivers import SECRET, hook, secret_in
 
 from daemon.answers import Notice
+from daemon.config_hooks import read_secrets
 from daemon.config_read import ConfigError, read_config
 from daemon.hooks.delivery import Cutter
 from daemon.hooks.kinds import KINDS
 from daemon.hooks.limits import BODY, LONGEST_WISH
 from daemon.hooks.posting import Post, seconds_of
-from daemon.hooks.sign import read_secrets
+from daemon.hooks.sign import Secrets
 from sia.console.errors import UserError
 
 POOL = '[[pool]]\nname = "vision"\nquota = 4\n'
@@ -110,7 +111,7 @@ def test_what_is_no_secret_is_refused(tmp_path, text):
 
 def test_while_a_secret_is_changed_both_sign(tmp_path):
     path = secret_in(tmp_path, f"{SECRET}\nanother-secret-of-ours")
-    secrets = read_secrets(path)
+    secrets = Secrets(read_secrets(path))
     header = secrets.header(b"{}", 5)
     assert re.fullmatch(r"t=5,v1=[0-9a-f]{64},v1=[0-9a-f]{64}", header)
     assert SECRET not in repr(secrets)
@@ -121,7 +122,7 @@ def test_certificates_that_are_none_are_refused(tmp_path):
     no_pem.write_text("nothing")
     made = hook(tmp_path, "https://ops.example/", ca_file=no_pem)
     with pytest.raises(UserError, match=r"ca\.pem: .*; give a file in PEM"):
-        Post(made, read_secrets(made.secret_file))
+        Post(made, Secrets(read_secrets(made.secret_file)))
     (found,) = said(tmp_path, table(ca_file="ca.pem"))
     assert found.startswith("webhook ops: ca_file: ")
     assert found.endswith("; give a file in PEM")
@@ -192,7 +193,7 @@ def test_receivers_know_a_delivery_as_the_manual_says(tmp_path):
     is_ours, body = known["is_ours"], b'{"events":[]}'
     now = int(time.time())
     for secret, right in ((SECRET, True), ("another-secret-of-ours", True), ("x" * 20, False)):
-        signs = read_secrets(secret_in(tmp_path, f"{SECRET}\nanother-secret-of-ours"))
+        signs = Secrets(read_secrets(secret_in(tmp_path, f"{SECRET}\nanother-secret-of-ours")))
         assert is_ours(signs.header(body, now), body, secret) is right
         assert not is_ours(signs.header(body, now), body + b" ", secret)
         assert not is_ours(signs.header(body, now - 301), body, secret)

@@ -10,11 +10,12 @@ from aiohttp import web
 from daemons import until
 from receivers import happens, hook, parts, receiver, rude, signed, telling, told_all
 
+from daemon.errors import JournalError
 from daemon.hooks import hook as hook_module
 from daemon.hooks.delivery import opened
 from daemon.hooks.hook import backoff
 from daemon.hooks.limits import FIRST_PAUSE, LONGEST_PAUSE
-from daemon.journal import Journal, JournalError
+from daemon.journal import Journal
 
 
 def story(tell):

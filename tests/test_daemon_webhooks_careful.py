@@ -16,9 +16,9 @@ from receivers import certificate, happens, hook, parts, receiver, telling, told
 
 from daemon.access import Role, Who
 from daemon.answers import Notice
+from daemon.errors import UnavailableError
 from daemon.hooks import hook as hook_module
 from daemon.hooks.delivery import Cutter, opened
-from daemon.inbox import UnavailableError
 from daemon.journal import DeadLetter
 from daemon.sight import seen_by
 

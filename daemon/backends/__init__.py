@@ -24,7 +24,6 @@ from daemon.answers import Answer, StartEffect
 from daemon.book import Book, JobRecord
 from daemon.fence import Fence
 from daemon.inputs import Command, Observation
-from daemon.notes import Notes
 from daemon.parts import Parts
 from sia.model import Nodes
 from sia.state import PoolState
@@ -86,6 +85,16 @@ class Reads(Protocol):
 
     async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
         """A piece; None where there is nothing. Raises LogError."""
+
+
+class Notes(Protocol):
+    """Short texts by key that outlive the daemon. All raise JournalError where they cannot."""
+
+    async def read(self, prefix: str) -> dict[str, str]:
+        """All of which the key begins so, in order of their keys."""
+
+    async def write(self, changes: Mapping[str, str | None]) -> None:
+        """Have these values from now on, all or none of them; None is to be no more."""
 
 
 class House(NamedTuple):

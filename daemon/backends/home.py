@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec import json
 
 from daemon.backends import House
+from daemon.errors import JournalError
 from daemon.jobs import ON_GPUS
-from daemon.store import JournalError
 from sia.console.errors import UserError
 
 MACHINE_ID = Path("/etc/machine-id")

@@ -41,10 +41,9 @@ from daemon.backends.kube_watch import Mirror
 from daemon.backends.marks import Key, Marks
 from daemon.book import JobRecord
 from daemon.config_kube import KubeConfig
+from daemon.errors import JournalError, UnavailableError
 from daemon.fence import Alone, Fence
-from daemon.inbox import UnavailableError
 from daemon.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
-from daemon.journal import JournalError
 from daemon.logs import log
 from sia.model import Nodes as Gpus
 

@@ -12,10 +12,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+from daemon.backends import Notes
 from daemon.backends.kube_bodies import is_bound
 from daemon.backends.kube_runs import Ref, plain
 from daemon.backends.kube_shapes import ATTEMPT, DAEMON, JOB, RELEASED, Job
-from daemon.notes import Notes
 
 KEY = "kube/key"
 """The mark with what seals are made with. It is in the backup, as all marks are."""

@@ -19,8 +19,8 @@ import paho.mqtt.client as mqtt
 from daemon.answers import StartEffect
 from daemon.backends import Ability, Expected, House, StopKind
 from daemon.config_mqtt import MqttConfig
+from daemon.errors import JournalError
 from daemon.inputs import StartFailed
-from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.mqtt.again import again

@@ -33,9 +33,8 @@ from daemon.backends.slurm_runs import (
 from daemon.backends.slurm_shapes import SlurmJob
 from daemon.backends.slurm_some import InTurn, look_at
 from daemon.config_slurm import SlurmConfig
-from daemon.inbox import UnavailableError
+from daemon.errors import JournalError, UnavailableError
 from daemon.inputs import Ended, Observation, Requeued, Started, Stray
-from daemon.journal import JournalError
 from daemon.logs import log
 from sia.model import Nodes as Gpus
 

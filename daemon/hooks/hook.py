@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from daemon.config_hooks import WebhookConfig
+from daemon.errors import JournalError, UnavailableError
 from daemon.fence import Fence
 from daemon.hooks.delivery import Cutter, Delivery, Page, revived, trial
 from daemon.hooks.ledger import Ledger, Place, key, text
@@ -25,8 +26,7 @@ from daemon.hooks.limits import (
 )
 from daemon.hooks.posting import Outcome, Post, Verdict
 from daemon.hooks.sign import Secrets
-from daemon.inbox import UnavailableError
-from daemon.journal import DeadLetter, JournalError
+from daemon.journal import DeadLetter
 from daemon.letters import Letters
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from daemon.config_hooks import WebhookConfig
+from daemon.config_hooks import WebhookConfig, read_secrets
+from daemon.errors import JournalError
 from daemon.hooks.hook import Hook, Means
 from daemon.hooks.ledger import Ledger
 from daemon.hooks.limits import LAST_ANSWERS
-from daemon.hooks.sign import read_secrets
-from daemon.journal import JournalError
+from daemon.hooks.sign import Secrets
 from daemon.service import Service
 from sia.console.errors import UserError
 
@@ -35,7 +35,9 @@ class Hooks:
         self._hooks: dict[str, Hook] = {}
         for config in configs:
             try:
-                self._hooks[config.name] = Hook(config, read_secrets(config.secret_file), means)
+                self._hooks[config.name] = Hook(
+                    config, Secrets(read_secrets(config.secret_file)), means
+                )
             except UserError as error:
                 if not lenient:
                     raise

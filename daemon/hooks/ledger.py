@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from daemon.errors import JournalError
 from daemon.hooks.limits import SAVE_EVERY
-from daemon.journal import JournalError
 from daemon.notes import Notes
 
 PREFIX = "webhook:"

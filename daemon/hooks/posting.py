@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from math import inf
-from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
@@ -19,8 +17,8 @@ import aiohttp
 from daemon.config_hooks import WebhookConfig
 from daemon.hooks.limits import LONGEST_WISH, MAX_ANSWER
 from daemon.hooks.sign import Secrets
+from daemon.trust import trusting
 from sia import __version__
-from sia.console.errors import UserError
 
 WAITS = (408, 425, 429)
 """Answers of 4xx that mean later, and not never."""
@@ -95,15 +93,6 @@ class Post:
                 return outcome
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return _failed(error, within)
-
-
-def trusting(ca_file: Path) -> ssl.SSLContext:
-    """By which a receiver is known. Raises UserError where that is no file of certificates."""
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        why = error.strerror or "holds no certificates"
-        raise UserError(f"{ca_file}: {why}; give a file in PEM") from None
 
 
 def _failed(error: Exception, within: float) -> Outcome:

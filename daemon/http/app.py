@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from daemon.build import Daemon
 from daemon.config import Address, Config
+from daemon.errors import JournalError, UnavailableError
 from daemon.http.account_metrics import AccountMetrics
 from daemon.http.auth import Gate
 from daemon.http.eta_metrics import EtaMetrics
@@ -38,10 +39,8 @@ from daemon.http.routes_views import ViewRoutes
 from daemon.http.routes_whatif import WhatIfRoutes
 from daemon.http.routes_why import WhyRoutes
 from daemon.http.sessions import Sessions
-from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
-from daemon.service import UnavailableError
 from daemon.web.app import operations_of
 from daemon.web.ask import Api
 from daemon.web.pages import Pages

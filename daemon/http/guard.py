@@ -16,12 +16,12 @@ from aiohttp import web
 from daemon.access import Role, Rule, Who, allows
 from daemon.answers import Refused
 from daemon.buckets import Buckets
+from daemon.errors import UnavailableError
 from daemon.http.auth import Gate
 from daemon.http.forms import check_form
 from daemon.http.limits import DENIALS, DENIALS_AT_ONCE
 from daemon.http.operations import Operation
 from daemon.http.problems import ProblemError, no_job
-from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.limits import MAX_TOKENS
 

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from daemon.account import Rehearsed
 from daemon.book import Book
 from daemon.engine import Step
 from daemon.fence import Fence
@@ -18,7 +19,6 @@ from daemon.inputs import Input
 from daemon.jobs import JobPhase
 from daemon.load_errors import LoadErrors
 from daemon.logs import log
-from daemon.rehearsal import Rehearsed
 from daemon.sight import outside
 from daemon.watch import Watch
 from sia.decisions import MoveLoan, Refused, StartJob

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from daemon.access import Rule
+from daemon.errors import JournalError
 from daemon.http.eta_views import estimate_view
 from daemon.http.guard import who_asks
 from daemon.http.operations import Operation, Parameter, answer, query_of
 from daemon.http.problems import ProblemError, no_job
 from daemon.insight.calibration import HORIZONS, SHARES, Key, Tally
 from daemon.insight.eta import Eta
-from daemon.journal import JournalError
 from daemon.schemas import Label
 from daemon.schemas_eta import EstimateRow, Estimates
 from daemon.schemas_eta import Eta as EtaView

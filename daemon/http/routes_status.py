@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from daemon.access import Rule
+from daemon.errors import AWAY
 from daemon.http.guard import is_operator
 from daemon.http.operations import Operation, answer
-from daemon.inbox import AWAY
 from daemon.parts import PartState
 from daemon.schemas_status import Part, Status
 from sia import __version__

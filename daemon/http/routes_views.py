@@ -15,6 +15,7 @@ from daemon.access import Rule, Who
 from daemon.book import job_of
 from daemon.build import Daemon
 from daemon.config import Config
+from daemon.errors import UnavailableError
 from daemon.http.guard import who_asks
 from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
@@ -22,7 +23,6 @@ from daemon.http.problems import ProblemError, decoded
 from daemon.http.prometheus import Metrics
 from daemon.http.routes_status import parts_of
 from daemon.http.views import job_view, loans_view
-from daemon.inbox import UnavailableError
 from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.mqtt import asyncapi

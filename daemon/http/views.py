@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.access import Who
+from daemon.account import Rehearsed
 from daemon.book import Book, JobRecord, NodeRecord, Override
 from daemon.engine import Engine
 from daemon.http.limits import NODE_JOBS
-from daemon.rehearsal import Rehearsed
 from daemon.schemas import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
 from daemon.schemas_plan import LendingShadow, Loan, Loans, WouldLend
 from daemon.why import position_of, waits

@@ -21,7 +21,7 @@ from contextlib import suppress
 from time import perf_counter
 from weakref import WeakKeyDictionary
 
-from daemon.inbox import UnavailableError
+from daemon.errors import UnavailableError
 from daemon.watch import Watch
 
 ASIDE_AT_ONCE = 2

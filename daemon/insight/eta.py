@@ -11,8 +11,8 @@ from time import perf_counter
 
 from daemon.answers import Notice
 from daemon.book import JobRecord
+from daemon.errors import JournalError, UnavailableError
 from daemon.foresight import ended_between
-from daemon.inbox import UnavailableError
 from daemon.insight.aside import AsideEndedError, AsideError, AsideLateError, Line, aside
 from daemon.insight.calibration import Given, Said
 from daemon.insight.heard import Heard
@@ -21,7 +21,6 @@ from daemon.insight.newcomer import newcomer
 from daemon.insight.outlook import Outlook, outlook
 from daemon.insight.pace import WITHIN, Pace
 from daemon.jobs import ON_GPUS, JobPhase
-from daemon.journal import JournalError
 from daemon.past import SPAN
 from daemon.service import Service
 

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from msgspec import json
 
+from daemon.errors import JournalError
 from daemon.insight.calibration import Given
-from daemon.journal import Journal, JournalError
+from daemon.journal import Journal
 from daemon.reading import Reading
 
 PAGE = 1000

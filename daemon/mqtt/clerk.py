@@ -8,11 +8,10 @@ from itertools import islice
 
 from daemon.admission import Admission, Asks
 from daemon.answers import Answer, Refused
+from daemon.errors import JournalError, UnavailableError
 from daemon.http.eta_views import say_estimates
-from daemon.inbox import UnavailableError
 from daemon.inputs import Command
 from daemon.insight.eta import Eta
-from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.mqtt.door import Letter
 from daemon.mqtt.schemas import Reply

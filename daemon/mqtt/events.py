@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from daemon.answers import Notice
-from daemon.journal import JournalError
+from daemon.errors import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.logs import log
 from daemon.mqtt.limits import CURSOR_EVERY

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from daemon.config import Name
+from daemon.names import Name
 from daemon.schemas import MAX_JOBS, BatchLine, FieldProblem, Id, JobRequest, Priority
 
 JobId = Annotated[Id, Meta(description="Of a job, or of an array: all of its jobs are meant.")]

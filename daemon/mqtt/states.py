@@ -6,9 +6,8 @@ import asyncio
 
 import msgspec
 
+from daemon.errors import JournalError, UnavailableError
 from daemon.http.views import pool_view, unplaced
-from daemon.inbox import UnavailableError
-from daemon.journal import JournalError
 from daemon.limits import PROBE_EVERY
 from daemon.mqtt.limits import STATE_EVERY
 from daemon.mqtt.link import Link
