@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,9 @@ CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.
 
 
 def pytest_configure(config):
+    # A shell that runs a command in the background has it ignore SIGINT, and so do its children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(NothingSkipped(), "nothing-skipped")
 
 

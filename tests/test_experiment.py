@@ -256,7 +256,7 @@ def command(log, out, *arguments):
     return ["experiment", "--trace", log / "trace.csv", *ASKED, "--out", out, *arguments]
 
 
-def done(log, out, *arguments, hash_seed="0"):
+def done(log, out, *arguments, hash_seed=None):
     """Run an experiment to its end."""
     ended = sia(*command(log, out, *arguments), hash_seed=hash_seed)
     assert ended.returncode == 0, ended.stderr
