@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from cells.shape import Cell, Shape
-
-if TYPE_CHECKING:
-    from cells.zones import Root
 
 SLACK = 64
 """Entries that a heap may hold before it is built anew, however few cells are free; else twice as
 many as these. So few cost nothing, and building anew is paid for by the changes since."""
 
 
-class Buddy:
+class Within(Protocol):
+    """What free cells lie in."""
+
+    level: int
+    """Cells are merged up to this level."""
+
+
+Root = TypeVar("Root", bound=Within)
+
+
+class Buddy(Generic[Root]):
     """Free cells of a zone, in its own numbers, merged as far as their roots reach.
 
     Each level has its free cells in a dict, and their numbers in a heap, which may name cells too
@@ -37,9 +44,9 @@ class Buddy:
         self.free: list[dict[int, Root]] = [{} for _ in shape.levels]
         self._heaps: list[list[int]] = [[] for _ in shape.levels]
 
-    def copy(self) -> Buddy:
+    def copy(self) -> Buddy[Root]:
         """One of its own with the same cells. O(cells)."""
-        other = Buddy(self._shape)
+        other = Buddy[Root](self._shape)
         other.free = [cells.copy() for cells in self.free]
         other._heaps = [heap.copy() for heap in self._heaps]
         return other

@@ -85,7 +85,7 @@ def _check_roots(ground: Ground) -> None:
         assert root.jobs or root.zone.pin is not None, f"{cell} is bound to nothing"
 
 
-def _check_free(ground: Ground, zone: Zone, buddy: Buddy, leaves: set[int]) -> None:
+def _check_free(ground: Ground, zone: Zone, buddy: Buddy[Root], leaves: set[int]) -> None:
     """The free cells are these leaves, merged as far as bound cells allow."""
     shape = ground.shape
     found: set[int] = set()

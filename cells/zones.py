@@ -65,7 +65,7 @@ class Zone:
         self.quota = list(quota) or [0] * len(shape.levels)
         self.bound = [0] * len(shape.levels)
         self.pin = pin
-        self.open = Buddy(shape)
+        self.open = Buddy[Root](shape)
         self.vacant = self.open
         self.changes = 0
         self._slots: list[list[int]] = [[] for _ in shape.levels]

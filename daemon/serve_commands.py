@@ -1,4 +1,4 @@
-"""`sia serve, demo`."""
+"""`sia serve, demo, asyncapi`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import click
+import msgspec
 
 from daemon.config import Address, Config
 from daemon.config_database import DatabaseUrl, require_psycopg
@@ -75,3 +76,13 @@ def demo(span: float | None, seed: int) -> None:
 
     begin("warning")
     asyncio.run(show(span, seed))
+
+
+@click.command()
+@click.option("--config", type=Path, help="For the broker's address.  [default: ./sia.toml]")
+def asyncapi(config: Path | None) -> None:
+    """Print the AsyncAPI document of the daemon's MQTT topics."""
+    from daemon.mqtt.asyncapi import document  # noqa: PLC0415  other commands need none of it
+
+    made = document(read_config(find_config(config)).mqtt)
+    click.echo(msgspec.json.format(msgspec.json.encode(made), indent=2).decode())

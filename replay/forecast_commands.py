@@ -22,7 +22,7 @@ from replay.options import Ascending
 from replay.output import whole_folder
 from replay.read import read_pools, read_trace
 from replay.shape_commands import name_of
-from replay.trace import PoolTable, Trace, playable
+from replay.trace import PoolTable, Trace, checksum_of_jobs, playable
 from sia.console.errors import UserError
 from sia.console.text import Seconds
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK, WINDOWS
@@ -114,12 +114,12 @@ def train(
     compared = None
     if before is None:
         since = -inf if since is None else since
-        checksum = learning.checksum_of_jobs(whole, rows.end)
+        checksum = checksum_of_jobs(whole, rows.end)
         model = learning.learn(
             rows, until=rows.end, trace_sha256=checksum, since=since, name=str(log)
         )
     else:
-        checksum = learning.checksum_of_jobs(whole, held_from)
+        checksum = checksum_of_jobs(whole, held_from)
         compared = learning.compare(
             rows, before, held_from=held_from, trace_sha256=checksum, since=since
         )

@@ -20,9 +20,9 @@ from replay.forecast_run_times import (
     evaluate_pairs,
     evaluate_run_times,
 )
-from replay.forecast_train import checksum_of_jobs, learn, observe, thinned
+from replay.forecast_train import learn, observe, thinned
 from replay.starts import starts_of, told_by
-from replay.trace import PoolTable, Trace
+from replay.trace import PoolTable, Trace, checksum_of_jobs
 from sia.console.errors import UserError
 from sia.forecasts import RunTimes
 from sia.wording import as_typed

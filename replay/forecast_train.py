@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from math import ceil, inf
 from statistics import fmean
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from predictors.model import Model
 from predictors.training import Judged, Rows, TooShortError, judge, train
 from replay.forecast_folder import require_xgboost
 from replay.limits import MAX_HOURS
-from replay.trace import PoolTable, Trace, playable
+from replay.trace import PoolTable, Trace, checksum_of_jobs, playable
 from sia import Core, Pool
 from sia.console.errors import UserError
 from sia.forecasts import Loads
@@ -199,19 +198,6 @@ class _Observer(Loads):
                 counts[:, i, window] = by - after
                 gpus[:, i, window] = asked[by] - asked[after]
         return Rows(times, self._seen[: len(times)], counts, gpus, self._end, self._windows, TICK)
-
-
-def checksum_of_jobs(trace: Trace, until: float = inf) -> str:
-    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds).
-
-    Of the log as it was read: what is playable depends on the pools as well.
-    """
-    found = sha256()
-    for job, seconds in trace.arrivals:
-        if job.submit <= until:
-            row = (job.pool, job.submit, job.width, seconds, job.user, job.name)
-            found.update(repr(row).encode(errors="surrogatepass"))
-    return found.hexdigest()
 
 
 class Comparison(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.past import Past
-from replay.trace import PoolTable, Trace
+from replay.trace import PoolTable, Trace, checksum_of_jobs
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load, names
@@ -125,8 +125,6 @@ def _number(label: str, text: str, most: float) -> float:
 
 def taught_until(model: Model, trace: Trace) -> float | None:
     """The second until which a model has learned from this log, as read; None if of another."""
-    from replay.forecast_train import checksum_of_jobs  # noqa: PLC0415  numpy takes its time
-
     until = model.manifest.until
     return until if checksum_of_jobs(trace, until) == model.manifest.trace_sha256 else None
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
+from math import inf
 from operator import itemgetter
 
 from sia.events import PoolChanged
@@ -102,3 +104,16 @@ def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]
 
 def _at(steps: Sequence[tuple[float, int]], time: float) -> int:
     return steps[bisect_right(steps, time, key=itemgetter(0)) - 1][1]
+
+
+def checksum_of_jobs(trace: Trace, until: float = inf) -> str:
+    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds).
+
+    Of the log as it was read: what is playable depends on the pools as well.
+    """
+    found = sha256()
+    for job, seconds in trace.arrivals:
+        if job.submit <= until:
+            row = (job.pool, job.submit, job.width, seconds, job.user, job.name)
+            found.update(repr(row).encode(errors="surrogatepass"))
+    return found.hexdigest()

@@ -12,8 +12,8 @@ from daemon.config_mqtt import MqttConfig
 from daemon.mqtt import schemas
 from daemon.mqtt.asyncapi import CHANNELS, document
 from daemon.mqtt.topics import DOORS, Topics
-from daemon.mqtt_commands import asyncapi
 from daemon.schemas import BatchLine, Event
+from daemon.serve_commands import asyncapi
 
 TOPICS = Topics("main")
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from daemons import setup
 
-from daemon import client, event_commands
+from daemon import client, inspect_commands
 from daemon.asking import moment
 from daemon.engine import Engine
 from daemon.inputs import SetPool
@@ -351,7 +351,7 @@ def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet
 
 def test_times_within_events_are_said_as_times():
     told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
-    assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", event_commands.line(told))
+    assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", inspect_commands.line(told))
 
 
 def test_status_counts_who_has_its_turn_and_no_gpus(served):
@@ -366,7 +366,7 @@ def test_status_counts_who_has_its_turn_and_no_gpus(served):
 
 def test_what_is_so_or_not_is_said_in_events_as_people_do():
     event = {"seq": 7, "time": 2.0, "kind": "lending", "data": {"on": False, "mode": "shadow"}}
-    assert event_commands.line(event).endswith("on no, mode shadow")
+    assert inspect_commands.line(event).endswith("on no, mode shadow")
 
 
 def test_limits_that_are_taken_away_are_none_in_events():
@@ -375,7 +375,7 @@ def test_limits_that_are_taken_away_are_none_in_events():
     (told,) = engine.step(2.0, [SetPool("a", lend_limit=UNLIMITED, slowed_budget_pct=-1.0)]).notices
     assert told.data["lend_limit"] is told.data["slowed_budget_pct"] is None
     event = {"seq": 7, "time": 2.0, "kind": told.kind, "pool": "a", "data": told.data}
-    assert event_commands.line(event).endswith("lend_limit none, slowed_budget_pct none")
+    assert inspect_commands.line(event).endswith("lend_limit none, slowed_budget_pct none")
 
 
 def test_events_are_printed_and_followed(served):

@@ -16,9 +16,9 @@ from predictors.model import booster, digest
 from predictors.training import Rows, learn_arrivals, persistence, score
 from replay import forecast_folder, forecast_train
 from replay.forecast_folder import MANIFEST, read_model, write_model
-from replay.forecast_train import checksum_of_jobs, compare, learn, observe, thinned, train_on
+from replay.forecast_train import compare, learn, observe, thinned, train_on
 from replay.read import read_pools, read_trace
-from replay.trace import PoolTable, Trace
+from replay.trace import PoolTable, Trace, checksum_of_jobs
 from sia import Job, Pool
 from sia.console.errors import UserError
 from sia.limits import TICK

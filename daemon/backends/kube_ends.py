@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
-from daemon.backends.kube_api import Kube, KubeGoneError
+from daemon.backends.kube_api import Kube, KubeError, KubeExpiredError, KubeGoneError
 from daemon.backends.kube_nodes import Nodes
-from daemon.backends.kube_pods import pods_of
 from daemon.backends.kube_runs import DELETED, FORGOTTEN, Ref, Run, end_of
 from daemon.backends.kube_shapes import Job, Pod
 from daemon.config_kube import KubeConfig
@@ -76,3 +76,22 @@ def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:
     if run.leaving is not None:
         return run.leaving
     return Ended(*run.key, why=DELETED if run.seen else FORGOTTEN, cancelled=run.seen)
+
+
+async def pods_of(kube: Kube, namespace: str, uid: str) -> list[Pod]:
+    """Those of the Job of that uid, also of one that is gone. Raises KubeError.
+
+    They are asked for by a label, which whoever makes a pod may give it: what says that it is
+    another's is left out. What says nothing counts: it is what a Job leaves that was deleted
+    without its pods, and these are on GPUs.
+    """
+    path, found = f"/api/v1/namespaces/{namespace}/pods", list[Pod]()
+    try:
+        async for page in kube.pages(path, {"labelSelector": f"controller-uid={uid}"}):
+            found += [msgspec.json.decode(raw, type=Pod) for raw in page.items]
+    except KubeExpiredError as error:
+        raise KubeError(str(error)) from None
+    except msgspec.MsgspecError as error:
+        why = f"of pods the API server says what is not understood: {error}"
+        raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+    return [pod for pod in found if pod.metadata.owned_by(uid) is not False]

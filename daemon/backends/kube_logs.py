@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from daemon.backends import Asked, LogError, Piece
 from daemon.backends.kube_api import Kube, KubeError, KubeForbiddenError
 from daemon.backends.kube_api import KubeRefusedError as Refused
-from daemon.backends.kube_pods import pods_of
+from daemon.backends.kube_ends import pods_of
 from daemon.backends.kube_runs import Ref, jobs_path, name_of
 from daemon.backends.kube_shapes import INDEX, MAIN, ORDER, Job, Pod, PodSpec, gpus_of_pod
 from daemon.book import JobRecord

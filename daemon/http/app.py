@@ -63,7 +63,8 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     secure = config.tls.on or config.tls.terminated_by_proxy
     sessions = Sessions(token, config.cluster, secure=secure)
     gate = Gate(service, token, config.cluster, sessions)
-    views, events = ViewRoutes(daemon, config, metrics), EventRoutes(service, gate)
+    views = ViewRoutes(service, config, metrics, daemon.foresight, daemon.retraining, daemon.usage)
+    events = EventRoutes(service, gate)
     routes = (
         JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
@@ -76,7 +77,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
-        WhatIfRoutes(daemon),
+        WhatIfRoutes(service, daemon.foresight),
         EtaRoutes(service, daemon.eta),
         views,
         events,

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from daemon.access import Rule, Who
 from daemon.book import job_of
-from daemon.build import Daemon
 from daemon.config import Config
 from daemon.errors import UnavailableError
+from daemon.foresight import Foresight
 from daemon.http.guard import who_asks
 from daemon.http.limits import NEXT_SHOWN
 from daemon.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
@@ -26,6 +26,7 @@ from daemon.http.views import job_view, loans_view
 from daemon.inputs import Witness
 from daemon.logs import log
 from daemon.mqtt import asyncapi
+from daemon.retraining import Retraining
 from daemon.schemas import Health, Label, LogLevel
 from daemon.schemas_plan import (
     Forecasts,
@@ -38,6 +39,8 @@ from daemon.schemas_plan import (
     Usage,
 )
 from daemon.schemas_status import Ready
+from daemon.service import Service
+from daemon.usage import Usage as LastHour
 from sia.policies.sia_ground import keeps_of, needs
 from sia.state import GroupState, PoolState
 
@@ -57,10 +60,18 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 class ViewRoutes:
     """Handlers of all that."""
 
-    def __init__(self, daemon: Daemon, config: Config, metrics: Metrics) -> None:
-        """Serve this."""
-        self._daemon, self._service = daemon, daemon.service
-        self._config, self._metrics = config, metrics
+    def __init__(
+        self,
+        service: Service,
+        config: Config,
+        metrics: Metrics,
+        foresight: Foresight | None,
+        retraining: Retraining | None,
+        usage: LastHour,
+    ) -> None:
+        """Serve these."""
+        self._service, self._config, self._metrics = service, config, metrics
+        self._foresight, self._retraining, self._usage = foresight, retraining, usage
         self._level = msgspec.json.Decoder(LogLevel)
         self.document = b""
 
@@ -103,7 +114,7 @@ class ViewRoutes:
         await self._service.settled()
         state = self._service.engine.core.state
         config, windows = self._config, list(state.options.windows)
-        foresight, retraining = self._daemon.foresight, self._daemon.retraining
+        foresight, retraining = self._foresight, self._retraining
         pools = []
         for name, pool in state.pools.items():
             held = needs(pool, state.options, keeps_of(pool, state.options))
@@ -122,7 +133,7 @@ class ViewRoutes:
         pool = query_of(request, POOL)["pool"]
         if pool is not None and pool not in self._service.book.pools:
             raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
-        return answer(Usage(pool or "", [*self._daemon.usage.samples(pool)]))
+        return answer(Usage(pool or "", [*self._usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:
         """O(jobs that wait); of none by name O(pools · windows)."""

@@ -11,22 +11,23 @@ from aiohttp import web
 
 from daemon.access import Rule, Who, allows
 from daemon.answers import Refused
-from daemon.build import Daemon
+from daemon.foresight import Foresight
 from daemon.http.guard import FORBIDDEN, forbids, who_asks
 from daemon.http.operations import Operation, answer, body_of
 from daemon.http.problems import ProblemError, decoded, no_job, refusal
 from daemon.insight.aside import ASIDE_AGAIN
 from daemon.insight.asking import what_if
 from daemon.schemas_whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
+from daemon.service import Service
 from daemon.submissions import specs_of
 
 
 class WhatIfRoutes:
     """The handler of it."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        """Ask this."""
-        self._service, self._foresight = daemon.service, daemon.foresight
+    def __init__(self, service: Service, foresight: Foresight | None) -> None:
+        """Ask these."""
+        self._service, self._foresight = service, foresight
         self._decoder = msgspec.json.Decoder(WhatIf)
         self._asking: set[str] = set()  # tokens
 

@@ -22,7 +22,6 @@ from time import perf_counter
 from weakref import WeakKeyDictionary
 
 from daemon.errors import UnavailableError
-from daemon.watch import Watch
 
 ASIDE_AT_ONCE = 2
 """Children at a time: each takes a core and, as it goes on, memory of its own."""
@@ -127,11 +126,11 @@ async def aside(
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
     line: Line | None = None,
-    watch: Watch | None = None,
+    paused: Callable[[float], None] | None = None,
 ) -> bytes:
     """What `work` returns, done in a child: see `asides`."""
     (found,) = await asides(
-        [work], seconds=seconds, nice=nice, settled=settled, line=line, watch=watch
+        [work], seconds=seconds, nice=nice, settled=settled, line=line, paused=paused
     )
     return found
 
@@ -143,7 +142,7 @@ async def asides(
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
     line: Line | None = None,
-    watch: Watch | None = None,
+    paused: Callable[[float], None] | None = None,
 ) -> list[bytes]:
     """What each of these returns, done in children that begin with the same state, side by side.
 
@@ -154,7 +153,7 @@ async def asides(
         settled: Waited for once it is their turn, so that nobody sees what is not durable:
             `Reading.settled`.
         line: Where to wait; of one's own for who asks for minutes, or nobody else would be served.
-        watch: Hears how long the loop stood still for each child.
+        paused: Hears how long the loop stood still for each child.
 
     Raises:
         UnavailableError: Too many wait; as AsideLateError: the time is over, or no child can be.
@@ -172,8 +171,8 @@ async def asides(
         for work in works:  # one by one: what fails leaves those before it to be ended
             began = perf_counter()
             children.append(_Child(loop, work, seconds, nice))
-            if watch is not None:
-                watch.paused(perf_counter() - began)
+            if paused is not None:
+                paused(perf_counter() - began)
         async with asyncio.timeout(seconds):
             return [await child.answer for child in children]
     except TimeoutError:

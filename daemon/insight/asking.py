@@ -51,7 +51,7 @@ async def what_if(
         seconds=WHATIF_WITHIN,
         nice=WHATIF_KINDNESS,
         settled=settled,
-        watch=service.watch,
+        paused=service.watch.paused,
     )
     found = json.decode(changed, type=Told)
     if found.refused is not None:

@@ -154,7 +154,7 @@ class Eta:
         try:
             said = await aside(
                 self._work, seconds=WITHIN, nice=KINDNESS, settled=service.settled,
-                line=self._line, watch=service.watch,
+                line=self._line, paused=service.watch.paused,
             )  # fmt: skip
         except (AsideLateError, AsideEndedError) as error:
             self._changed = True  # or nobody would try again where nothing more happens
