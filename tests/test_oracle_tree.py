@@ -3,10 +3,11 @@
 from itertools import count
 from math import inf
 from threading import Event, Semaphore
-from time import perf_counter, sleep
+from time import perf_counter
 
 import numpy as np
 import pytest
+from budget import budget
 from builders import crowded
 from test_oracle_coarse import Stub
 from test_oracle_solve import never
@@ -28,8 +29,8 @@ SLOT = 300.0
 CLOSE = 1e-6
 
 
-def busy(seed, days=0.75):
-    log, table = crowded(seed, days)
+def busy(seed, hours):
+    log, table = crowded(seed, hours / 24)
     return instance_of(log, table, SLOT, Goal()).problems[0][1]
 
 
@@ -45,17 +46,19 @@ def rooted(problem):
     return tree
 
 
-SEEDS = (1, 3, 5, 7, 10, 13)
-"""Eighteen hours of some hundred jobs each: their LPs are torn."""
+TORN_AT_THE_ROOT = budget(
+    ci=((1, 12), (3, 12), (7, 12)), soak=((1, 18), (3, 18), (5, 18), (7, 18), (10, 18), (13, 18))
+)
+"""Workloads (seed, hours) of some hundred jobs whose LPs are torn after the root's cuts."""
 
-SOON_DONE = (2, 7, 19)
-"""Of the same kind, with trees that end in seconds."""
+SOON_DONE = budget(ci=((1, 9), (2, 9)), soak=((2, 18), (7, 18), (19, 18)))
+"""Workloads of the same kind whose trees need branches and end in seconds."""
 
 
 def test_a_dive_comes_to_a_schedule_and_proves_nothing():
     steps = came = 0
-    for seed in SEEDS:
-        problem = busy(seed)
+    for seed, hours in TORN_AT_THE_ROOT:
+        problem = busy(seed, hours)
         tree = rooted(problem)
         bound = tree.bound
         for _ in tree.dive(lambda: inf, soon()):
@@ -74,8 +77,8 @@ def test_a_dive_comes_to_a_schedule_and_proves_nothing():
 
 def test_a_dive_is_done_once_from_a_node():
     again = 0
-    for seed in SEEDS:
-        tree = rooted(busy(seed))
+    for seed, hours in TORN_AT_THE_ROOT:
+        tree = rooted(busy(seed, hours))
         begun = tree.new
         assert begun or tree.done
         list(tree.dive(lambda: inf, soon()))
@@ -87,7 +90,7 @@ def test_a_dive_is_done_once_from_a_node():
 
 
 def test_a_dive_ends_where_it_costs_as_much_as_the_best():
-    tree = rooted(busy(SEEDS[0]))
+    tree = rooted(busy(*TORN_AT_THE_ROOT[0]))
     assert list(tree.dive(lambda: tree.bound, soon())) == []
 
 
@@ -105,7 +108,7 @@ def test_where_a_dive_is_stuck_it_goes_on_another_way(monkeypatch):
     monkeypatch.setattr(
         Master, "limit", lambda self, *windows: (tried.append(windows), limit(self, *windows))
     )
-    tree = rooted(busy(1))
+    tree = rooted(busy(*TORN_AT_THE_ROOT[0]))
     tried.clear()
     calls = count()
     steps = sum(1 for _ in tree.dive(lambda: inf, soon()))
@@ -120,44 +123,52 @@ def test_where_a_dive_is_stuck_it_goes_on_another_way(monkeypatch):
 
 
 def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
-    diving, looked, begun, dives = Event(), Semaphore(0), [], []
+    """After the dive the search begins again; the tree waits for that and ends the solve."""
+    diving, searched, looked, begun, dives = Event(), Event(), Semaphore(0), [], []
 
     def spied(owner, name, tell):
         whole = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda self, *more: (tell(), whole(self, *more))[1])
 
-    spied(Search, "run", lambda: begun.append(diving.is_set()))
-    spied(Polish, "better", lambda: begun.append(diving.is_set()))
+    def begins():
+        begun.append(diving.is_set())
+        if dives and not diving.is_set():
+            searched.set()
+
+    spied(Search, "run", begins)
+    spied(Polish, "better", begins)
     spied(Solving, "_look", lambda: looked.release() if diving.is_set() else None)
 
-    problem = busy(4, 1.0)
+    problem = busy(3, 12)
 
     class Diving(Stub):
         parts = tuple(np.zeros(task.latest - task.release + 1) for task in problem.tasks)
 
         def dive(self, limit, until):
-            dives.append(until)
             diving.set()
+            dives.append(until)
             for _ in range(4):
                 assert looked.acquire(timeout=60.0)
             diving.clear()
             yield
 
         def grow(self, limit, until):
-            sleep(1.0)
+            searched.wait(60.0)
+            self.done = True
 
     monkeypatch.setattr("oracle.tree.Tree", Diving)
+    monkeypatch.setattr("oracle.solve.DIVE", -1.0)  # it dives however good the best is by then
     first = [task.latest for task in problem.tasks]
-    Solving(problem, FORMS["step"], perf_counter() + 15.0, first).run()
+    Solving(problem, FORMS["step"], perf_counter() + 120.0, first).run()
     assert dives
     assert begun.count(True) <= len(dives), "of each, one that was just about to begin"
-    assert begun.count(False) > 0
+    assert searched.is_set(), "after the dive it goes on"
 
 
 def test_after_a_dive_the_tree_proves_what_it_would_have_proven():
     settled = 0
-    for seed in SOON_DONE:
-        problem = busy(seed)
+    for seed, hours in SOON_DONE:
+        problem = busy(seed, hours)
         answer = Solving(problem, FORMS["step"], perf_counter() + 60.0).run()
         tree = rooted(problem)
         for _ in tree.dive(lambda: inf, soon()):
@@ -174,8 +185,8 @@ def test_after_a_dive_the_tree_proves_what_it_would_have_proven():
 
 def test_a_probe_says_no_more_than_a_half_costs_and_leaves_the_lp_where_it_was(monkeypatch):
     probed = rose = 0
-    for seed in SEEDS:
-        master = rooted(busy(seed)).master
+    for seed, hours in TORN_AT_THE_ROOT:
+        master = rooted(busy(seed, hours)).master
         before = master.solve(soon())
         task, slot = master.starts.task[before.at], master.starts.slot[before.at]
         torn = np.unique(task[(before.part > TORN) & (before.part < 1.0 - TORN)])
@@ -197,8 +208,8 @@ def test_a_probe_says_no_more_than_a_half_costs_and_leaves_the_lp_where_it_was(m
 def test_rows_of_capacity_come_where_starts_that_were_added_break_them():
     """From one start for each task, the LP comes to the bound that it has from many."""
     came = 0
-    for seed in SEEDS:
-        problem = busy(seed)
+    for seed, hours in TORN_AT_THE_ROOT:
+        problem = busy(seed, hours)
         starts = starts_of(problem)
         many = Master(starts, columns_of(starts, ascend(starts, never), None), never)
         last = np.append(starts.first[1:], len(starts.task)) - 1
