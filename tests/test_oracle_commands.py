@@ -299,7 +299,7 @@ def test_a_bound_that_is_interrupted_waits_for_its_solver(monkeypatch):
 
 
 def interrupted(*arguments):
-    """Start it, wait for its first line of progress, and press Ctrl-C."""
+    """Start it, wait for its first line of progress, and send SIGINT."""
     command = [sys.executable, "-m", "sia", "oracle", *map(str, arguments)]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -316,13 +316,16 @@ def interrupted(*arguments):
     return process.returncode, out, last
 
 
-def test_interrupted_each_says_what_it_keeps(tmp_path):
+def test_interrupted_each_says_what_it_keeps(tmp_path, checker):
     log, table = crowded(1, 1.0)
     given = files_of(tmp_path, log, table)
     out = tmp_path / "solve"
     code, _, said = interrupted("solve", *given, "--out", out)
     assert (code, said) == (130, "sia: interrupted; the best schedule so far is kept")
-    assert json.loads((out / "oracle.json").read_text())["status"] == "interrupted"
+    told = json.loads((out / "oracle.json").read_text())
+    assert told["status"] == "interrupted"
+    assert told["bound_wait_s"] < told["total_wait_s"]
+    assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
     out = tmp_path / "sweep"
     code, shown, said = interrupted("sweep", *given, "--beta", "30,100", "--out", out)
     kept = "0 of 2 prices are done and kept, and the best so far at beta 30"

@@ -1,20 +1,18 @@
 """The oracle as a whole: its bounds hold, its schedules are schedules, and it always answers."""
 
 import json
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from itertools import count
 from math import inf
 from random import Random
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter
 
 import numpy as np
 import oracle_naive
 import pytest
+from budget import budget
 from builders import crowded
 from files import written
 from shell import sia
@@ -29,8 +27,8 @@ from oracle.milp import Solved
 from oracle.polish import Polish
 from oracle.prices import priced_bound
 from oracle.problem import Goal, Problem, Task
+from oracle.run import LEFT_OVER, instance_of, lp_bound, run, waiting
 from oracle.run import Task as Asked
-from oracle.run import instance_of, lp_bound, run, waiting
 from oracle.search import Search
 from oracle.size import refuse_too_large
 from oracle.slots import slotted
@@ -44,7 +42,6 @@ from sia.events import PoolChanged
 from sia.model import Job, Pool
 from sia.playout import Arrival
 
-POLICIES = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc", "sjf", "easy")
 SLOT = 300.0
 
 
@@ -74,7 +71,7 @@ def files_of(folder, log=STORY, table=TWO):
 
 
 def test_it_finds_the_least_cost_from_nothing_and_says_that_it_is():
-    for seed in range(600, 680):
+    for seed in range(600, budget(ci=625, soak=680)):
         jobs, quotas, beta = tiny(seed)
         least = oracle_naive.least(jobs, quotas, beta)
         if least is None:
@@ -89,7 +86,8 @@ def test_it_finds_the_least_cost_from_nothing_and_says_that_it_is():
 
 def test_a_short_horizon_only_lowers_the_bound():
     tight = 0
-    for seed in range(60):
+    seeds = budget(ci=24, soak=60)
+    for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
         if least is None:
@@ -99,7 +97,7 @@ def test_a_short_horizon_only_lowers_the_bound():
         assert max(bounds) <= least + CLOSE, seed
         full = solver.solve(Model(problem, FORMS["step"]).milp, relaxed=True).bound
         tight += max(bounds) == pytest.approx(full, abs=1e-3)
-    assert tight > 40
+    assert tight > 0.6 * seeds
 
 
 def test_any_prices_give_a_bound():
@@ -131,7 +129,7 @@ def test_the_search_keeps_to_windows_and_capacity_and_never_gets_worse():
 
 
 def test_a_program_of_some_jobs_never_makes_a_schedule_worse():
-    log, table = synthesize(PRESETS["base"], 2, 1.0)
+    log, table = synthesize(PRESETS["base"], 2, 0.5)
     instance = instance_of(log, table, SLOT, Goal())
     problem = instance.problems[0][1]
     alone = [task.latest for task in problem.tasks]  # FCFS's own, in each pool
@@ -144,28 +142,6 @@ def test_a_program_of_some_jobs_never_makes_a_schedule_worse():
     assert problem.cost(starts) < 0.7 * problem.cost(alone)
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_no_policy_waits_less_than_the_bound_of_its_cutoffs(preset):
-    """One that slows nobody is bound by FCFS's starts, one that does by those that it needs."""
-    for seed in (1, 2):
-        log, table = synthesize(PRESETS[preset], seed, 0.5)
-        instance = instance_of(log, table, SLOT, Goal())
-        proven = lp_bound(instance, "step", perf_counter() + 60).bound
-        for policy in POLICIES:
-            settings = Settings([policy])
-            schedule = replay_one(instance.trace, table, policy, settings, instance.baseline)
-            waited = waiting(instance.trace, schedule)
-            pairs = zip(schedule.starts, instance.baseline.starts, strict=True)
-            if any(start > alone for start, alone in pairs):
-                needed = map(max, schedule.starts, instance.baseline.starts)
-                ids = [arrival.job.id for arrival in log.arrivals]
-                cutoffs = dict(zip(ids, needed, strict=True))
-                wider = instance_of(log, table, SLOT, Goal(), cutoffs)
-                assert waited >= lp_bound(wider, "step", perf_counter() + 60).bound, (seed, policy)
-            else:
-                assert waited >= proven, (seed, policy)
-
-
 def test_a_policy_that_slows_somebody_may_wait_less_than_the_bound():
     """Which is why the bound is said of schedules that slow nobody."""
     log, table = synthesize(PRESETS["fewer-wide"], 7, 0.5)
@@ -175,23 +151,26 @@ def test_a_policy_that_slows_somebody_may_wait_less_than_the_bound():
     assert waiting(instance.trace, schedule) < proven
 
 
-def test_a_bound_of_several_groups_shares_the_time_and_says_whether_that_was_its_end():
+def test_a_bound_of_several_groups_shares_the_time_and_says_whether_that_was_its_end(monkeypatch):
     pools = [Pool(name, 2, group=name) for name in "ab"]
     rows = [(f"{p}{i}", p, 300 * i, 2, 3000) for i in range(4) for p in "ab"]
     instance = instance_of(log_of(*rows), PoolTable(pools), SLOT, Goal())
     assert len(instance.problems) == 2
-    turns = [instance.turn(i, perf_counter() + 10.0) - perf_counter() for i in range(2)]
-    assert turns == pytest.approx([5.0, 10.0], abs=0.1)
+    with monkeypatch.context() as stopped:
+        stopped.setattr("oracle.run.perf_counter", lambda: 100.0)
+        assert [instance.turn(i, 110.0) for i in range(2)] == [105.0, 110.0]
     assert lp_bound(instance, "step", perf_counter() + 20.0).finished
     assert lp_bound(instance, "step", perf_counter() - 1.0) == (0.0, False, 0, 0)
 
 
 @pytest.mark.parametrize("goal", [Goal(weighted=True), Goal(beta=1.0), Goal(slowdown_pct=50.0)])
 def test_the_time_is_kept_whatever_is_to_be_least(goal):
+    """With all the time in the world each of these takes minutes."""
     log, table = crowded(2, 1.0)
     began = perf_counter()
-    found = run(log, table, Asked(SLOT, 6.0, goal=goal), began)
-    assert perf_counter() - began < 6.0 + 2.0  # an LP's step at its end, on a busy machine
+    found = run(log, table, Asked(SLOT, LEFT_OVER + 1.0, goal=goal), began)
+    assert found.status == "time"
+    assert perf_counter() - began < 30.0
     assert 0 < found.wait_bound <= found.wait
 
 
@@ -274,9 +253,9 @@ def has_none(*arguments, **options):
     return Solved("infeasible", None, inf, inf)
 
 
-def hard(days=2.0):
+def hard():
     """A problem that is not solved at once, and a schedule of it."""
-    log, table = crowded(2, days)
+    log, table = crowded(2, 1.0)
     instance = instance_of(log, table, SLOT, Goal())
     problem = instance.problems[0][1]
     return problem, [task.latest for task in problem.tasks]
@@ -341,18 +320,26 @@ def test_a_cost_and_its_schedule_belong_together_whoever_offers_them():
     assert best.known == (least, [least])
 
 
-def test_without_a_schedule_the_search_draws_anew_and_spins_not(monkeypatch):
-    seeds = []
+def test_without_a_schedule_the_search_draws_anew_and_rests_between_draws(monkeypatch):
+    done, enough = [], Event()
 
     def finds_nothing(problem, parts, seed, seconds, stop):
-        seeds.append(seed)
+        done.append(seed)
+        if seed == 5:
+            enough.set()
+
+    class Ended(Event):
+        def wait(self, timeout=None):
+            done.append("rest")
+            return super().wait(timeout and min(timeout, 0.01))
 
     monkeypatch.setattr("oracle.solve.from_parts", finds_nothing)
-    monkeypatch.setattr("oracle.solve.Solving._with_tree", lambda *_: time.sleep(2.0))
-    monkeypatch.setattr("oracle.solve.SLICE", 0.2)
-    assert solving(hard(1.0)[0], seconds=12.0).starts is None
-    assert 3 < len(seeds) < 20
-    assert seeds == [*range(len(seeds))]
+    monkeypatch.setattr("oracle.solve.Solving._with_tree", lambda *_: enough.wait(60.0))
+    solving = Solving(hard()[0], FORMS["step"], perf_counter() + 120.0)
+    solving._ended = Ended()
+    assert solving.run().starts is None
+    first = done.index(0)
+    assert done[first : first + 11] == [0, "rest", 1, "rest", 2, "rest", 3, "rest", 4, "rest", 5]
 
 
 def test_with_a_price_of_fairness_it_is_no_worse_than_the_search_without(monkeypatch):
@@ -461,22 +448,3 @@ def test_cutoffs_of_another_schedule(tmp_path):
     ran = sia("oracle", "solve", *files_of(tmp_path), *given)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "cutoffs.csv: row 2" in ran.stderr
-
-
-def test_ctrl_c_keeps_the_best_so_far(tmp_path, checker):
-    log, table = crowded(1, 1.0)
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "sia", "oracle", "solve", *files_of(tmp_path, log, table)]
-    process = subprocess.Popen(
-        [*map(str, command), "--time-limit", "5m", "--out", str(out)],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert "best" in process.stderr.readline()
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    told = json.loads((out / "oracle.json").read_text())
-    assert told["status"] == "interrupted"
-    assert told["bound_wait_s"] < told["total_wait_s"]
-    assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
