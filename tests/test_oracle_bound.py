@@ -18,7 +18,7 @@ HARMLESS = ("fcfs", "sia", "sia-vc")
 SECONDS = 2.0
 """Seconds for each: of workloads that are not solved to the optimum there is a bound."""
 
-SEEDS, DAYS = budget(ci=((1,), 0.25), soak=((1, 2, 3), 0.5))
+SEEDS, DAYS = budget(ci=((1,), 0.375), soak=((1, 2, 3), 0.5))
 
 
 def slows(schedule, baseline):
