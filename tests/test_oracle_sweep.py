@@ -6,6 +6,7 @@ from time import perf_counter
 
 import oracle_naive
 import pytest
+from budget import budget
 from shell import sia
 from test_oracle_solve import SLOT, STORY, TWO, files_of, log_of
 
@@ -56,7 +57,8 @@ def least(instance, beta):
 
 def test_dearer_unfairness_is_less_of_it_for_no_less_waiting():
     traded = 0
-    for seed in range(12):
+    seeds = budget(ci=6, soak=12)
+    for seed in range(seeds):
         instance = tiny(seed)
         points = sweep(instance, BETAS, 20.0, told_nobody)
         assert [point.beta for point in points] == list(BETAS)
@@ -69,7 +71,7 @@ def test_dearer_unfairness_is_less_of_it_for_no_less_waiting():
         assert waits == sorted(waits), seed
         assert shares == sorted(shares, reverse=True), seed
         traded += waits[0] < waits[-1] and shares[0] > shares[-1]
-    assert traded >= 3
+    assert traded >= seeds / 4
 
 
 def test_without_time_the_first_schedule_stands_and_is_no_optimum():
