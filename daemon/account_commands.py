@@ -1,4 +1,4 @@
-"""`sia account, ledger, statement`: what sharing was to a pool."""
+"""`sia account, ledger, statement`: what a pool gained and lost by sharing."""
 
 from __future__ import annotations
 
@@ -18,48 +18,52 @@ from sia.console.terminal import printable
 from sia.wording import NONE, counted, decimal
 
 PAGE = 1000
-"""Rows that are asked for at a time."""
+"""Rows in one request."""
 
 
 @click.command()
 @click.argument("pool")
 @asks
 def account(client: Client, pool: str, as_json: bool) -> None:
-    """Say what sharing has been to a POOL, beside what it would be alone."""
+    """Show what a pool gained and lost by sharing.
+
+    The account compares each ended job of POOL with its virtual start: when it would have started
+    if the pool shared nothing.
+    """
     said = client.get(f"/v1/pools/{at(pool)}/account")
     if as_json:
         say(said)
         return
     known, unknown = counted(said["jobs"], "job"), said["unknown"]
     _line("since", moment(said["since"]))
-    _line("known of", f"{known}; not yet of {unknown:,} that have ended" if unknown else known)
+    _line("compared", f"{known}; not yet {unknown:,} that have ended" if unknown else known)
     _lines(said)
     _late(said)
     if said["renewed"]:
-        _line("begun anew", f"{counted(said['renewed'], 'time')}, after a defect")
+        _line("restarted", f"{counted(said['renewed'], 'time')}, after an internal error")
 
 
 def _lines(sums: dict[str, Any]) -> None:
-    """What accounts and statements sum up alike."""
+    """Print the sums that accounts and statements share."""
     share = sums["slowed_pct"]
     late = "" if share is None else f" ({decimal(share, 3)} %), {decimal(sums['later_hours'])} h"
-    _line("later than alone", f"{counted(sums['slowed'], 'job')}{late}")
-    _line("sooner", f"{decimal(sums['sooner_hours'])} h")
+    _line("slowed", f"{counted(sums['slowed'], 'job')}{late}")
+    _line("gained", f"{decimal(sums['sooner_hours'])} h")
     if sums["forgotten"]:
-        _line("not to be known", counted(sums["forgotten"], "job"))
+        _line("not comparable", counted(sums["forgotten"], "job"))
     if sums["never"]:
-        _line("never alone", counted(sums["never"], "job"))
+        _line("too wide alone", counted(sums["never"], "job"))
     _line("speed-up", decimal(sums["speed_up"], 3))
     _line("lent", f"{decimal(sums['lent_gpu_hours'])} GPU-hours")
     _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
 
 
 def _late(said: dict[str, Any]) -> None:
-    """Who is late by now, which sums know only once they are over."""
+    """Print how many jobs are late now; the sums count them once they have ended."""
     waiting, running = said["late_waiting"], said["late_running"]
     text = counted(waiting + running, "job")
     if waiting or running:
-        text += f" that would have begun alone ({waiting:,} waiting, {running:,} running)"
+        text += f" past their virtual start ({waiting:,} pending, {running:,} running)"
     _line("late now", text)
 
 
@@ -69,12 +73,14 @@ def _line(name: str, text: str) -> None:
 
 @click.command()
 @click.argument("pool")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most loans to list."
+)
 @asks
 def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
-    """List what a POOL lent and borrowed, the latest first.
+    """List the loans of a pool, newest first.
 
-    Rows are numbered over all pools: numbers that are missing are others' rows.
+    Rows are numbered over all pools, so that the missing numbers belong to other pools.
     """
     path = f"/v1/pools/{at(pool)}/ledger"
     said = client.get(path, limit=min(PAGE, limit))
@@ -100,16 +106,21 @@ def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
 @click.command()
 @click.argument("pool")
 @click.option(
-    "--month", type=click.DateTime(["%Y-%m"]), help="UTC.  [default: the one that goes on]"
+    "--month", type=click.DateTime(["%Y-%m"]), help="Month in UTC.  [default: the current one]"
 )
 @click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write it as a page there."
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write an HTML page to this file.",
 )
 @asks
 def statement(
     client: Client, pool: str, month: datetime | None, html: Path | None, as_json: bool
 ) -> None:
-    """Sum up a month of a POOL, with all loans and all jobs, so that it can be checked."""
+    """Show the monthly statement of a pool.
+
+    With --html or --json the statement lists every loan and every job, so that it can be checked.
+    """
     named = None if month is None else f"{month:%Y-%m}"
     said = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
     if html is not None:
@@ -118,18 +129,18 @@ def statement(
         try:
             html.write_text(page(msgspec.convert(said, Statement)), encoding="utf-8")
         except OSError as error:
-            raise UserError(f"{html}: {error.strerror}; give another --html") from error
+            raise UserError(f"{html}: {error.strerror}; choose another file with --html") from error
     if as_json:
         say(said)
         return
     _line("pool", f"{said['pool']}, {said['month']}")
     _line("opened", moment(said["since"]))
-    _line("known of", counted(said["totals"]["jobs"], "job"))
+    _line("compared", counted(said["totals"]["jobs"], "job"))
     _lines(said["totals"])
     if said["made"] < said["end"]:
         _late(said)
     if said["unknown"]:
-        _line("not known yet", counted(len(said["unknown"]), "job"))
+        _line("not compared yet", counted(len(said["unknown"]), "job"))
     if said["open"]:
-        _line("under way", counted(len(said["open"]), "loan"))
-    click.echo("row by row, to be checked: --html FILE, or --json")
+        _line("open", counted(len(said["open"]), "loan"))
+    click.echo("To check every row, use --html FILE or --json.")

@@ -1,4 +1,4 @@
-"""What the commands that ask a daemon have in common: where it is, and how answers are shown."""
+"""What the commands that ask a daemon share: its address, and how answers are shown."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from daemon.client import Client, find
+from sia.console.as_json import json_option, print_json
 from sia.wording import NONE, duration
 
 INTERRUPTED = 130
@@ -23,13 +23,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 CONFIG = click.option(
     "--config",
     type=Path,
-    help="The daemon's configuration, for its address and token.  [default: ./sia.toml]",
+    help="The daemon's configuration, read for its address and token.  [default: ./sia.toml]",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON instead.")
+JSON = json_option("Print the daemon's answer as JSON.")
 
 
 def asks(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command whose first argument is a client, and which is told --json."""
+    """Give a command --config and --json, and a client as its first argument."""
 
     @wraps(command)
     def found(config: Path | None, **options: Any) -> Any:
@@ -41,30 +41,30 @@ def asks(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def say(value: Any) -> None:
     """Print JSON, for scripts."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+    print_json(value)
 
 
 def moment(time: float | None) -> str:
-    """A time of the daemon's, as people here read it, with the zone: others read it elsewhere."""
+    """Return a time in the local time zone, with the name of the zone."""
     if time is None:
         return NONE
     return datetime.fromtimestamp(time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def lasted(job: dict[str, Any], now: float) -> str:
-    """How long a job has run, or ran."""
+    """Return the run time of a job so far, or in all if it has ended."""
     started = job.get("started")
     return NONE if started is None else duration(max(0.0, (job.get("ended") or now) - started))
 
 
 def waited(job: dict[str, Any], now: float) -> str:
-    """How long a job has waited, or did."""
+    """Return the waiting time of a job so far, or in all if it has started."""
     until = job.get("started") or job.get("ended") or now
     return duration(max(0.0, until - job["submitted"]))
 
 
 def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
-    """`KEY=VALUE` of an option that may be given several times. Raises UsageError."""
+    """Parse the `KEY=VALUE` of a repeatable option. Raises UsageError."""
     pairs = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -75,5 +75,5 @@ def pairs_of(given: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def spread(gpus: dict[str, list[int]]) -> str:
-    """GPUs by node, as `n1:0-3`."""
+    """Return GPUs by node, like `n1:0,1`."""
     return ";".join(f"{node}:{','.join(map(str, numbers))}" for node, numbers in gpus.items())

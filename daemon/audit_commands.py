@@ -1,4 +1,4 @@
-"""`sia audit`: who changed what, and whether the records are those that were written."""
+"""`sia audit`: who changed what, and whether the records are complete and unchanged."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ from daemon.client import Client, find
 from daemon.http.limits import MAX_PAGE
 from daemon.rows import AuditRow
 from daemon.schemas_access import Audit
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.wording import counted
 
 SHOWN = 50
-"""Records that are shown if nothing else is said: a screen."""
+"""Records shown by default: one screen."""
 
 DATABASE = click.option(
-    "--database", metavar="PATH|URL", help="Read this database, instead of asking a daemon."
+    "--database", metavar="PATH|URL", help="Read this database instead of asking a daemon."
 )
 
 _read = msgspec.json.Decoder(Audit).decode
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
-    """Look at who changed what; for operators."""
+    """Show and verify the audit log.
+
+    It records who changed what, and needs the role operator.
+    """
 
 
 @audit.command("show")
 @click.option("--limit", type=click.IntRange(1), default=SHOWN, show_default=True,
-              help="The newest so many.")  # fmt: skip
+              help="Most records to list.")  # fmt: skip
 @asks
 def show(client: Client, limit: int, *, as_json: bool) -> None:
-    """List the newest records."""
+    """List the newest records of the audit log."""
     newest = _read(client.piece("/v1/audit?limit=1")[0]).newest
     rows = list(_served(client, max(0, newest - limit)))
     records = [msgspec.json.decode(row.body) for row in rows]
@@ -61,7 +65,7 @@ def show(client: Client, limit: int, *, as_json: bool) -> None:
 
 
 def _change(record: dict[str, Any]) -> str:
-    """What it changed, in a line."""
+    """Describe a change in one line."""
     if "jobs" in record:
         jobs = [f"{name} in {pool}" for name, pool, _, _ in record["jobs"][:3]]
         more = len(record["jobs"]) - len(jobs)
@@ -76,7 +80,7 @@ def _change(record: dict[str, Any]) -> str:
 
 
 def _said(value: Any, key: str = "") -> str:
-    """A value as one writes it in a configuration."""
+    """Return a value as a configuration file spells it."""
     if value is None or value in ("", {}, []):
         return "-"
     if isinstance(value, bool):
@@ -91,14 +95,16 @@ def _said(value: Any, key: str = "") -> str:
 
 
 @audit.command("verify")
-@click.option("--head", default="", help="A digest kept elsewhere, which must be among them.")
+@click.option(
+    "--head", default="", help="Digest that the records must contain, kept outside the database."
+)
 @DATABASE
 @CONFIG
 @JSON
 def verify(config: Path | None, head: str, database: str | None, *, as_json: bool) -> int:
-    """Say whether all records are there, in order, as they were written."""
+    """Verify that the audit log is complete and unchanged."""
     if head and re.fullmatch("[0-9a-f]{64}", head) is None:
-        raise click.UsageError("--head: a digest has 64 hexadecimal digits; copy the whole of it")
+        raise click.UsageError("--head must have 64 hexadecimal digits; copy the whole digest")
     verifier = Verifier()
     if database:
         verifier.look(read_audit(database), head)
@@ -111,12 +117,12 @@ def verify(config: Path | None, head: str, database: str | None, *, as_json: boo
     elif wrong:
         click.echo(f"sia: {printable(wrong)}; restore the database from a backup", err=True)
     else:
-        click.echo(f"{counted(trail.number, 'record')}, as they were written; head {trail.head}")
+        click.echo(f"{counted(trail.number, 'record')}, complete and unchanged; head {trail.head}")
     return 1 if wrong else 0
 
 
 def _served(client: Client, after: int) -> Iterator[AuditRow]:
-    """All rows after one, as the daemon has them."""
+    """Return all rows after a number, from the daemon."""
     while True:
         page = _read(client.piece(f"/v1/audit?after={after}&limit={MAX_PAGE}")[0])
         if not page.records:

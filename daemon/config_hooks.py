@@ -103,7 +103,7 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[Problem]) -> WebhookC
     for key in ("timeout", "give_up"):
         value = getattr(said, key)
         try:
-            times[key] = parse_seconds(value if isinstance(value, str) else f"{value:f}")
+            times[key] = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
         except ValueError as error:
             what, _, mend = str(error).rpartition("; ")
             problems.append(Problem(("webhook", i, key), what, mend))

@@ -239,7 +239,7 @@ def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> 
 def _seconds(key: str, value: Time, problems: list[Problem]) -> float:
     """A time, which is above 0; five minutes where it is none."""
     try:
-        seconds = parse_seconds(value if isinstance(value, str) else f"{value:f}")
+        seconds = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
     except ValueError as error:
         what, _, mend = str(error).rpartition("; ")
         problems.append(Problem(("daemon", key), what, mend))

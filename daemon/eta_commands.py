@@ -15,18 +15,18 @@ from sia.wording import NONE, duration
 FAR = "more than a week away"
 
 OLD = 60.0
-"""Seconds for which what was played forward goes for the present, without a word."""
+"""Age in seconds above which an estimate is shown with its age."""
 
 COLUMNS = """\b
-of          starts, or ends, that were estimated
-within      how far away they were thought to be; – is beyond the others
-came        of so many it has come what was estimated
-by p50      the share that came by the p50 said, of all of which that is known:
-            those that came, and those that have not and should have; 50 % is right
-by p90      the same of the p90 said; 90 % is right
-off         from the p50 said to when it came, the median
-p50 to p90  from one to the other, as they were said, the median
-Pred_err    of ends, |true - said| / said from the submission on, the median
+of          what was estimated: starts or ends of jobs
+within      estimated time ahead; – is longer than all others
+came        number of estimated starts or ends that have happened
+by p50      share that happened by the estimated p50; 50 % is exact. Estimates
+            whose p50 has passed without a start or end count too.
+by p90      the same for the p90; 90 % is exact
+off         median distance from the estimated p50 to the real time
+p50 to p90  median distance from the estimated p50 to the estimated p90
+Pred_err    for ends: median of |real - estimated| / estimated, from submission
 """
 """What the columns of `sia estimates` mean."""
 
@@ -35,7 +35,10 @@ Pred_err    of ends, |true - said| / said from the submission on, the median
 @click.argument("job_id", metavar="ID")
 @asks
 def eta(client: Client, job_id: str, as_json: bool) -> None:
-    """Say when a job starts and ends, with p50 and p90, or why that is not known."""
+    """Estimate when a job starts and ends.
+
+    Shows the p50 and the p90 of both, or why there is no estimate.
+    """
     said = client.get(f"/v1/jobs/{at(job_id)}/eta")
     if as_json:
         say(said)
@@ -48,16 +51,16 @@ def eta(client: Client, job_id: str, as_json: bool) -> None:
     if "estimate" in said:
         _show(said["estimate"], said["now"])
         if (age := said["now"] - said.get("played", said["now"])) > OLD:
-            click.echo(f"by how things were {duration(age)} ago; it is looked at again soon")
+            click.echo(f"estimated {duration(age)} ago; the next estimate comes soon")
     else:
-        click.echo(printable(f"not known, because {said['why']}"))
+        click.echo(printable(f"no estimate: {said['why']}"))
 
 
 def _show(estimate: dict[str, Any], now: float) -> None:
     for what, name in (("start", "starts"), ("end", "ends")):
         if what in estimate:
-            click.echo(f"{name:8}{_when(estimate[what]['p50'], now)} as likely as not")
-            click.echo(f"{'':8}{_when(estimate[what]['p90'], now)} nine times in ten")
+            click.echo(f"{name:8}{_when(estimate[what]['p50'], now)} with 50 % probability")
+            click.echo(f"{'':8}{_when(estimate[what]['p90'], now)} with 90 % probability")
 
 
 def _when(time: float | None, now: float) -> str:
@@ -67,10 +70,13 @@ def _when(time: float | None, now: float) -> str:
 
 
 @click.command(epilog=COLUMNS)
-@click.option("--pool", help="Only of this pool.")
+@click.option("--pool", help="Only estimates of this pool.")
 @asks
 def estimates(client: Client, pool: str | None, as_json: bool) -> None:
-    """Say how true estimates were, by pool and how far away things were thought to be."""
+    """Show how accurate past estimates were.
+
+    A row is a pool and a time ahead.
+    """
     said = client.get("/v1/estimates", pool=pool)
     if as_json:
         say(said)
@@ -85,12 +91,12 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
         for row in said["rows"]
     ]  # fmt: skip
     played = said["played"]
-    title = "No estimate was made yet" if played is None else f"Estimates of {moment(played)}"
+    title = "No estimate has been made yet" if played is None else f"Estimates of {moment(played)}"
     show_table(title, header, rows, ("pool", "of"))
 
 
 def _held(row: dict[str, Any], quantile: str) -> str:
-    """What share came in time, and of how many; none where nothing has come."""
+    """Return the share that came in time, and of how many."""
     share = row[f"{quantile}_covered"] if row["count"] else None
     return NONE if share is None else f"{_share(share)} of {row[f'{quantile}_judged']:,}"
 

@@ -8,6 +8,7 @@ import click
 
 from daemon.asking import asks, moment, say
 from daemon.client import DENIED, Client, at
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.wording import NONE, counted
@@ -15,15 +16,15 @@ from sia.wording import NONE, counted
 NUMBERS = click.argument("numbers", type=click.IntRange(1), nargs=-1, metavar="[NUMBER]...")
 
 
-@click.group()
+@click.group(cls=Group)
 def webhook() -> None:
-    """Look at webhooks, and at what they could not deliver."""
+    """Show and test webhooks, and retry failed deliveries."""
 
 
 @webhook.command("list")
 @asks
 def list_webhooks(client: Client, as_json: bool) -> None:
-    """List webhooks and how they are."""
+    """List webhooks and their state."""
     said = client.get("/v1/webhooks")
     if as_json:
         say(said)
@@ -41,10 +42,12 @@ def list_webhooks(client: Client, as_json: bool) -> None:
 
 @webhook.command()
 @click.argument("name")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only after this number.")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, help="Only dead letters after this number."
+)
 @asks
 def dead(client: Client, name: str, after: int, as_json: bool) -> None:
-    """List deliveries that were given up."""
+    """List the dead letters of a webhook: deliveries that failed for good."""
     letters: list[dict[str, Any]] = []
     while True:
         page = client.get(f"/v1/webhooks/{at(name)}/dead", after=after)
@@ -71,25 +74,32 @@ def dead(client: Client, name: str, after: int, as_json: bool) -> None:
 @NUMBERS
 @asks
 def retry(client: Client, name: str, numbers: tuple[int, ...], as_json: bool) -> None:
-    """Try again at once, also one that is gone; send its dead letters, or these, once more."""
+    """Resume a webhook now, and send its dead letters again.
+
+    With NUMBER, only those dead letters.
+    """
     said = client.ask("POST", f"/v1/webhooks/{at(name)}/retry", {"numbers": [*numbers]})
     if as_json:
         say(said)
     else:
         letters = counted(said["letters"], "dead letter")
-        also = f", and tries {letters} once: sia webhook dead {name}" if said["letters"] else ""
-        click.echo(printable(f"{name}: goes on{also}"))
+        also = (
+            f", and sends {letters} once more; see: sia webhook dead {name}"
+            if said["letters"]
+            else ""
+        )
+        click.echo(printable(f"{name}: resumed{also}"))
 
 
 @webhook.command()
 @click.argument("name")
 @NUMBERS
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--all", "every", is_flag=True, help="Drop all dead letters.")
 @asks
 def drop(client: Client, name: str, numbers: tuple[int, ...], every: bool, as_json: bool) -> None:
-    """Forget dead letters for good."""
+    """Delete dead letters for good."""
     if bool(numbers) is every:
-        raise click.UsageError("name the numbers of dead letters, or give --all")
+        raise click.UsageError("Name the numbers of dead letters, or use --all.")
     path = f"/v1/webhooks/{at(name)}/dead"
     paths = [path] if every else [f"{path}?number={number}" for number in numbers]
     dropped = sum(client.ask("DELETE", each)["letters"] for each in paths)
@@ -103,12 +113,12 @@ def drop(client: Client, name: str, numbers: tuple[int, ...], every: bool, as_js
 @click.argument("name")
 @asks
 def test(client: Client, name: str, as_json: bool) -> int:
-    """Send an event that nothing stands for, once; say what came of it."""
+    """Send one test event, and show the answer."""
     said = client.ask("POST", f"/v1/webhooks/{at(name)}/test")
     if as_json:
         say(said)
     elif said["delivered"]:
-        click.echo(printable(f"{name}: delivered, it answers {said['status']}"))
+        click.echo(printable(f"{name}: delivered, answered with {said['status']}"))
     else:
         click.echo(printable(f"{name}: {said['why']}; {said['mend']}"))
     return 0 if said["delivered"] else DENIED

@@ -24,7 +24,10 @@ from sia.wording import counted, some
 @click.command()
 @asks
 def status(client: Client, as_json: bool) -> int:
-    """Say how the daemon and its parts are; the exit code is 1 where something is not well."""
+    """Show the health of the daemon.
+
+    The exit code is 1 if a component is unhealthy.
+    """
     said = client.get("/v1/status")
     if as_json:
         say(said)
@@ -35,24 +38,24 @@ def status(client: Client, as_json: bool) -> int:
 
 def _show(said: dict[str, Any]) -> None:
     rows = [
-        ["commands", "taken" if said["serving"] else "refused", moment(said["since"])],
+        ["commands", "accepted" if said["serving"] else "refused", moment(said["since"])],
         *(
-            [part["name"], "well" if part["ok"] else "NOT WELL", moment(part["since"])]
+            [part["name"], "healthy" if part["ok"] else "UNHEALTHY", moment(part["since"])]
             for part in said["parts"]
         ),
     ]
     jobs, mode = counted(said["jobs"], "job"), said["lending_mode"]
     title = f"sia {said['version']}: {jobs}, lending is {mode}"
-    header = ["part", "state", "since"]
+    header = ["component", "state", "since"]
     show_table(title, header, rows, header)
     click.echo()
     if said["kept"]:
         kept = [f"{name} ({', '.join(why)})" for name, why in said["kept"].items()]
-        click.echo(printable(f"lend nothing: {some(kept)}; why: sia pool show NAME"))
+        click.echo(printable(f"pools that lend nothing: {some(kept)}; reason: sia pool show NAME"))
     if said.get("starting"):
         jobs = counted(said["starting"], "job")
         click.echo(
-            f"starting: the GPUs of {jobs} are not free: sia jobs --phase starting, sia why ID"
+            f"starting: {jobs} cannot start yet, GPUs are not free; see sia jobs --phase starting"
         )
     told = {part.get("why") for part in said["parts"]}
     if said["why"] and not any(why and said["why"].startswith(why) for why in told):
@@ -67,7 +70,10 @@ def _show(said: dict[str, Any]) -> None:
 @click.argument("job_id", metavar="ID")
 @asks
 def why(client: Client, job_id: str, as_json: bool) -> None:
-    """Say what a job waits for, and without what it would start now."""
+    """Explain why a job is pending.
+
+    Shows what the job waits for, and which change would start it now.
+    """
     said = client.get(f"/v1/jobs/{at(job_id)}/why")
     if as_json:
         say(said)
@@ -77,18 +83,21 @@ def why(client: Client, job_id: str, as_json: bool) -> None:
 
 
 PAGE = 1000
-"""Events asked for at a time."""
+"""Events in one request."""
 
 TIMES = ("at", "until")
-"""Of what else an event says, what is a time."""
+"""Keys of an event's data that hold a time."""
 
 
 @click.command()
-@click.option("--follow", is_flag=True, help="Go on with what happens, until interrupted.")
-@click.option("--after", type=click.IntRange(0), help="Only after this number.")
+@click.option("--follow", is_flag=True, help="Keep printing new events until interrupted.")
+@click.option("--after", type=click.IntRange(0), help="Only events after this number.")
 @asks
 def events(client: Client, follow: bool, after: int | None, as_json: bool) -> int:
-    """Print what has happened, or with --follow what happens."""
+    """Print past events, or follow new ones.
+
+    With --json each event is one line of JSON.
+    """
     found = client.follow(after) if follow else _past(client, after or 0)
     try:
         for event in found:
@@ -108,7 +117,7 @@ def _past(client: Client, after: int) -> Iterator[dict[str, Any]]:
 
 
 def line(event: dict[str, Any]) -> str:
-    """An event for people: when, what, of whom, and what else is to say."""
+    """Return an event as one line: number, time, kind, subject and data."""
     of = " ".join(event[key] for key in ("job", "pool", "node") if event.get(key))
     more = ", ".join(
         f"{key} {_said(key, value)}"
@@ -120,7 +129,7 @@ def line(event: dict[str, Any]) -> str:
 
 
 def _said(key: str, value: Any) -> Any:
-    """A value of an event, as people here read it."""
+    """Return a value of an event as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -136,7 +145,10 @@ def _said(key: str, value: Any) -> Any:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what completes commands in a shell: eval "$(sia completion bash)"."""
+    """Print the completion script for a shell.
+
+    To use it: eval "$(sia completion bash)"
+    """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these three"
     click.echo(kind(context.find_root().command, {}, "sia", "_SIA_COMPLETE").source())
@@ -146,13 +158,18 @@ def completion(context: click.Context, shell: str) -> None:
 @click.argument("job_id", metavar="ID")
 @click.option(
     "--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
-    help="Which of the two.",
+    help="Which output stream.",
 )  # fmt: skip
-@click.option("--attempt", type=click.IntRange(1), help="Of its starts.  [default: the latest]")
-@click.option("--follow", is_flag=True, help="Go on with what it writes, until it ends.")
+@click.option(
+    "--attempt", type=click.IntRange(1), help="Which attempt of the job.  [default: the latest]"
+)
+@click.option("--follow", is_flag=True, help="Keep printing new output until the job ends.")
 @CONFIG
 def log(config: Path | None, job_id: str, stream: str, attempt: int | None, *, follow: bool) -> int:
-    """Print what a job wrote, byte for byte."""
+    """Print the output of a job.
+
+    The output is copied byte for byte.
+    """
     path = f"/v1/jobs/{at(job_id)}/log?stream={stream}"
     if attempt is not None:
         path += f"&attempt={attempt}"
@@ -168,7 +185,7 @@ def log(config: Path | None, job_id: str, stream: str, attempt: int | None, *, f
 
 
 def _await_start(client: Client, job_id: str) -> None:
-    """Look at a job until it has been started, or never will be."""
+    """Poll a job until it has started, or has ended without a start."""
     while True:
         said = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
         if said.get("attempt") or said.get("phase") not in ("held", "pending"):

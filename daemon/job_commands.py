@@ -27,46 +27,65 @@ from sia.wording import NONE, counted, duration
 OVER = ("finished", "failed", "cancelled", "lost")
 
 LOOK = 1.0
-"""Seconds between two looks at a job that is waited for."""
+"""Seconds between two polls of a job that the command waits for."""
 
 WITH_FILE = ("file", "wait", "as_json", "config")
-"""Options of `submit` that mean something beside --file."""
+"""Options of `submit` that --file allows."""
 
-NAMES = {"run_time": "thought to run", "alone": "start if alone"}
-"""What is called otherwise among people."""
+NAMES = {"run_time": "estimated run", "alone": "virtual start"}
+"""Names that differ from the keys of the API."""
 
 PAGE = 500
-"""Jobs asked for at a time."""
+"""Jobs in one request."""
 
 WAITING = "waiting"
-"""What everything but the API calls the phase `pending`."""
+"""Another word for the phase `pending`."""
 
 PHASES = [phase.value for phase in JobPhase]
 
 
 @click.command()
-@click.option("--pool", help="Whose quota it counts against.")
-@click.option("--gpus", type=int, default=1, show_default=True, help="They start together.")
-@click.option("--id", "job_id", help="Submitting it again under one id is submitting it once.")
-@click.option("--name", default="", help="What it is; forecasts compare jobs of one name.")
-@click.option("--user", help="Who asks.  [default: you]")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="To find it by.")
-@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Into its environment.")
-@click.option("--cwd", help="Folder that it runs in.  [default: this one]")
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
-@click.option("--hold", is_flag=True, help="Wait until it is released.")
-@click.option("--time-limit", type=SPAN, help="End it after so long, like 2h.")
-@click.option("--warn", type=Seconds(), help="Tell it so long before that.  [default: 60s]")
-@click.option("--run-time", type=Seconds(), help="How long you think it runs.")
-@click.option("--duration", type=Seconds(), help="How long it lasts if simulated.")
-@click.option("--requeue", is_flag=True, help="Queue it again if its node is lost.")
-@click.option("--array", type=int, help="Submit so many, ID.0 to ID.(N-1).")
-@click.option("--file", "file", type=click.File("rb"), help="Jobs as JSON instead; - for stdin.")
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 1 if it failed.")
+@click.option("--pool", help="Pool whose quota the job uses.")
+@click.option(
+    "--gpus", type=int, default=1, show_default=True, help="Number of GPUs; all start together."
+)
+@click.option("--id", "job_id", help="Job ID. Submitting the same ID again has no effect.")
+@click.option(
+    "--name", default="", help="Job name; run times are estimated from jobs with the same name."
+)
+@click.option("--user", help="User who owns the job.  [default: you]")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag to find the job by; repeatable."
+)
+@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Environment variable; repeatable.")
+@click.option("--cwd", help="Working directory.  [default: the current one]")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Jobs with a higher number start first.",
+)
+@click.option("--hold", is_flag=True, help="Hold the job until it is released.")
+@click.option("--time-limit", type=SPAN, help="End the job after this time, like 2h.")
+@click.option(
+    "--warn", type=Seconds(), help="Warn the job this long before its time limit.  [default: 60s]"
+)
+@click.option("--run-time", type=Seconds(), help="Your estimate of the run time, like 3h.")
+@click.option("--duration", type=Seconds(), help="Run time of a simulated job, like 10m.")
+@click.option("--requeue", is_flag=True, help="Requeue the job if its node is lost.")
+@click.option("--array", type=int, metavar="N", help="Submit N jobs, ID.0 to ID.(N-1).")
+@click.option("--file", "file", type=click.File("rb"), help="Read jobs as JSON; - for stdin.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the job has ended; exit with code 1 if it failed."
+)
 @click.argument("command", nargs=-1)
 @asks
 def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any) -> int:
-    """Submit a job: sia submit --pool vision --gpus 4 -- python train.py."""
+    """Submit a job, an array, or a file of jobs.
+
+    Example: sia submit --pool vision --gpus 4 -- python train.py
+    """
     body = _read(file, wait=wait) if file else _job(**options)
     said = client.ask("POST", "/v1/jobs", body)
     if as_json and not wait:
@@ -79,16 +98,15 @@ def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any)
 
 
 def _read(file: Any, *, wait: bool) -> bytes:
-    """Jobs as they are in a file. Raises UsageError beside options that would mean nothing."""
+    """Read the jobs of a file. Raises UsageError for options that --file does not allow."""
     if wait:
-        raise click.UsageError("--wait: with --file there may be many jobs; leave one of them out")
+        raise click.UsageError("--wait does not work with --file; leave one of them out")
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.name not in WITH_FILE:
             raise click.UsageError(
-                f"{option.get_error_hint(context)}: with --file all is said there; leave one of "
-                "them out"
+                f"{option.get_error_hint(context)} does not work with --file; put it in the file"
             )
     data: bytes = file.read()
     try:
@@ -112,9 +130,9 @@ def _job(
     tags: tuple[str, ...], env: tuple[str, ...], cwd: str | None, priority: int, hold: bool,
     command: tuple[str, ...], **given: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the daemon is to be asked for."""
+    """Return the body of the request."""
     if pool is None:
-        raise click.UsageError("--pool is missing: sia pools lists them")
+        raise click.UsageError("--pool is missing; sia pools lists all pools")
     job = {
         "pool": pool, "gpus": gpus, "name": name, "user": user or getpass.getuser(),
         "tags": pairs_of(tags, "--tag"), "env": pairs_of(env, "--env"),
@@ -135,12 +153,12 @@ def _tell(said: dict[str, Any]) -> None:
 
 
 def _await(client: Client, job_id: str, *, as_json: bool) -> int:
-    """Look at a job, or an array, until it is over."""
+    """Poll a job or an array until it has ended."""
     try:
         click.echo(f"submitted {printable(job_id)}", err=True)
         said = _over(client, job_id)
     except KeyboardInterrupt:
-        click.echo(f"sia: not waited for any longer; see: sia job {printable(job_id)}", err=True)
+        click.echo(f"sia: interrupted, the job goes on; see: sia job {printable(job_id)}", err=True)
         return INTERRUPTED
     phases = [job["phase"] for job in said.get("jobs", [said])]
     if as_json:
@@ -151,7 +169,7 @@ def _await(client: Client, job_id: str, *, as_json: bool) -> int:
 
 
 def _over(client: Client, job_id: str) -> dict[str, Any]:
-    """A job, or an array, once it is over."""
+    """Return a job or an array once it has ended."""
     while True:
         said: dict[str, Any] = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
         if all(job["phase"] in OVER for job in said.get("jobs", [said])):
@@ -160,7 +178,7 @@ def _over(client: Client, job_id: str) -> dict[str, Any]:
 
 
 def _outcome(job: dict[str, Any]) -> str:
-    """How a job ended."""
+    """Describe how a job ended."""
     said = [job["phase"], job.get("why", "")]
     said += [f"{key} {job[key]}" for key in ("code", "signal") if job.get(key)]
     return ", ".join(part for part in said if part)
@@ -169,7 +187,7 @@ def _outcome(job: dict[str, Any]) -> str:
 def _each(
     client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
 ) -> int:
-    """Ask for each, and say what became of it, also where some are refused."""
+    """Send a request for each job and print the results, also if some are refused."""
     said, code = [], 0
     for job_id in ids:
         try:
@@ -189,7 +207,7 @@ def _each(
 
 
 def _standing(said: dict[str, Any]) -> str:
-    """Where a job is, or how many of an array are where."""
+    """Return the phase of a job, or the number of jobs in each phase of an array."""
     if "phases" not in said:
         now: str = said["phase"]
         return now if now in OVER else f"{now}, priority {said.get('priority', 0)}"
@@ -201,7 +219,10 @@ def _standing(said: dict[str, Any]) -> str:
 @click.argument("ids", nargs=-1, required=True)
 @asks
 def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
-    """Cancel jobs, or all of an array; what runs is ended."""
+    """Cancel jobs or arrays.
+
+    Running jobs are ended. The ID of an array cancels all of its jobs.
+    """
     return _each(client, ids, "DELETE", "/v1/jobs/{}", as_json=as_json)
 
 
@@ -209,7 +230,10 @@ def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
 @click.argument("ids", nargs=-1, required=True)
 @asks
 def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
-    """Have waiting jobs wait until they are released."""
+    """Hold pending jobs.
+
+    A held job does not start until it is released.
+    """
     return _each(client, ids, "POST", "/v1/jobs/{}/hold", as_json=as_json)
 
 
@@ -217,7 +241,7 @@ def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
 @click.argument("ids", nargs=-1, required=True)
 @asks
 def release(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
-    """Let held jobs start again."""
+    """Release held jobs."""
     return _each(client, ids, "POST", "/v1/jobs/{}/release", as_json=as_json)
 
 
@@ -226,19 +250,28 @@ def release(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
 @click.argument("ids", nargs=-1, required=True)
 @asks
 def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -> int:
-    """Put waiting jobs before those of their pool with a lower NUMBER."""
+    """Set the priority of pending jobs within their pool.
+
+    Jobs with a higher NUMBER start first.
+    """
     return _each(client, ids, "PATCH", "/v1/jobs/{}", as_json=as_json, body={"priority": number})
 
 
 @click.command()
-@click.option("--pool", help="Only of this pool.")
-@click.option("--phase", type=click.Choice([*PHASES, WAITING]), help="Waiting ones are pending.")
-@click.option("--user", help="Only of this user.")
-@click.option("--tag", metavar="KEY[=VALUE]", help="Only with this tag.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The latest.")
+@click.option("--pool", help="Only jobs of this pool.")
+@click.option(
+    "--phase",
+    type=click.Choice([*PHASES, WAITING]),
+    help="Only jobs in this phase; waiting means pending.",
+)
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--tag", metavar="KEY[=VALUE]", help="Only jobs with this tag.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs to list."
+)
 @asks
 def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
-    """List jobs, the latest first."""
+    """List jobs, newest first."""
     if filters["phase"] == WAITING:
         filters["phase"] = JobPhase.PENDING.value
     found: list[dict[str, Any]] = []
@@ -256,13 +289,15 @@ def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
         say({"jobs": found, "next": cursor})
         return
     now = client.get("/healthz")["time"]
-    show_jobs("Jobs, the latest first", found, now)
+    show_jobs("Jobs, newest first", found, now)
     if cursor is not None:
-        click.echo(f"\n{counted(limit, 'job')}, and there are more: see --limit")
+        click.echo(
+            f"\n{counted(limit, 'job')} shown, there are more; list them with a higher --limit"
+        )
 
 
 def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
-    """A row a job."""
+    """Print a table of jobs."""
     header = ["job", "pool", "GPUs", "phase", "user", "name", "waited", "ran", "stream", "from"]
     rows = [
         [
@@ -279,7 +314,10 @@ def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
 @click.argument("job_id", metavar="ID")
 @asks
 def job(client: Client, job_id: str, as_json: bool) -> None:
-    """Describe a job and why it waits, or an array."""
+    """Show a job or an array.
+
+    A pending job also shows what it waits for.
+    """
     said = client.get(f"/v1/jobs/{at(job_id)}")
     if as_json:
         say(said)
@@ -293,7 +331,7 @@ def job(client: Client, job_id: str, as_json: bool) -> None:
 
 
 def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each thing that is known of a job: what it is called, and what it is."""
+    """Return the label and the text of each known fact about a job."""
     shown: dict[str, Callable[[Any], str]] = {
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
@@ -310,7 +348,7 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if key == "ended" and "started" in said:
                 yield "ran", lasted(said, value)
     if "command" in said and said.get("attempt"):
-        yield "output", f"see: sia log {shlex.quote(said['id'])}, where the backend keeps it"
+        yield "output", f"sia log {shlex.quote(said['id'])}, if the backend keeps it"
     for i, line in enumerate(said.get("waits", [])):
         yield "" if i else "waits", line
 

@@ -1,4 +1,4 @@
-"""`sia journal`: what a daemon has written, as a log to replay, and what others would have done."""
+"""`sia journal`: back up a daemon's journal, export it as a job log, and replay that log."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from daemon.asking import moment
 from daemon.config_database import DatabaseUrl
 from daemon.config_read import find_config, peek
 from replay.options import Labels
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import Seconds
 from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 MONTH = "30d"
 
-STATE = click.option("--state", type=Path, help="The daemon's state folder.")
+STATE = click.option("--state", type=Path, help="State folder of the daemon.")
 CONFIG = click.option(
-    "--config", type=Path, help="Its configuration.  [default: ./sia.toml, else its own folder]"
+    "--config",
+    type=Path,
+    help="Configuration of the daemon.  [default: ./sia.toml, else the built-in one]",
 )
 OUT = click.option("--out", type=Path, required=True, help="Folder for the results.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 
 
-@click.group()
+@click.group(cls=Group)
 def journal() -> None:
-    """Read a daemon's journal, whether it runs or not; nothing of it is changed."""
+    """Back up, export or replay the journal of a daemon.
+
+    The daemon may be running. The journal is only read.
+    """
 
 
 def _database(state: Path | None, config: Path | None) -> Path | DatabaseUrl:
-    """The database that is meant. Raises UserError."""
+    """Return the database that the options name. Raises UserError."""
     if state is not None and config is not None:
-        raise UserError("--state and --config: name one of them")
+        raise UserError("--state and --config exclude each other; give one of them")
     return state / "sia.db" if state is not None else peek(find_config(config)).database
 
 
@@ -44,32 +50,37 @@ def _database(state: Path | None, config: Path | None) -> Path | DatabaseUrl:
 @STATE
 @CONFIG
 @click.argument("file", type=Path)
-def backup_(state: Path | None, config: Path | None, file: Path) -> None:
-    """Copy a journal, as it is at this moment, to a new FILE that only you can read.
+@json_option()
+def backup_(state: Path | None, config: Path | None, file: Path, as_json: bool) -> None:
+    """Back up a journal to a new FILE that only you can read.
 
-    The daemon may run. In the place of its database, while it does not, it is that moment again.
+    The daemon may be running. To restore, stop the daemon and
+    replace its database by FILE.
     """
     from daemon.journal_copy import backup  # noqa: PLC0415  help needs none of it
 
     database = _database(state, config)
     if not isinstance(database, Path):
-        raise UserError(f"{database}: is copied by PostgreSQL's own pg_dump --schema=sia")
+        raise UserError(f"{database}: back up PostgreSQL with pg_dump --schema=sia")
     try:
         backup(database, file)
     except OSError as error:
-        raise UserError(f"{file}: {error.strerror}; give a file in another folder") from None
+        raise UserError(f"{file}: {error.strerror}; choose a file in another folder") from None
+    if as_json:
+        print_json({"file": str(file), "bytes": file.stat().st_size})
+        return
     click.echo(f"{file}: {decimal(file.stat().st_size / 2**20, 1)} MB")
 
 
 def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:
-    """Export a database to files; what there is to say of it."""
+    """Export a database to files, and return the report."""
     from daemon.journal_copy import opened  # noqa: PLC0415  help and other commands need none of it
     from daemon.journal_export import export  # noqa: PLC0415
     from daemon.journal_files import write_export  # noqa: PLC0415
 
     database = _database(state, config)
     if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder; make it, or give another --out")
+        raise UserError(f"{out.parent}: no such folder; create it, or choose another --out")
     with opened(database, out.parent) as book:
         made = export(book, alive=alive)
     return write_export(made, out, [database] if isinstance(database, Path) else [])
@@ -78,18 +89,18 @@ def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool)
 @journal.command("export")
 @STATE
 @CONFIG
-@click.option("--ended", is_flag=True, help="Leave jobs out that wait or run.")
+@click.option("--ended", is_flag=True, help="Leave out pending and running jobs.")
 @OUT
 @JSON
 def export_(state: Path | None, config: Path | None, ended: bool, out: Path, as_json: bool) -> None:
-    """Write a journal as a job log and a pools file for sia replay, and what became of the jobs.
+    """Export a journal as a job log and a pools file for sia replay.
 
-    Writes OUT/trace.csv, pools.csv, export.json, and real/jobs.csv and real/loans.csv as a policy's
-    folder of a replay has them. A job that waits or runs has the run time that is thought.
+    Writes OUT/trace.csv, pools.csv and export.json, and the real schedule as OUT/real/jobs.csv and
+    loans.csv. A job that has not ended has its estimated run time.
     """
     report = _written(state, config, out, alive=not ended)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=1))
+        print_json(report)
         return
     _tell(report)
     click.echo(f"results: {out / 'trace.csv'}, {out / 'pools.csv'}")
@@ -111,34 +122,38 @@ def _tell(report: Any) -> None:
 @STATE
 @CONFIG
 @click.option("--policy", "policies", type=Labels(), required=True,
-              help="Policies, as sia replay has them, separated by commas.")  # fmt: skip
-@click.option("--forecast", default="peaks", show_default=True, help="As of sia replay.")
-@click.option("--durations", default="survival", show_default=True, help="As of sia replay.")
+              help="Policies of sia replay, separated by commas.")  # fmt: skip
+@click.option("--forecast", default="peaks", show_default=True,
+              help="Forecast of new load, as for sia replay.")  # fmt: skip
+@click.option("--durations", default="survival", show_default=True,
+              help="Estimates of run times, as for sia replay.")  # fmt: skip
 @click.option("--since", type=Seconds(), default=MONTH, show_default=True,
-              help="Measure what was submitted so long before the end; all that is known before "
-                   "is replayed too.")  # fmt: skip
+              help="Measure only jobs submitted in this time before the end; earlier jobs are "
+                   "replayed as a warm-up.")  # fmt: skip
 @OUT
 @JSON
 def replay_(
     state: Path | None, config: Path | None, policies: list[str], forecast: str, durations: str,
     since: float, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what other policies would have done with what really happened.
+    """Compare the real schedule with that of other policies.
 
-    As sia journal export without what is not over, then sia replay with the daemon's windows, into
-    the same folder; beside that, as they were and would have been, the waits (OUT/waits.svg).
+    Exports the ended jobs, replays them with the windows of the daemon into the same folder, and
+    draws the real and the simulated waiting times (OUT/waits.svg).
     """
     from daemon.journal_answer import answer, newest  # noqa: PLC0415  numpy takes its time
 
     report = _written(state, config, out, alive=False)
     warmup = max(0.0, report.end - since - report.begin)
     if newest(out) < warmup:
-        raise UserError(f"--since {as_typed(since)}: nothing came so late; give a longer time")
+        raise UserError(
+            f"--since {as_typed(since)}: no job was submitted in this time; give a longer one"
+        )
     _replayed(out, policies, forecast, durations, report, warmup)
     found = answer(out, out / "real", policies, warmup)
     if as_json:
         said = {"export": report, "outcomes": found}
-        click.echo(msgspec.json.format(msgspec.json.encode(said), indent=1))
+        print_json(said)
         return
     _tell(report)
     _show(found)
@@ -148,7 +163,7 @@ def replay_(
 def _replayed(
     out: Path, policies: list[str], forecast: str, durations: str, report: Any, warmup: float
 ) -> None:
-    """Have `sia replay` do it; its tables are told by `summary.json`."""
+    """Run `sia replay` without its tables."""
     from replay.commands import replay  # noqa: PLC0415
 
     asked = ["--trace", str(out / "trace.csv"), "--pools", str(out / "pools.csv"), "--no-report"]
@@ -167,18 +182,18 @@ def _quietly(do: Callable[[], object]) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     header = [
-        "outcome", "jobs", "mean wait", "p50", "p95", "mean JCT", "geo JCT was / would be",
+        "outcome", "jobs", "mean wait", "p50", "p95", "mean JCT", "geo JCT real / simulated",
         "% sooner", "% later",
     ]  # fmt: skip
     rows = []
     for name, outcome in found.items():
         times = (outcome.wait_mean, outcome.wait_p50, outcome.wait_p95, outcome.jct_mean)
         rows.append([name, f"{outcome.jobs:,}", *map(duration, times), *_against(outcome.against)])
-    show_table("What other policies would have done", header, rows)
+    show_table("Real schedule and simulated policies", header, rows)
 
 
 def _against(comparison: dict[str, Any] | None) -> list[str]:
-    """The ratio of completion times with its interval, and who would have ended sooner, later."""
+    """Return the ratio of completion times with its interval, and the shares sooner and later."""
     if comparison is None:
         return [NONE] * 3
     measures = comparison["measures"]
@@ -186,6 +201,6 @@ def _against(comparison: dict[str, Any] | None) -> list[str]:
     text = decimal(ratio["value"], 3)
     if ratio["low"] is not None:
         text += f" ({decimal(ratio['low'], 3)} to {decimal(ratio['high'], 3)})"
-    # A is what was: jobs that A has later, the policy would have ended sooner.
+    # A is the real schedule: a job that is later in A ends sooner under the policy.
     sooner, later = (measures[key]["value"] for key in ("later_pct", "sooner_pct"))
     return [text, percent(sooner), percent(later)]

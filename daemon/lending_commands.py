@@ -1,4 +1,4 @@
-"""`sia lending`: the operator's switch, and what lending would come to."""
+"""`sia lending`: turn lending on or off, or simulate it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sia.wording import counted, duration
 @click.argument("switch", type=click.Choice([mode.value for mode in LendingMode]), required=False)
 @asks
 def lending(client: Client, switch: str | None, as_json: bool) -> None:
-    """Stop all new loans at once, or go on; without a word, say which.
+    """Turn lending on or off, simulate it, or show its state.
 
-    On shadow none are made, and what they would come to is worked out and told.
+    In shadow mode the daemon simulates loans and reports them, but makes none. Without an argument
+    the command shows the mode.
     """
     if switch is None:
         said = client.get("/v1/lending")
@@ -43,19 +44,21 @@ def _show(shadow: Mapping[str, Any]) -> None:
 
 
 def said_of(shadow: Mapping[str, Any]) -> list[str]:
-    """What lending would have come to, in lines for people."""
+    """Return the lines that describe the simulated loans."""
     goes_on = shadow["until"] is None
     until = "" if goes_on else f" to {moment(shadow['until'])}"
     said = (
         f"from {moment(shadow['since'])}{until} it would have lent {shadow['gpu_hours']:,.1f} "
         f"GPU-hours in {counted(shadow['jobs'], 'start')}; {counted(shadow['sooner'], 'job')} "
-        f"would have begun sooner ({duration(shadow['gained_s'])} together), "
+        f"would have started sooner ({duration(shadow['gained_s'])} together), "
         f"{shadow['later']:,} later ({duration(shadow['lost_s'])})"
     )
     lines = [said]
     if shadow["pending"]:
-        known = "known yet: their jobs are" if goes_on else "known: their jobs were"
-        lines.append(f"of {shadow['pending']:,} of these starts the hours are not {known} not over")
+        known = (
+            "known yet: their jobs have not ended" if goes_on else "known: their jobs had not ended"
+        )
+        lines.append(f"the GPU-hours of {shadow['pending']:,} of these starts are not {known}")
     if shadow["unknown"]:
-        lines.append(f"{counted(shadow['unknown'], 'borrower')} never ran, and counts for nothing")
+        lines.append(f"{counted(shadow['unknown'], 'borrower')} never ran and is not counted")
     return lines

@@ -11,24 +11,25 @@ import click
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
 from daemon.jobs import PoolMode
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.console.text import SPAN, Seconds
 from sia.wording import counted, decimal
 
 NO_LIMIT = -1
-"""What `none` stands for among limits, of which those that are not given are None."""
+"""What `none` becomes; None means that a limit was not given."""
 
 LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
 
 
 class Whole(click.IntRange):
-    """A whole number from 0 up."""
+    """A whole number of at least 0."""
 
     name = "whole number"
 
     def __init__(self) -> None:
-        """Any."""
+        """Set the minimum."""
         super().__init__(0)
 
 
@@ -45,12 +46,12 @@ class Limit(click.ParamType[int]):
         if text == "none":
             return NO_LIMIT
         if not text.isdecimal():
-            self.fail(f"{text!r} is no number of GPUs; write one, or none", param, ctx)
+            self.fail(f"{text!r} is not a number of GPUs; write a number or none", param, ctx)
         return int(text)
 
 
 class Bound(click.ParamType[float]):
-    """A number from 0 up, or `none`."""
+    """A number of at least 0, or `none`."""
 
     name = "number|none"
 
@@ -65,7 +66,7 @@ class Bound(click.ParamType[float]):
         except ValueError:
             bound = -1.0
         if not 0 <= bound < inf:
-            self.fail(f"{value!r} is no bound; write a number from 0 up, or none", param, ctx)
+            self.fail(f"{value!r} is not a limit; write a number of at least 0 or none", param, ctx)
         return bound
 
 
@@ -83,14 +84,14 @@ class Weight(click.ParamType[float]):
         except ValueError:
             weight = 0.0
         if not 0 < weight < inf:
-            self.fail(f"{value!r} is no weight; write a number above 0", param, ctx)
+            self.fail(f"{value!r} is not a weight; write a number above 0", param, ctx)
         return weight
 
 
 def _cells(
     _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, dict[str, int]] | None:
-    """`CHAIN.TYPE=NUMBER` of each as the daemon has it; None where there is none."""
+    """Parse each `CHAIN.TYPE=NUMBER`; return None if there is none."""
     cells: dict[str, dict[str, int]] = {}
     for text in value:
         names, _, number = text.partition("=")
@@ -102,19 +103,20 @@ def _cells(
 
 
 KEEPS = "lends nothing"
-"""Beside the state of a pool that guard rails keep from lending; `sia pool show` says why."""
+"""Shown with the state of a pool that a guard rail stops from lending."""
 
 
 @click.command()
 @asks
 def pools(client: Client, as_json: bool) -> None:
-    """List pools: what they own, use, lend and borrow."""
+    """List pools: quota, use, lent and borrowed GPUs."""
     said = client.get("/v1/pools")
     if as_json:
         say(said)
         return
     header = [
-        "pool", "state", "quota", "in quota", "borrowed", "lent", "idle", "jobs wait", "GPUs wait",
+        "pool", "state", "quota", "in quota", "borrowed", "lent", "idle", "pending",
+        "pending GPUs",
     ]  # fmt: skip
     rows = [
         [
@@ -127,16 +129,16 @@ def pools(client: Client, as_json: bool) -> None:
     show_table("Pools, in GPUs", header, rows, ("state",))
 
 
-@click.group()
+@click.group(cls=Group)
 def pool() -> None:
-    """Look at a pool, or change it."""
+    """Show or change a pool."""
 
 
 @pool.command("show")
 @click.argument("name")
 @asks
 def show_pool(client: Client, name: str, as_json: bool) -> None:
-    """Describe a pool."""
+    """Show a pool."""
     said = client.get(f"/v1/pools/{at(name)}")
     if as_json:
         say(said)
@@ -152,7 +154,7 @@ def _override(value: Mapping[str, Any]) -> str:
 
 
 def _written(cells: Mapping[str, Mapping[str, int]]) -> str:
-    """Cells as --cells takes them."""
+    """Return cells as --cells takes them."""
     return ", ".join(
         f"{chain}.{kind}={count}" for chain, kinds in cells.items() for kind, count in kinds.items()
     )
@@ -167,48 +169,57 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
     "weight": decimal,
 }
-"""How values of a pool are said, where not as they are."""
+"""How to show the values of a pool that need it."""
 
 
 @pool.command("set")
 @click.argument("name")
-@click.option("--quota", type=Whole(), help="GPUs that it owns.")
+@click.option("--quota", type=Whole(), help="GPUs that the pool owns.")
 @click.option(
     "--cells",
     callback=_cells,
     multiple=True,
     metavar="CHAIN.TYPE=NUMBER",
-    help="With cells: how many of a type it owns. Say all of them.",
+    help="In a cluster with cells: number of cells of a type that the pool owns; repeat for all.",
 )
 @click.option(
     "--state",
     type=click.Choice([mode.value for mode in PoolMode]),
-    help="open; hold: jobs are taken and wait; drain: no more are taken.",
+    help="open: jobs start; hold: new jobs stay pending; drain: new jobs are refused.",
 )
-@click.option("--lend-limit", type=Limit(), help="GPUs that others may hold, or none.")
 @click.option(
-    "--borrow-limit", type=Limit(), help="GPUs of others that its jobs may hold, or none."
+    "--lend-limit", type=Limit(), help="Most GPUs that the pool lends, or none for no limit."
 )
-@click.option("--weight", type=Weight(), help="Pools are visited by use / (quota · weight).")
 @click.option(
-    "--lend-budget-hours", type=Bound(), help="GPU-hours that it lends in a month, or none."
+    "--borrow-limit", type=Limit(), help="Most GPUs that the pool borrows, or none for no limit."
+)
+@click.option(
+    "--weight", type=Weight(), help="Pools are served in the order of use / (quota · weight)."
+)
+@click.option(
+    "--lend-budget-hours",
+    type=Bound(),
+    help="Most GPU-hours that the pool lends in a month, or none.",
 )
 @click.option(
     "--slowed-budget-pct",
     type=Bound(),
-    help="Percent of its jobs that may begin later than in the pool alone, or none.",
+    help="Most percent of its jobs that sharing may delay, or none.",
 )
-@click.option("--for", "span", type=SPAN, help="Only for so long, then all goes back.")
-@click.option("--version", type=int, help="Only if this is still its version.")
+@click.option("--for", "span", type=SPAN, help="Undo the change after this time, like 2h.")
+@click.option("--version", type=int, help="Refuse the change if the pool has another version.")
 @asks
 def set_pool(
     client: Client, name: str, span: float | None, version: int | None, as_json: bool, **wanted: Any
 ) -> None:
-    """Change a pool, at once; what runs goes on running."""
+    """Change a pool at once.
+
+    Running jobs continue.
+    """
     patch = {key: value for key, value in wanted.items() if value is not None}
     patch |= {key: None for key in LIMITS if patch.get(key) == NO_LIMIT}
     if not patch:
-        raise click.UsageError("nothing is to change: give --quota, --state or another option")
+        raise click.UsageError("No change given. Use --quota, --state or another option.")
     if span is not None:
         patch["until"] = client.get("/healthz")["time"] + span
     headers = {} if version is None else {"If-Match": f'"{version}"'}
@@ -222,7 +233,10 @@ def set_pool(
 @click.command()
 @asks
 def nodes(client: Client, as_json: bool) -> None:
-    """List nodes, who takes them out and why."""
+    """List nodes.
+
+    A node that is out shows who took it out, and why.
+    """
     said = client.get("/v1/nodes")
     if as_json:
         say(said)
@@ -238,12 +252,12 @@ def nodes(client: Client, as_json: bool) -> None:
 
 
 def _out(node: Mapping[str, Any]) -> str:
-    """Who takes a node out, and why."""
+    """Return who took a node out, and why."""
     return "; ".join(f"{who}: {why}" for who, why in node["out"].items()) or "in"
 
 
 def _tell(node: Mapping[str, Any], *, as_json: bool) -> None:
-    """What a node is now."""
+    """Print the state of a node."""
     if as_json:
         say(node)
         return
@@ -255,10 +269,10 @@ def _tell(node: Mapping[str, Any], *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("node")
-@click.option("--why", default="", help="For those who look later.")
+@click.option("--why", default="", help="Reason, shown to others.")
 @asks
 def drain(client: Client, node: str, why: str, as_json: bool) -> None:
-    """Place nothing more on a node; what runs there goes on."""
+    """Stop placing jobs on a node; running jobs continue."""
     _tell(client.ask("POST", f"/v1/nodes/{at(node)}/drain", {"why": why}), as_json=as_json)
 
 
@@ -270,15 +284,15 @@ def resume(client: Client, node: str, as_json: bool) -> None:
     _tell(client.ask("POST", f"/v1/nodes/{at(node)}/resume"), as_json=as_json)
 
 
-@click.group()
+@click.group(cls=Group)
 def maintenance() -> None:
-    """Plan when nodes are out."""
+    """Plan maintenance windows of nodes."""
 
 
 @maintenance.command("list")
 @asks
 def list_maintenance(client: Client, as_json: bool) -> None:
-    """What is to come or under way."""
+    """List planned and open maintenance windows."""
     said = client.get("/v1/maintenance")
     if as_json:
         say(said)
@@ -286,7 +300,7 @@ def list_maintenance(client: Client, as_json: bool) -> None:
     rows = [
         [
             window["id"], window["node"], moment(window["start"]), moment(window["end"]),
-            "under way" if window["begun"] else "to come", window["why"],
+            "open" if window["begun"] else "planned", window["why"],
         ]
         for window in said["maintenance"]
     ]  # fmt: skip
@@ -296,15 +310,18 @@ def list_maintenance(client: Client, as_json: bool) -> None:
 
 @maintenance.command("add")
 @click.argument("node")
-@click.option("--in", "wait", type=Seconds(), default="0", show_default=True, help="Begin then.")
-@click.option("--for", "span", type=SPAN, required=True, help="How long it takes, like 2h.")
-@click.option("--why", default="", help="For those who look later.")
-@click.option("--id", "window", help="To call it off by.")
+@click.option(
+    "--in", "wait", type=Seconds(), default="0", show_default=True,
+    help="Time until the window opens, like 2h.",
+)  # fmt: skip
+@click.option("--for", "span", type=SPAN, required=True, help="Length of the window, like 2h.")
+@click.option("--why", default="", help="Reason, shown to others.")
+@click.option("--id", "window", help="ID of the window, to cancel it by.")
 @asks
 def add_maintenance(
     client: Client, node: str, wait: float, span: float, why: str, window: str | None, as_json: bool
 ) -> None:
-    """Have a node be out for some time: nothing is placed there meanwhile."""
+    """Plan a maintenance window: no job is placed on the node while it is open."""
     start = client.get("/healthz")["time"] + wait
     asked = {"node": node, "start": start, "end": start + span, "why": why}
     said = client.ask("POST", "/v1/maintenance", asked | ({"id": window} if window else {}))
@@ -318,18 +335,18 @@ def add_maintenance(
 @click.argument("window", metavar="ID")
 @asks
 def cancel_maintenance(client: Client, window: str, as_json: bool) -> None:
-    """Call it off, or end it before its time."""
+    """Cancel a planned maintenance window, or close an open one."""
     client.ask("DELETE", f"/v1/maintenance/{at(window)}")
     if as_json:
         say({"id": window})
     else:
-        click.echo(printable(f"{window}: called off"))
+        click.echo(printable(f"{window}: cancelled"))
 
 
 @click.command()
 @asks
 def loans(client: Client, as_json: bool) -> None:
-    """List open loans: who lends GPUs to whose jobs."""
+    """List open loans."""
     said = client.get("/v1/loans")
     if as_json:
         say(said)
@@ -338,6 +355,6 @@ def loans(client: Client, as_json: bool) -> None:
         [loan["job"], loan["borrower"], loan["donor"], f"{loan['gpus']:,}", moment(loan["since"])]
         for loan in said["loans"]
     ]
-    header = ["job", "borrower", "donor", "GPUs", "since"]
+    header = ["job", "borrower", "lender", "GPUs", "since"]
     total = counted(sum(said["lent"].values()), "GPU")
-    show_table(f"Loans: {total}", header, rows, ("borrower", "donor", "since"))
+    show_table(f"Loans: {total}", header, rows, ("borrower", "lender", "since"))

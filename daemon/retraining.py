@@ -116,7 +116,7 @@ def trace_of(ended: Sequence[JobRecord]) -> Trace:
 
 
 def _last(trace: Trace) -> str:
-    return repr(trace.arrivals[-1].job.submit)
+    return f"{trace.arrivals[-1].job.submit!r}s"
 
 
 async def _run(folder: Path, asked: Sequence[str]) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from daemon.config_database import DatabaseUrl, require_psycopg
 from daemon.config_read import ConfigError, find_config, read_config
 from daemon.logs import begin
 from daemon.notify import ready
+from sia.console.as_json import json_option, print_json
 from sia.console.terminal import printable
 from sia.console.text import Seconds
 from sia.wording import counted
@@ -21,19 +22,35 @@ MISUSE = 2
 
 
 @click.command()
-@click.option("--config", type=Path, help="Configuration (docs/daemon.md).  [default: ./sia.toml]")
-@click.option("--check", is_flag=True, help="Only say what is wrong with the configuration.")
-def serve(config: Path | None, check: bool) -> int:
-    """Take jobs, start them, lend what is idle, until SIGTERM; jobs go on without the daemon."""
+@click.option(
+    "--config", type=Path, help="Configuration file (see docs/daemon.md).  [default: ./sia.toml]"
+)
+@click.option("--check", is_flag=True, help="Only check the configuration, then exit.")
+@json_option("With --check: print the result as JSON.")
+def serve(config: Path | None, check: bool, as_json: bool) -> int:
+    """Run the daemon until SIGTERM.
+
+    The daemon accepts jobs, starts them, and lends idle GPUs. Running jobs continue when it stops.
+    """
+    if as_json and not check:
+        raise click.UsageError("--json works only with --check; the daemon logs to standard error")
     path = find_config(config)
     try:
         said = read_config(path)
     except ConfigError as error:
+        if as_json:
+            print_json({"valid": False, "config": str(error.path), "problems": error.problems})
+            return MISUSE
         for problem in error.problems:
             click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
         return MISUSE
+    if check and as_json:
+        found = None if path is None else str(path)
+        gpus = sum(pool.quota for pool in said.pools)
+        print_json({"valid": True, "config": found, "pools": len(said.pools), "gpus": gpus})
+        return 0
     if check:
-        click.echo(f"{path or 'the embedded configuration'}: in order, {_summary(said)}")
+        click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(said)}")
         return 0
     begin(said.log_level)
     asyncio.run(_serve(said))
@@ -68,10 +85,15 @@ def _say(config: Config, address: Address) -> None:
 
 
 @click.command()
-@click.option("--for", "span", type=Seconds(), help="End by itself after so long, like 30s.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the cloud that is made.")
+@click.option(
+    "--for", "span", type=Seconds(), help="Stop after this time, like 30s.  [default: at Ctrl-C]"
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated cloud.")
 def demo(span: float | None, seed: int) -> None:
-    """A made-up cloud that lives an hour a second: watch pools lend to each other."""
+    """Watch pools lend to each other in a simulated cloud.
+
+    One second of the demo is one hour of the cloud.
+    """
     from daemon.demo import show  # noqa: PLC0415  aiohttp takes its time
 
     begin("warning")
@@ -79,9 +101,16 @@ def demo(span: float | None, seed: int) -> None:
 
 
 @click.command()
-@click.option("--config", type=Path, help="For the broker's address.  [default: ./sia.toml]")
+@click.option(
+    "--config",
+    type=Path,
+    help="Configuration, read for the broker's address.  [default: ./sia.toml]",
+)
 def asyncapi(config: Path | None) -> None:
-    """Print the AsyncAPI document of the daemon's MQTT topics."""
+    """Print the AsyncAPI document of the MQTT topics.
+
+    The document is JSON.
+    """
     from daemon.mqtt.asyncapi import document  # noqa: PLC0415  other commands need none of it
 
     made = document(read_config(find_config(config)).mqtt)

@@ -1,4 +1,4 @@
-"""`sia token`: who may come in."""
+"""`sia token`: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ import click
 from daemon.access import Role, wrong_scope
 from daemon.asking import asks, moment, say
 from daemon.client import Client, at
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import SPAN
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
-    """Issue, list and revoke tokens; for operators, but for signing out."""
+    """Create, list and revoke API tokens.
+
+    All but sign-out need the role operator.
+    """
 
 
 @token.command("create")
 @click.argument("name")
 @click.option(
     "--role", type=click.Choice([role.value for role in Role]), required=True,
-    help="What it is for: to read; to submit jobs; to run pools; for everything.",
+    help="What the token allows: viewer reads, submitter submits jobs, admin changes pools, "
+    "operator does everything.",
 )  # fmt: skip
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Of which pool; repeatable.")
-@click.option("--expires", type=SPAN, help="After how long, like 30d.  [default: never]")
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="POOL",
+    help="Limit the token to this pool; repeatable.",
+)
+@click.option(
+    "--expires", type=SPAN, help="Let the token expire after this time, like 30d.  [default: never]"
+)
 @asks
 def create(
     client: Client,
@@ -34,7 +47,10 @@ def create(
     *,
     as_json: bool,
 ) -> None:
-    """Issue a token and print it: nobody can find it out later."""
+    """Create a token and print it.
+
+    The daemon cannot show the token again.
+    """
     wrong = wrong_scope(Role(role), pools)
     if wrong is not None:
         raise click.UsageError(f"{wrong[0]}; {wrong[1]}, with --pool")
@@ -46,13 +62,13 @@ def create(
     click.echo(said["token"])
     until = f" until {moment(said['expires'])}" if said["expires"] else ", until it is revoked"
     scope = f" of {', '.join(said['pools'])}" if said["pools"] else ""
-    click.echo(f"{name}: {role}{scope}{until}; it is shown this once", err=True)
+    click.echo(f"{name}: {role}{scope}{until}; store it now, it is not shown again", err=True)
 
 
 @token.command("list")
 @asks
 def list_tokens(client: Client, as_json: bool) -> None:
-    """List tokens: whose, for what, until when."""
+    """List tokens with their role, pools and expiry."""
     said = client.get("/v1/tokens")
     if as_json:
         say(said)
@@ -77,7 +93,7 @@ def _until(expires: float | None, *, expired: bool) -> str:
 @click.argument("name")
 @asks
 def revoke(client: Client, name: str, as_json: bool) -> None:
-    """Let nobody in by a token any more."""
+    """Revoke a token."""
     client.ask("DELETE", f"/v1/tokens/{at(name)}")
     if as_json:
         say({"name": name})
@@ -89,9 +105,12 @@ def revoke(client: Client, name: str, as_json: bool) -> None:
 @click.argument("name", required=False)
 @asks
 def sign_out(client: Client, name: str | None, as_json: bool) -> None:
-    """End all sessions of browsers: one's own, or by NAME those of another token."""
+    """Sign all browsers out.
+
+    Ends the web sessions of your token, or of the token NAME. The token itself stays valid.
+    """
     client.ask("DELETE", "/v1/sessions" if name is None else f"/v1/tokens/{at(name)}/sessions")
     if as_json:
         say({"name": name})
         return
-    click.echo(f"all sessions{'' if name is None else f' of {name}'} are over; the token counts on")
+    click.echo(f"all sessions{'' if name is None else f' of {name}'} ended; the token stays valid")

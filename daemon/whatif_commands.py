@@ -17,22 +17,22 @@ from sia.console.text import SPAN, Seconds
 from sia.wording import NONE, counted, duration
 
 JOB = ("gpus", "pool", "time_limit", "priority")
-"""What may be otherwise of a job, and what a new one has."""
+"""Settings of a job that may change; a new job has them too."""
 
 NEW = ("run_time", "name", "user")
-"""What a new job has besides."""
+"""Settings of a new job only."""
 
 LISTED = 20
-"""Jobs of each table: a screen."""
+"""Jobs in each table: one screen."""
 
 
 class Of(click.ParamType[tuple[str, Any]]):
-    """`NAME=VALUE`, the value as another type has it."""
+    """`NAME=VALUE`, where another type parses the value."""
 
     name = "pool=number"
 
     def __init__(self, kind: click.ParamType[Any]) -> None:
-        """Read values so."""
+        """Parse values with `kind`."""
         self._kind = kind
 
     def convert(
@@ -50,40 +50,48 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 
 
 @click.command()
-@click.option("--job", help="This job, otherwise; without it --pool submits a new one.")
-@click.option("--cancel", is_flag=True, help="It is cancelled.")
-@click.option("--pool", help="Its pool.")
-@click.option("--gpus", type=click.IntRange(1), help="Its GPUs.  [default: 1 of a new job]")
-@click.option("--time-limit", type=SPAN, help="Its limit, like 2h.")
-@click.option("--priority", type=int, help="Its priority.")
-@click.option("--run-time", type=Seconds(), help="How long you think a new job runs.")
-@click.option("--name", help="What a new job is; forecasts compare jobs of one name.")
-@click.option("--user", help="Whose a new job is.")
-@_pool_option("--quota", Whole(), "A pool's GPUs.")
-@_pool_option("--lend-limit", Limit(), "GPUs that it lends at most; 0 for none, none for no limit.")
-@_pool_option("--borrow-limit", Limit(), "GPUs that it borrows at most.")
-@_pool_option("--weight", Weight(), "Its weight.")
-@click.option("--lending", type=click.Choice(["on", "off"]), help="Whether new loans are made.")
-@click.option("--drain", multiple=True, metavar="NODE", help="Nothing more is placed there.")
+@click.option("--job", help="Job to change. Without --job, --pool submits a new job.")
+@click.option("--cancel", is_flag=True, help="Cancel the job.")
+@click.option("--pool", help="Pool of the job.")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs of the job.  [default: 1 for a new job]")
+@click.option("--time-limit", type=SPAN, help="Time limit of the job, like 2h.")
+@click.option("--priority", type=int, help="Priority of the job.")
+@click.option(
+    "--run-time", type=Seconds(), help="Your estimate of the run time of a new job, like 3h."
+)
+@click.option(
+    "--name", help="Name of a new job; run times are estimated from jobs with the same name."
+)
+@click.option("--user", help="User who owns a new job.")
+@_pool_option("--quota", Whole(), "Quota of a pool in GPUs.")
+@_pool_option(
+    "--lend-limit", Limit(), "Most GPUs that a pool lends: 0 for no lending, none for no limit."
+)
+@_pool_option("--borrow-limit", Limit(), "Most GPUs that a pool borrows, or none for no limit.")
+@_pool_option("--weight", Weight(), "Weight of a pool.")
+@click.option("--lending", type=click.Choice(["on", "off"]), help="Turn lending on or off.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Drain a node; repeatable.")
 @click.option(
     "--horizon",
     type=Seconds(most=WHATIF_LONGEST),
-    help="How far to look, 30d at most.  [default: 1d]",
+    help="How far ahead to simulate, at most 30d.  [default: 1d]",
 )
 @click.option(
     "--starts",
     type=click.IntRange(1, WHATIF_MOST),
-    help=f"Starts to play at most.  [default: {WHATIF_STARTS}]",
+    help=f"Most job starts to simulate.  [default: {WHATIF_STARTS}]",
 )
-@click.option("--file", type=click.File("rb"), help="The question as JSON instead; - for stdin.")
+@click.option("--file", type=click.File("rb"), help="Read the question as JSON; - for stdin.")
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
-    """Say what would start earlier and later, were something otherwise. Nothing is changed."""
+    """Show which jobs a change would start earlier or later, without making it."""
     if file and any(value not in (None, ()) and value is not False for value in options.values()):
-        raise click.UsageError("--file: has the whole question; give nothing beside it")
+        raise click.UsageError("--file excludes other options; put the whole question in the file")
     body = file.read() if file else _question(**options)
     if not body:
-        raise click.UsageError("nothing is otherwise: give --job, --pool, --quota, --lending…")
+        raise click.UsageError(
+            "No change given. Use --job, --pool, --quota, --lending or another option."
+        )
     said = client.ask("POST", "/v1/whatif", body)
     if as_json:
         say(said)
@@ -94,16 +102,18 @@ def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
 def _question(
     job: str | None, *, cancel: bool, lending: str | None, drain: tuple[str, ...], **given: Any
 ) -> dict[str, Any]:
-    """What the daemon is to be asked."""
+    """Return the body of the request."""
     asked: dict[str, Any] = {"jobs": [], "submit": [], "pools": _pools(given)}
     of_job = {key: given[key] for key in JOB if given[key] is not None}
     of_new = {key: given[key] for key in NEW if given[key] is not None}
     if job is not None:
         if of_new:
-            raise click.UsageError(f"--{next(iter(of_new)).replace('_', '-')}: of a new job only")
+            raise click.UsageError(
+                f"--{next(iter(of_new)).replace('_', '-')} is for new jobs only; leave out --job"
+            )
         asked["jobs"] = [{"job": job, "cancel": cancel} | of_job]
     elif cancel or ((of_job or of_new) and "pool" not in of_job):
-        raise click.UsageError("whose? give --job, or --pool for a new one")
+        raise click.UsageError("No job given. Use --job, or --pool for a new one.")
     elif of_job:
         asked["submit"] = [{"gpus": 1} | of_job | of_new]
     if lending is not None:
@@ -122,11 +132,11 @@ def _pools(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _show(said: dict[str, Any], new: str = "") -> None:
-    """An answer; a `new` job is called so, if anything: its id is nobody's."""
+    """Print an answer; `new` is the name for a job that does not exist yet."""
     now = said["time"]
     until = duration(said["until"] - now)
-    cut = ", as far as was allowed" if said["cut"] else ""
-    click.echo(f"played: the next {until}{cut}")
+    cut = " (limit of --starts reached)" if said["cut"] else ""
+    click.echo(f"simulated: the next {until}{cut}")
     for job in said["jobs"]:
         name = job["job"] if job["now"] is not None else new or job["job"]
         click.echo(printable(f"{name} ({job['pool']}, {counted(job['gpus'], 'GPU')}): ")
@@ -141,17 +151,17 @@ def _show(said: dict[str, Any], new: str = "") -> None:
 
 def _fate(job: Mapping[str, Any], until: str) -> str:
     if job["then"] is None:
-        return "would be gone"
+        return "would be cancelled"
     then = _span(job["then"], until)
     if job.get("held"):
-        then += ", as it is held"
-    return then if job["now"] is None else f"{then}; as it is, {_span(job['now'], until)}"
+        then += ", because it is held"
+    return then if job["now"] is None else f"{then}; today: {_span(job['now'], until)}"
 
 
 def _span(span: Mapping[str, Any], until: str) -> str:
     if span["start"] is None:
         return f"no start within the next {until}"
-    end = "nobody knows when" if span["end"] is None else moment(span["end"])
+    end = "at an unknown time" if span["end"] is None else moment(span["end"])
     return f"starts {moment(span['start'])}, ends {end}"
 
 
@@ -168,10 +178,10 @@ def _table(said: Mapping[str, Any], way: str, word: str) -> None:
     ]  # fmt: skip
     least = "at least " if any(job["now"] is None or job["then"] is None for job in moved) else ""
     title = f"{counted(count, 'job')} would start {way}, by {least}{duration(seconds)} together"
-    show_table(title, ["job", "pool", "GPUs", "as it is", "then", word], rows,
-               ("pool", "as it is", "then"))  # fmt: skip
+    show_table(title, ["job", "pool", "GPUs", "today", "then", word], rows,
+               ("pool", "today", "then"))  # fmt: skip
     if count > len(rows):
-        click.echo(f"… and {counted(count - len(rows), 'job')} more (--json has {len(moved):,})")
+        click.echo(f"… and {counted(count - len(rows), 'job')} more (--json lists {len(moved):,})")
     for pool in said["pools"]:
         if pool[way]:
             hours = pool[f"{way}_gpu_hours"]

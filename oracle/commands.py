@@ -23,12 +23,14 @@ from oracle.run import Task, instance_of, run, waiting
 from oracle.size import refuse_too_large
 from oracle.study_commands import study_command
 from oracle.sweep_commands import sweep_command
-from oracle.tell import BoundTeller, Teller, end_interrupted, show_outcome
+from oracle.tell import NO_BOUND, BoundTeller, Teller, end_interrupted, show_outcome
 from oracle.write import write_outcome
 from replay.options import Number
 from replay.output import write_json
 from sia import __version__
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
+from sia.console.groups import Group
 from sia.console.text import Seconds
 from sia.wording import counted, duration
 
@@ -41,22 +43,25 @@ RESULTS = Results(
     "oracle.json",
     ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "oracle.json", "real/"),
 )
-"""One may be repeated over the other; what is left is the last one's alone."""
+"""The results of both commands; each replaces those of the other."""
 
 PRICE = 1.0
-"""Of a slot beyond the cutoff, besides its waiting."""
+"""Default price of a slot beyond the cutoff, besides its waiting."""
 
 _COMMON = (
     click.option("--trace", "log", type=Path, required=True, help="Job log: CSV or Parquet."),
     click.option("--pools", type=Path, required=True, help="Pools file: pool,quota[,group,share]."),
     click.option(
-        "--slot", type=Seconds(), default="5m", show_default=True, help="Jobs start on such a grid."
+        "--slot", type=Seconds(), default="5m", show_default=True, help="Length of a time slot."
     ),
-    click.option("--window", type=Seconds(), help="Take the jobs of so long only, from the first."),
-    click.option("--form", type=click.Choice(list(FORMS)), default="step", show_default=True),
+    click.option("--window", type=Seconds(),
+                 help="Use only jobs submitted in this time from the first job on."),
+    click.option("--form", type=click.Choice(list(FORMS)), default="step", show_default=True,
+                 help="Formulation of the integer program."),
     click.option("--time-limit", "seconds", type=Seconds(), default="5m", show_default=True,
-                 help="For the whole command."),
-    click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them."),
+                 help="Time limit of the whole command."),
+    click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them."),
+    json_option("Print oracle.json instead of text."),
     click.option("--out", type=Path, required=True, help="Folder for the results."),
 )  # fmt: skip
 
@@ -67,41 +72,52 @@ def _common(command: Command) -> Command:
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def oracle() -> None:
-    """What anyone could gain who knew the future: the least waiting that slows nobody."""
+    """Compute the best schedule possible with full knowledge of the future.
+
+    It has the least total waiting of all schedules that delay no job.
+    """
 
 
 @oracle.command("solve")
 @_common
-@click.option("--beta", type=Number(0, 1e6), default=0.0, help="Price of unequal shares (Fig. 19).")
-@click.option("--weighted", is_flag=True, help="Divide each job's waiting by its JCT alone.")
+@click.option(
+    "--beta", type=Number(0, 1e6), default=0.0, help="Price of unfairness between pools (Fig. 19)."
+)
+@click.option(
+    "--weighted",
+    is_flag=True,
+    help="Divide the waiting of each job by its completion time without sharing.",
+)
 @click.option(
     "--slowdown-pct",
     type=Number(0, 1000),
     default=0.0,
-    help="Let a job start later than alone by so much of its JCT alone.",
+    help="Allow jobs to be late by this percentage of their completion time without sharing.",
 )
 @click.option(
     "--slowdown-price",
     type=Number(0, 1e6),
-    help="With --slowdown-pct: what a slot of that costs, besides the waiting.  "
+    help="With --slowdown-pct: price of each late slot, besides its waiting.  "
     f"[default: {PRICE:g}]",
 )
-@click.option("--cutoffs", type=Path, help="jobs.csv of a schedule whose starts are the latest.")
-@click.option("--seed", type=int, default=0, show_default=True, help="For the search.")
+@click.option(
+    "--cutoffs", type=Path, help="jobs.csv of a schedule; its starts are the latest allowed."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 def solve(
     log: Path, pools: Path, slot: float, window: float | None, form: str, seconds: float,
     skip_invalid: bool, out: Path, beta: float, weighted: bool, slowdown_pct: float,
-    slowdown_price: float | None, cutoffs: Path | None, seed: int,
+    slowdown_price: float | None, cutoffs: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Find the schedule with the least waiting in which no job starts later than alone.
+    """Find the schedule with the least waiting in which sharing delays no job.
 
-    Writes OUT/trace.csv (the jobs on the grid), pools.csv, jobs.csv, loans.csv, oracle.json, and
-    the same plan with times as they are in the log in OUT/real. Ctrl-C keeps the best so far.
+    Writes OUT/trace.csv (the jobs in time slots), pools.csv, jobs.csv, loans.csv, oracle.json, and
+    the same schedule with the times of the log in OUT/real. Ctrl-C keeps the best schedule so far.
     """
     if slowdown_price is not None and not slowdown_pct:
-        raise UserError("--slowdown-price: nobody may be late without --slowdown-pct; give both")
+        raise UserError("--slowdown-price needs --slowdown-pct; give both")
     price = PRICE if slowdown_price is None else slowdown_price
     goal = Goal(beta, weighted, slowdown_pct, price)
     trace, table, known = read_inputs(log, pools, window, skip_invalid=skip_invalid)
@@ -120,13 +136,15 @@ def solve(
     with own_folder(out, inputs, RESULTS) as folder:
         task = Task(slot, seconds, form, goal, seed)
         outcome = run(trace, table, task, BEGAN, latest, Teller(slot, goal))
-        write_outcome(folder, outcome, asked)
-    if latest is not None:
-        click.echo(
-            f"cutoffs of {cutoffs}: {len(latest):,} of {counted(len(trace.arrivals), 'job')}"
-        )
-    show_outcome(outcome, cutoffs=latest is not None)
-    click.echo(f"results: {out / 'oracle.json'}")
+        found = write_outcome(folder, outcome, asked)
+    if as_json:
+        print_json(found)
+    else:
+        if latest is not None:
+            jobs = counted(len(trace.arrivals), "job")
+            click.echo(f"cutoffs of {cutoffs}: {len(latest):,} of {jobs}")
+        show_outcome(outcome, cutoffs=latest is not None)
+        click.echo(f"results: {out / 'oracle.json'}")
     if outcome.status == "interrupted":
         end_interrupted("the best schedule so far is kept")
 
@@ -135,7 +153,7 @@ def _asked(
     command: str, log: Path, pools: Path, slot: float, window: float | None, form: str,
     seconds: float, *, skip_invalid: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the results depend on: enough to repeat the command."""
+    """Return the settings that the results depend on."""
     return {
         "command": command,
         "version": __version__,
@@ -153,11 +171,11 @@ def _asked(
 @_common
 def bound(
     log: Path, pools: Path, slot: float, window: float | None, form: str, seconds: float,
-    skip_invalid: bool, out: Path,
+    skip_invalid: bool, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
-    """Prove a bound on the waiting by the program's LP alone: seconds, where solving takes hours.
+    """Prove a lower bound on the waiting with linear programs only, much faster than solve.
 
-    Writes OUT/oracle.json. Ctrl-C keeps what is proven so far.
+    Writes OUT/oracle.json. Ctrl-C keeps the bound so far.
     """
     trace, table, _ = read_inputs(log, pools, window, skip_invalid=skip_invalid)
     instance = instance_of(trace, table, slot, Goal())
@@ -180,12 +198,19 @@ def bound(
             "nonzeros": bounding.proven.nonzeros,
         }
         write_json(folder / "oracle.json", found)
-    none = f"none that slows nobody waits less than {duration(bounding.bound)}"
-    proven = none if bounding.bound or status == "bound only" else "nothing is proven yet"
-    click.echo(f"{status}: {proven}; alone {duration(alone)}")
-    click.echo(f"results: {out / 'oracle.json'}")
+    if as_json:
+        print_json(found)
+    else:
+        _show_bound(found, proven=bool(bounding.bound) or status == "bound only")
+        click.echo(f"results: {out / 'oracle.json'}")
     if status == "interrupted":
         end_interrupted("the bound so far is kept")
+
+
+def _show_bound(found: dict[str, Any], *, proven: bool) -> None:
+    bound, alone = duration(found["bound_wait_s"]), duration(found["baseline_wait_s"])
+    none = f"no schedule that delays no job waits less than {bound}" if proven else NO_BOUND
+    click.echo(f"{found['status']}: {none}; without sharing {alone}")
 
 
 oracle.add_command(study_command)

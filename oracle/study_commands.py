@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import click
-import msgspec
 
 from oracle.folder import refuse_others
 from oracle.problem import Goal
@@ -31,6 +30,7 @@ from replay.limits import MAX_RUNS
 from replay.output import write_rows
 from replay.synth import PRESETS
 from sia import __version__
+from sia.console.as_json import json_option, print_json
 from sia.console.text import Seconds
 from sia.wording import as_typed, counted, duration
 
@@ -39,7 +39,7 @@ COMMAND = "sia oracle study"
 PICTURES = tuple(
     f"{name}{form}" for name in ("fig05", "fig15b", "fig24") for form in (".svg", ".png")
 )
-"""All that there may be in OUT/figures."""
+"""All possible files in OUT/figures."""
 
 TABLE = "study.csv"
 
@@ -51,26 +51,26 @@ TABLE = "study.csv"
     type=click.Choice([*PRESETS]),
     multiple=True,
     default=[*PRESETS],
-    help="A workload, as of sia trace synth; may be repeated.  [default: all]",
+    help="Preset of sia trace synth; repeatable.  [default: all]",
 )
 @click.option(
     "--repetitions",
     type=click.IntRange(1, MAX_RUNS),
     default=3,
     show_default=True,
-    help="Of each workload, with seeds from 1 on.",
+    help="Runs of each preset, with seeds from 1.",
 )
 @click.option(
-    "--slot", type=Seconds(), default="5m", show_default=True, help="Jobs start on such a grid."
+    "--slot", type=Seconds(), default="5m", show_default=True, help="Length of a time slot."
 )
 @click.option(
     "--window", type=Seconds(), default="3d", show_default=True, help="Length of a workload."
 )
 @click.option(
     "--time-limit", "seconds", type=Seconds(), default="5m", show_default=True,
-    help="For the oracle, for each repetition of a workload.",
+    help="Time limit of the oracle for each run.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print study.csv's rows as JSON.")
+@json_option("Print the rows of study.csv as JSON.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def study_command(
     presets: tuple[str, ...], repetitions: int, slot: float, window: float, seconds: float,
@@ -78,8 +78,8 @@ def study_command(
 ) -> None:  # fmt: skip
     """Compare the oracle with other policies on synthetic workloads (Figs. 5, 15b and 24).
 
-    Writes OUT/study.csv, OUT/report.html, OUT/figures and OUT/runs. A study that was interrupted
-    goes on where it stopped when its command is repeated.
+    Writes OUT/study.csv, OUT/report.html, OUT/figures and OUT/runs. To continue an interrupted
+    study, repeat its command.
     """
     asked, cases = Asked(slot, window, seconds), cases_of(presets, repetitions)
     refuse(cases, asked)
@@ -103,7 +103,7 @@ def study_command(
             told = {**facts, "presets": presets, "repetitions": repetitions}
             replace_results(out, partial(_write_results, found, rows, told))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
+        print_json(rows)
         return
     show(found)
     if more := _more(out, cases):
@@ -129,7 +129,9 @@ def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         done = len(cases) - len(_left(out, cases))
-        end_interrupted(f"{done} of {len(cases)} workloads are done, repeat the command to go on")
+        end_interrupted(
+            f"{done} of {len(cases)} workloads are done, repeat the command to continue"
+        )
 
 
 def _solve(cases: Sequence[Case], asked: Asked, out: Path) -> None:

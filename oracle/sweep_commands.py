@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from oracle.answer import Tell
 from oracle.folder import Results, own_folder
@@ -21,6 +20,7 @@ from replay.figures import plain
 from replay.limits import ROWS_SHOWN
 from replay.output import write_json, write_rows
 from sia import __version__
+from sia.console.as_json import json_option, print_json
 from sia.console.tables import show_table
 from sia.console.text import Seconds
 from sia.wording import counted, decimal, duration
@@ -47,25 +47,33 @@ HEADER = (
 @click.option("--pools", type=Path, required=True, help="Pools file: pool,quota[,group,share].")
 @click.option(
     "--beta", "betas", type=Numbers(float, 0, 1e6), default=BETAS, show_default=True,
-    help="Prices of unequal shares (Fig. 19), separated by commas.",
+    help="Prices of unfairness between pools (Fig. 19), separated by commas.",
 )  # fmt: skip
 @click.option(
-    "--slot", type=Seconds(), default="5m", show_default=True, help="Jobs start on such a grid."
+    "--slot", type=Seconds(), default="5m", show_default=True, help="Length of a time slot."
 )
-@click.option("--window", type=Seconds(), help="Take the jobs of so long only, from the first.")
 @click.option(
-    "--time-limit", "seconds", type=Seconds(), default="5m", show_default=True, help="For each."
+    "--window", type=Seconds(), help="Use only jobs submitted in this time from the first job on."
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
-@click.option("--json", "as_json", is_flag=True, help="Print sweep.json instead of tables.")
+@click.option(
+    "--time-limit",
+    "seconds",
+    type=Seconds(),
+    default="5m",
+    show_default=True,
+    help="Time limit for each price.",
+)
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@json_option("Print sweep.json instead of tables.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def sweep_command(
     log: Path, pools: Path, betas: list[float], slot: float, window: float | None,
     seconds: float, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
-    """Let the oracle pay ever more for equal shares: what fairness costs, and who gains by it.
+    """Solve the oracle for rising prices of unfairness, to show what fairness costs.
 
-    Writes OUT/sweep.csv, sweep.json, sweep.svg and sweep.png. Ctrl-C keeps what was found so far.
+    Writes OUT/sweep.csv, sweep.json, sweep.svg and sweep.png. Ctrl-C keeps what was
+    solved so far.
     """
     from oracle.sweep_figures import draw_sweep  # noqa: PLC0415  matplotlib is slow
 
@@ -94,24 +102,24 @@ def sweep_command(
         (folder / "sweep.svg").write_bytes(picture.svg)
         (folder / "sweep.png").write_bytes(picture.png)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1))
+        print_json(told)
     else:
         _show(points)
         click.echo(f"results: {out / 'sweep.png'}")
     if found[-1].status == "interrupted":
         done = len(found) - 1
-        end_interrupted(f"{done} of {len(betas)} prices are done and kept, and the best so far at "
+        end_interrupted(f"{done} of {len(betas)} prices are done and kept, and the best so far for "
                         f"beta {found[-1].beta:g}")  # fmt: skip
 
 
 def _begin(beta: float) -> Tell:
-    """Progress in the objective's own unit, a slot of waiting, so that prices can be compared."""
+    """Report progress in slots of waiting, so that prices can be compared."""
     click.echo(f"beta {beta:g}", err=True)
     return Teller(1.0, Goal(beta=1.0))
 
 
 def _show(points: Sequence[Mapping[str, Any]]) -> None:
-    """A row a price, then a row a pool: how many of its jobs gain at each price."""
+    """Print a table of prices, then one of pools with the jobs that gain at each price."""
     header = ["beta", "waiting", "unfairness", "mean", "gain", "least pool", "gap", "stopped by"]
     rows = []
     for point in points:
@@ -129,9 +137,9 @@ def _show(points: Sequence[Mapping[str, Any]]) -> None:
     show_table("Efficiency against fairness", header, rows, ["stopped by"])
     jobs = sum(pool["jobs"] for pool in points[0]["pools"].values())
     click.echo(
-        f"mean: of the speed-ups; gain: of {counted(jobs, 'job')}, those that start sooner than\n"
-        "alone; least pool: the part of its jobs, where that is least; gap: of waiting\n"
-        "in slots plus beta times unfairness"
+        f"mean: mean speed-up; gain: how many of {counted(jobs, 'job')} start sooner than\n"
+        "without sharing; least pool: lowest share of such jobs in a pool; gap: to the optimum of\n"
+        "waiting in slots plus beta times unfairness"
     )
     for first in range(0, len(points), BETAS_SHOWN):
         _show_pools(points[first : first + BETAS_SHOWN])
@@ -147,4 +155,6 @@ def _show_pools(points: Sequence[Mapping[str, Any]]) -> None:
     ]  # fmt: skip
     header = ["pool", "jobs", *(f"{point['beta']:g}" for point in points)]
     cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
-    show_table(f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows)
+    show_table(
+        f"Jobs of each pool that start sooner than without sharing, by beta{cut}", header, rows
+    )

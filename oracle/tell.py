@@ -1,4 +1,4 @@
-"""What the oracle says: its progress, what came of it, how it ends when it is interrupted."""
+"""Messages of the oracle: progress, results, interruption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SAID_EVERY = 5.0
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
 
-NOTHING = "nothing yet"
+NOTHING = "none yet"
+NO_BOUND = "no bound is proven yet"
 
 
 def end_interrupted(kept: str) -> NoReturn:
@@ -91,11 +92,11 @@ def show_outcome(outcome: Outcome, *, cutoffs: bool) -> None:
     """
     goal = outcome.task.goal
     within = cutoffs or goal.slowdown_pct
-    none = "none within the cutoffs has" if within else "none that slows nobody has"
+    none = "no schedule within the cutoffs has" if within else "no schedule that delays no job has"
     least = _less(none, outcome.wait, outcome.wait_bound, duration)
     waits = f"total waiting {duration(outcome.wait)}; {least}"
     gap = f"gap {decimal(100 * outcome.gap)} %" if outcome.gap else "gap 0"
-    alone = f"alone {duration(outcome.alone)}"
+    alone = f"without sharing {duration(outcome.alone)}"
     if waits_alone(goal):
         click.echo(f"{outcome.status}: {waits}, {gap}; {alone}")
     else:
@@ -108,18 +109,18 @@ def show_outcome(outcome: Outcome, *, cutoffs: bool) -> None:
 
 def _less(none: str, found: float, bound: float, shown: Callable[[float], str]) -> str:
     if bound <= 0 < found:
-        return "how little it could be is not known yet"
+        return NO_BOUND
     return f"{none} less than {shown(bound)}"
 
 
 def _show_real(outcome: Outcome) -> None:
     log, baseline = outcome.instance.log, outcome.real_baseline
     found = measured(log, baseline, outcome.real)
-    later = "none is later"
+    later = "no job is later"
     if found.slowed:
         longest = duration(MINUTE * found.slowdown_max_min)
         later = f"{found.slowed:,} of {counted(found.measured, 'job')} later, by up to {longest}"
     click.echo(
-        f"with times as in the log: total waiting {duration(waiting(log, outcome.real))}; "
-        f"alone {duration(waiting(log, baseline))}; {later}"
+        f"with the times of the log: total waiting {duration(waiting(log, outcome.real))}; "
+        f"without sharing {duration(waiting(log, baseline))}; {later}"
     )

@@ -15,11 +15,13 @@ from replay.schedule import Schedule
 from replay.trace import Trace
 
 
-def write_outcome(folder: Path, outcome: Outcome, asked: Mapping[str, Any]) -> None:
-    """Write everything, the schedules as `sia replay` does; `asked` is what was asked for."""
+def write_outcome(folder: Path, outcome: Outcome, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Write all results and return oracle.json; `asked` are the settings of the command."""
     write_schedule_of(folder, outcome)
     write_schedule(folder / "real", outcome.instance.log, outcome.real)
-    write_json(folder / "oracle.json", {**asked, **as_json(outcome)})
+    found = {**asked, **as_json(outcome)}
+    write_json(folder / "oracle.json", found)
+    return found
 
 
 def write_schedule_of(folder: Path, outcome: Outcome) -> None:

@@ -6,23 +6,24 @@ from pathlib import Path
 
 import click
 
+from sia.console.groups import Group
 from sia.console.text import Seconds
 
 
-@click.group()
+@click.group(cls=Group)
 def cells() -> None:
-    """Look at clusters of cells."""
+    """Show clusters that are divided into cells."""
 
 
 @cells.command()
 @click.argument("file", type=Path)
-@click.option("--jobs", type=Path, help="A replay's jobs.csv: show who is where, with --at.")
-@click.option("--at", type=Seconds(), help="Second of the replay, like 3d12h.")
+@click.option("--jobs", type=Path, help="jobs.csv of a replay; with --at, show the running jobs.")
+@click.option("--at", type=Seconds(), help="Time of the replay, like 3d12h.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def show(file: Path, jobs: Path | None, at: float | None, as_json: bool) -> None:
-    """Draw the cells of a FILE: chains, racks, nodes and GPUs, and what each pool owns.
+    """Draw the cells of FILE: chains, racks, nodes and GPUs, and the pools that own them.
 
-    With --jobs and --at, who is where at that second of a replay with --cells.
+    With --jobs and --at, shows where the jobs of a replay with --cells run at that time.
     """
     from replay.cells_show import show as draw  # noqa: PLC0415  the cells take their time
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-import msgspec
 
 from cells.spec import CellsError, Spec, only_chain
 from replay.cells_at import Second, running_at
@@ -17,6 +16,7 @@ from replay.cells_gpus import Chain, Gpus
 from replay.cells_picture import MARKS, Picture, described, legend
 from replay.cells_view import View, data, nobody, types
 from replay.limits import ROWS_SHOWN
+from sia.console.as_json import print_json
 from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.wording import NONE, as_typed, counted, duration, some
@@ -50,7 +50,7 @@ def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> N
 
 
 def _echo_json(value: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=1))
+    print_json(value)
 
 
 def _show_types(path: Path, spec: Spec, jobs: Path | None, *, as_json: bool) -> None:

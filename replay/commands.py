@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from replay.cells_file import cells_for, checked_places
 from replay.cells_short import shortages
@@ -23,12 +22,14 @@ from replay.run import BASELINE, Settings, replay_all
 from replay.summary import summarize
 from replay.tables import progress_bars, show_foresight, show_policies, show_pools
 from replay.trace import PoolTable, Trace, playable
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
+from sia.console.groups import nearest
 from sia.console.text import Seconds
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
-from sia.wording import counted, duration, parse_seconds, some
+from sia.wording import as_typed, counted, duration, parse_seconds, some
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -45,20 +46,20 @@ if TYPE_CHECKING:
     type=Seconds(),
     default="0",
     show_default=True,
-    help="Do not measure jobs submitted before this second of the trace, like 2d.",
+    help="Leave jobs out of all measures that were submitted before this time of the log, like 2d.",
 )
 @click.option(
     "--spare-priority",
     "priorities",
     metavar="POOL=N",
     multiple=True,
-    help="Offer a pool spare GPUs before those with a lower number (0).",
+    help="Offer spare GPUs first to the pool with the highest number; others have 0.",
 )
 @click.option(
     "--no-lending",
     metavar="POOL[:WINDOW]",
     multiple=True,
-    help="Have a pool reserve all its unused GPUs, in one window or in all.",
+    help="Stop a pool from lending, in one window or in all.",
 )
 @click.option(
     "--las-queues",
@@ -66,30 +67,31 @@ if TYPE_CHECKING:
     type=QUEUES,
     default=",".join(f"{threshold:g}s" for threshold in LAS_THRESHOLDS),
     show_default=True,
-    help="GPU-time after which a job leaves each but the last of LAS's queues.",
+    help="GPU-time after which a job moves to the next of the LAS queues.",
 )
 @click.option(
     "--las-promote",
     type=Number(LEAST_PROMOTE, 1e6),
     default=LAS_PROMOTE,
     show_default=True,
-    help="A job that waits so many times as long as it ran goes back to LAS's first queue.",
+    metavar="FACTOR",
+    help="Move a job back to the first LAS queue once it has waited FACTOR times its run time.",
 )
 @click.option(
     "--closed-loop",
     is_flag=True,
-    help="Shift each job of a user by how much earlier or later the one before it ended.",
+    help="Submit the next job of a user earlier or later, as the one before it ends.",
 )
 @click.option(
     "--seed",
     type=int,
     default=0,
     show_default=True,
-    help="For what is drawn: random forecasts, jobs that may be stopped.",
+    help="Seed of random forecasts and of --preemptible.",
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@json_option("Print summary.json instead of tables.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def replay(
     log: Path, pools: Path, policies: list[str] | None, cells_file: Path | None,
@@ -101,13 +103,14 @@ def replay(
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
     skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
-    """Replay a job log through policies, and see whom sharing would have helped and hurt.
+    """Replay a job log under one or more policies.
 
-    Writes OUT/POLICY/jobs.csv, loans.csv, segments.csv (where jobs are preempted or resized) and
-    trace.csv (in a closed loop), OUT/summary.json and OUT/report.html; with --cells OUT/cells.toml.
+    Shows which jobs sharing speeds up and which it slows. Writes OUT/summary.json, OUT/report.html,
+    and for each policy OUT/POLICY/jobs.csv and loans.csv; also segments.csv if jobs are preempted
+    or resized, trace.csv with --closed-loop, and OUT/cells.toml with --cells.
     """
     if holds_experiment(out):
-        raise UserError(f"{out}: holds the results of sia experiment; give another --out")
+        raise UserError(f"{out}: holds results of sia experiment; choose another --out")
     table = read_pools(pools)
     policies = chosen(policies, cells_file, lend_rests=lend_rests)
     refuse_idle(policies, preemptible, recall)
@@ -121,8 +124,8 @@ def replay(
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
         named = "".join(f"; {note}" for note in trace.notes)
         raise UserError(
-            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give the pools "
-            "file that belongs to the log, a row for each pool as column pool names it"
+            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
+            "with a row for each pool that the log's column pool names"
         )
     options = Options(
         windows=windows,
@@ -158,7 +161,7 @@ def replay(
     with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=1))
+        print_json(summary)
         return
     _show(trace, settings, summary)
     click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
@@ -199,11 +202,10 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
     for name, measures in summary["policies"].items():
         _show_notes(name, measures, dropped)
     if settings.closed_loop and not any(arrival.job.user for arrival in trace.arrivals):
-        click.echo("note: no job has a user, so none follows another: this is the open loop")
+        click.echo("note: no job has a user, so --closed-loop has no effect")
     if settings.closed_loop:
         click.echo(
-            "note: the speed-ups below are against fcfs on the log that each policy brought about, "
-            "with its earlier submissions"
+            "note: each speed-up below compares a policy with fcfs on that policy's submissions"
         )
     show_policies(summary)
     show_pools(summary)
@@ -215,18 +217,18 @@ def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
         lost = counted(measures["never_ended"], "job")
         click.echo(f"note: under {name} {lost} never ended")
     if unheard := measures["skipped"] - dropped:
-        click.echo(f"note: under {name} {unheard:,} jobs were never submitted: they follow one "
-                   "that never ended")  # fmt: skip
+        click.echo(f"note: under {name} {unheard:,} jobs were never submitted, because an earlier "
+                   "job of their user never ended")  # fmt: skip
     if recalls(name) and not measures["interruptions"]:
         click.echo(f"note: under {name} no job had to be stopped")
     if stops := measures["interruptions"]:
         hours = measures["gpu_hours_thrown_away"]
         click.echo(f"note: under {name} jobs were stopped or resized {counted(stops, 'time')}, "
-                   f"which threw {hours:,.1f} GPU-hours of work away")  # fmt: skip
+                   f"which lost {hours:,.1f} GPU-hours of work")  # fmt: skip
     if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
         when = "sooner" if sooner >= 0 else "later"
         click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
-                   f"than under {BASELINE} on the log as it is")  # fmt: skip
+                   f"than under {BASELINE} without --closed-loop")  # fmt: skip
 
 
 def _show_unmeasured(settings: Settings, summary: dict[str, Any]) -> None:
@@ -245,12 +247,12 @@ def _refuse_foresight(settings: Settings) -> None:
         needs = load(settings.choice(label).policy).needs
         if needs.future:
             raise UserError(
-                f"--closed-loop: {label} must know every job in advance; leave it out of --policy"
+                f"--closed-loop: {label} must know all jobs in advance; leave it out of --policy"
             )
         if needs.loads and settings.choice(label).forecast == "perfect":
             raise UserError(
-                f"--closed-loop: the log does not tell what will arrive, so {label} cannot foresee "
-                "it perfectly; give another --forecast, like peaks"
+                f"--closed-loop: {label} cannot have a perfect forecast: arrivals depend on the "
+                "policy; use another --forecast, like peaks"
             )
 
 
@@ -259,12 +261,12 @@ def _note_warmup(trace: Trace, warmup: float) -> None:
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     if warmup > last:
         trace.notes.append(
-            f"nothing is measured: --warmup ends after the last job came, at {last:,.0f} s"
+            f"no job is measured: --warmup ends after the last submission, at {last:,.0f} s"
         )
     elif 0 < warmup <= first:
         trace.notes.append(
-            f"--warmup {warmup:,.0f} s has no effect: it counts from second 0, and the "
-            f"first job came at {first:,.0f} s"
+            f"--warmup {as_typed(warmup)} has no effect: it counts from second 0, and the first "
+            f"job was submitted at {first:,.0f} s"
         )
 
 
@@ -273,9 +275,8 @@ def _note_taught(model: Model, whole: Trace, trace: Trace, warmup: float) -> Non
     until = taught_until(model, whole)
     if until is not None and warmup < until:
         trace.notes.append(
-            f"the model has learned from this log until second {ceil(until)}: what came before is "
-            f"measured too, as if it could have been foretold; leave it out with --warmup "
-            f"{ceil(until)}"
+            f"the model was trained on this log until second {ceil(until)}, and earlier jobs are "
+            f"measured too; leave them out with --warmup {ceil(until)}s"
         )
 
 
@@ -284,8 +285,8 @@ def _note_lonely(trace: Trace, table: PoolTable) -> None:
     groups = Counter(pool.group for pool in table.pools if pool.share)
     if max(groups.values(), default=0) < 2:
         trace.notes.append(
-            "no pool has another in its sharing group: there is nobody to lend to; "
-            "sia trace split makes one pool several"
+            "every pool is alone in its sharing group, so that none can lend; sia trace split "
+            "splits a pool"
         )
 
 
@@ -315,7 +316,7 @@ def _no_lending(
         except ValueError as error:
             raise UserError(f"--no-lending {text}: {error}") from None
         if seconds not in windows:
-            raise UserError(f"--no-lending {text}: {window} is none of --windows")
+            raise UserError(f"--no-lending {text}: {window} is not one of --windows")
         pairs.append((_known(pool, table, "--no-lending"), seconds))
     return frozenset(pairs)
 
@@ -323,5 +324,6 @@ def _no_lending(
 def _known(pool: str, table: PoolTable, option: str) -> str:
     known = sorted(p.name for p in table.pools)
     if pool not in known:
-        raise UserError(f"{option}: there is no pool {pool!r}; there are {some(known)}")
+        close = nearest(pool, known) or f" The pools are {some(known)}."
+        raise UserError(f"{option}: no pool {pool!r}.{close}")
     return pool

@@ -16,24 +16,27 @@ from sia.console.text import Seconds
     type=Seconds(),
     default="0",
     show_default=True,
-    help="Leave jobs out that A's log has before this second, like 2d.",
+    help="Leave out jobs that were submitted before this time of A's log, like 2d.",
 )
 @click.option(
     "--resamples",
     type=click.IntRange(100, MAX_RESAMPLES),
     default=10_000,
     show_default=True,
-    help="Times the pairs are drawn anew.",
+    help="Number of bootstrap resamples.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resamples."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
 def compare(
     a: str, b: str, warmup: float, resamples: int, seed: int, as_json: bool
 ) -> None:  # fmt: skip
-    """Compare A with B, pair by pair, with 95 % intervals.
+    """Compare two results pair by pair, with 95 % intervals.
 
-    Both are a policy's folder of a replay (pairs are jobs), like out/sia, or an experiment's folder
-    and a policy (pairs are runs), like experiment:sia; without policies, all that both have.
+    A and B are two policies' folders of a replay, like out/sia (the pairs are jobs), or folders of
+    experiments with a policy, like experiment:sia (the pairs are runs). Without policies, all
+    policies are compared that both experiments have.
     """
     from replay.compare import Resampling  # noqa: PLC0415  numpy takes its time
     from replay.compare_show import show  # noqa: PLC0415

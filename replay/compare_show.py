@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from replay.compare import (
     CONFIDENCE,
@@ -23,6 +22,7 @@ from replay.compare import (
     read_runs,
     side_of,
 )
+from sia.console.as_json import print_json
 from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.console.terminal import printable
@@ -79,7 +79,7 @@ def show(a: str, b: str, warmup: float, resampling: Resampling, *, as_json: bool
         found = _experiments(of_a, of_b, resampling)
         answer |= {"pairs_of": "runs", "comparisons": found}
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=1))
+        print_json(answer)
         return
     click.echo(f"A: {printable(a)}\nB: {printable(b)}")
     for label, comparison in found.items():

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from cells.spec import only_chain
 from replay.cells_file import node_size, types_of
@@ -32,6 +31,7 @@ from replay.tables import progress_bars, show_foresight
 from replay.trace import PoolTable, Trace
 from replay.trace_commands import load_bounds
 from sia import __version__
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.text import Seconds
 from sia.limits import MAX_QUOTA
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 QUEUES, WEEKS, RUNS, LOAD = [4], 2.0, 20, "0.6-1.1"
 WARMUP = 2 * DAY
-"""Of a piece of the log (§6.1); the whole log is measured whole."""
+"""Default warm-up of a piece of the log in seconds (§6.1); a whole log has none."""
 
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
 
 SAY_EVERY = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 class Numbers(click.ParamType[list[Any]]):
@@ -59,13 +59,13 @@ class Numbers(click.ParamType[list[Any]]):
     name = "numbers"
 
     def __init__(self, kind: type[int | float], least: float, most: float) -> None:
-        """Whole ones with `int`."""
+        """Parse whole numbers with `int`, others with `float`."""
         self._kind, self._least, self._most = kind, least, most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[Any]:
-        """In the order given."""
+        """Return the numbers in the order given."""
         try:
             numbers = [self._kind(part) for part in str(value).split(",")]
         except ValueError:
@@ -77,21 +77,23 @@ class Numbers(click.ParamType[list[Any]]):
 
 @click.command()
 @click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
-@click.option("--pools", type=Path, help="Draw from these pools; with --size, their quotas.")
+@click.option(
+    "--pools", type=Path, help="Pools file: the pools to draw from; with --size, their quotas."
+)
 @click.option(
     "--queues",
     type=Numbers(int, 1, 10_000),
-    help=f"Numbers of pools to draw, separated by commas.  [default: {QUEUES[0]}]",
+    help=f"Numbers of pools in a run, separated by commas.  [default: {QUEUES[0]}]",
 )
 @click.option(
     "--weeks",
     type=Number(0.01, 520),
-    help=f"Length of the piece that a run replays.  [default: {WEEKS:g}]",
+    help=f"Length of the piece of a run, in weeks.  [default: {WEEKS:g}]",
 )
 @click.option(
     "--runs",
     type=click.IntRange(1, MAX_RUNS),
-    help=f"Runs for each number of queues.  [default: {RUNS}]",
+    help=f"Runs for each number of pools.  [default: {RUNS}]",
 )
 @click.option(
     "--load",
@@ -102,36 +104,40 @@ class Numbers(click.ParamType[list[Any]]):
     "--size",
     "sizes",
     type=Numbers(float, 0.001, 1000),
-    help="Instead: replay the whole log with all quotas times each of these factors.",
+    help="Replay the whole log instead, with all quotas multiplied by each of these factors.",
 )
 @click.option(
     "--withdraw",
     type=click.IntRange(0),
     default=0,
-    help="With --size: each also with the so many pools that idle most keeping to themselves.",
+    metavar="N",
+    help="With --size: replay each size again without the N most idle pools sharing.",
 )
 @policy_options
 @click.option(
     "--from",
     "since",
     type=Seconds(),
-    help="Draw only pieces that begin at this second of the log or later, like 62d.",
+    help="Draw only pieces that begin at this time of the log or later, like 62d.",
 )
 @click.option(
     "--warmup",
     type=Seconds(),
-    help="Do not measure jobs submitted before.  [default: 2d; with --size: 0]",
+    help="Leave jobs submitted before this time out of all measures.  [default: 2d; with --size: "
+    "0]",
 )
 @click.option(
     "--quota-step",
     type=click.IntRange(1, MAX_QUOTA),
-    help="Round each pool's quota up to a multiple of it.  [default: 1; with --cells: a node]",
+    help="Round quotas up to a multiple of this.  [default: 1; with --cells: GPUs of a node]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each CPU]")
-@click.option("--keep", is_flag=True, help="Keep each run's log, pools and schedules too.")
-@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
-@click.option("--json", "as_json", is_flag=True, help="Print experiments.csv's rows as JSON.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each CPU]"
+)
+@click.option("--keep", is_flag=True, help="Keep the log, pools and schedules of each run.")
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@json_option("Print the rows of experiments.csv as JSON.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def experiment(
     log: Path, pools: Path | None, queues: list[int] | None, weeks: float | None,
@@ -143,10 +149,10 @@ def experiment(
     since: float | None, warmup: float | None, resume_cost: float, quota_step: int | None,
     seed: int, jobs: int | None, keep: bool, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
-    """Replay many pieces of a job log, or all of it at many sizes, and compare policies (§6.1).
+    """Compare policies over many pieces or sizes of a job log.
 
-    Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. An experiment that was
-    interrupted goes on where it stopped when its command is repeated.
+    Follows §6.1. Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. To continue
+    an interrupted experiment, repeat its command.
     """
     policies = chosen(policies, cells_file, lend_rests=lend_rests)
     refuse_idle(policies, preemptible, recall)
@@ -182,7 +188,7 @@ def experiment(
             told = facts if types is None else {**facts, "cells": _cells(types)}
             replace_results(out, partial(_write_results, found, rows, told))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
+        print_json(rows)
         return
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
@@ -205,14 +211,16 @@ def _asked(
     strange = [option for option, value in given.items() if value is not None]
     if sizes is None:
         if withdraw:
-            raise UserError("--withdraw: give it together with --size")
+            raise UserError("--withdraw needs --size; give both")
         length = (weeks or WEEKS) * WEEK
         loads = load_bounds(load or LOAD)
         return Pieces(queues or QUEUES, runs or RUNS, length, loads, seed, since, step)
     if strange:
-        raise UserError(f"{strange[0]}: the whole log is replayed with --size; leave one out")
+        raise UserError(
+            f"{strange[0]} does not work with --size, which replays the whole log; leave one out"
+        )
     if pools is None:
-        raise UserError("--size: give --pools too, whose quotas it multiplies")
+        raise UserError("--size needs --pools, whose quotas it multiplies; give both")
     return Sizes(sizes, withdraw, step)
 
 
@@ -223,8 +231,8 @@ def _step(step: int | None, types: Spec | None) -> int:
     node = node_size(types)
     if step is not None and step % node:
         raise UserError(
-            f"--quota-step {step}: pools own whole nodes of {node} GPUs; give a multiple of "
-            f"{node}, or leave it out"
+            f"--quota-step {step}: must be a multiple of {node}, the GPUs of a node; use one, or "
+            "leave it out"
         )
     return step or node
 
@@ -284,13 +292,13 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
     if warmup > 0 and warmup >= end:
         default = " (the default)" if isinstance(asked, Pieces) and warmup == WARMUP else ""
         raise UserError(
-            f"--warmup {as_typed(warmup)}{default} leaves nothing to measure: the last job may "
-            f"come {duration(end)} after second 0; give a shorter one"
+            f"--warmup {as_typed(warmup)}{default} leaves no job to measure: the last is "
+            f"submitted by {duration(end)}; give a shorter one"
         )
     if isinstance(asked, Sizes) and 0 < warmup <= first:
         raise UserError(
-            f"--warmup {warmup:,.0f} s has no effect: it counts from second 0 of the log, whose "
-            f"first job came at {first:,.0f} s; add that"
+            f"--warmup {as_typed(warmup)} has no effect: it counts from second 0, and the first "
+            f"job was submitted at {first:,.0f} s; add this time"
         )
 
 
@@ -303,8 +311,8 @@ def _refuse_known(model: Model, trace: Trace, asked: Pieces | Sizes, warmup: flo
     if measured < until:
         option = "--from" if isinstance(asked, Pieces) else "--warmup"
         raise UserError(
-            f"--forecast: the model has learned from this log until second {ceil(until)}; measure "
-            f"what came later, with {option} {ceil(until)}"
+            f"--forecast: the model was trained on this log until second {ceil(until)}; measure "
+            f"only later jobs, with {option} {ceil(until)}s"
         )
 
 
@@ -330,7 +338,8 @@ def _resumable(out: Path, pieces: Sequence[Piece]) -> Iterator[None]:
     except KeyboardInterrupt:
         done = len(pieces) - len(left(out, pieces))
         click.echo(
-            f"sia: interrupted; {done} of {len(pieces)} runs are done, repeat the command to go on",
+            f"sia: interrupted; {done} of {len(pieces)} runs are done, repeat the command to "
+            "continue",
             err=True,
         )
         raise click.exceptions.Exit(INTERRUPTED) from None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from replay.forecast_show import (
     compared_facts,
@@ -23,7 +22,9 @@ from replay.output import whole_folder
 from replay.read import read_pools, read_trace
 from replay.shape_commands import name_of
 from replay.trace import PoolTable, Trace, checksum_of_jobs, playable
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
+from sia.console.groups import Group
 from sia.console.text import Seconds
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK, WINDOWS
 from sia.wording import DAY, WEEK, as_typed, duration
@@ -32,27 +33,27 @@ if TYPE_CHECKING:
     from predictors.model import Model
 
 NEWEST = WEEK
-"""Seconds at a log's end on which an old and a new model are judged: every day of the week once."""
+"""Seconds at a log's end on which the models are compared: every day of the week once."""
 
 LEAST_NEWEST = DAY
-"""Of those, beside the longest window: with less, a few hours of one day would decide."""
+"""Least of those seconds, besides the longest window: one whole day."""
 
 
-@click.group()
+@click.group(cls=Group)
 def forecast() -> None:
-    """Learn from a job log what will arrive, and see how good forecasts are on it."""
+    """Train and evaluate forecasts on a job log."""
 
 
 _LOG = click.option(
     "--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet."
 )
 _POOLS = click.option(
-    "--pools", type=Path, help="Pools file; without it no job is taken to wait for GPUs."
+    "--pools", type=Path, help="Pools file. Without it, jobs are assumed never to wait for GPUs."
 )
 _WINDOWS = click.option(
     "--windows",
     type=Ascending(MAX_WINDOWS, TICK, LONGEST_WINDOW),
-    help="Times within which arrivals are foretold, ascending.  [default: "
+    help="Windows to forecast arrivals for, ascending.  [default: "
     f"{','.join(map(as_typed, WINDOWS))}, or the model's]",
 )
 
@@ -63,15 +64,15 @@ _WINDOWS = click.option(
 @click.option(
     "--until",
     type=Seconds(),
-    help="Learn from the jobs submitted by this second of the log.  [default: three quarters of "
-    "its time; with --compare: all]",
+    help="Train on jobs submitted up to this time of the log.  [default: three quarters of it; "
+    "with --compare: all]",
 )
 @click.option(
     "--from",
     "since",
     type=Seconds(),
-    help="Learn from what came at this second of the log or later.  [default: all; with --compare: "
-    "the last 60 days before those that are kept out]",
+    help="Train on jobs submitted from this time of the log on.  [default: all; with --compare: "
+    "the 60 days before the test days]",
 )
 @_WINDOWS
 @click.option(
@@ -79,15 +80,15 @@ _WINDOWS = click.option(
     "old",
     type=Path,
     metavar="MODEL_DIR",
-    help="Write the new model only if it is better than this one on the log's newest days.",
+    help="Write the new model only if it beats this one on the newest days of the log.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
+@json_option("Print the scores as JSON.")
 @click.option("--out", type=Path, required=True, help="Folder for the model.")
 def train(
     log: Path, pools: Path | None, until: float | None, since: float | None,
     windows: tuple[float, ...] | None, old: Path | None, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
-    """Learn from a job log what will arrive in its pools (§5.4.1).
+    """Train a model that forecasts the arrivals in each pool (§5.4.1).
 
     Writes OUT/manifest.json and the trees of each window, all or none.
     """
@@ -107,7 +108,7 @@ def train(
     if before is not None:
         held_from -= _newest(log, held_from, windows, before)
     _refuse_from(trace, since, held_from)
-    click.echo("learning", err=True)
+    click.echo("training", err=True)
     rows = learning.observe(whole, table, until=until, windows=windows, name=str(log))
     if note := learning.thinned(rows):
         click.echo(f"note: {note}", err=True)
@@ -129,7 +130,7 @@ def train(
         kept.write_model(out, model, _given(log, pools))
     if as_json:
         facts = model_facts(model) if compared is None else compared_facts(compared)
-        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
+        print_json(facts)
         return
     show_left_out(trace)
     if compared is None:
@@ -148,29 +149,33 @@ def train(
     "model_dir",
     type=Path,
     metavar="MODEL_DIR",
-    help="Judge this model of arrivals, of another log perhaps, instead of learning one.",
+    help="Evaluate this model of arrivals instead of training one.",
 )
 @click.option(
     "--since",
     type=Seconds(),
-    help="Judge by the jobs submitted at this second of the log or later; what is before is "
-    "learned from.  [default: three quarters of its time]",
+    help="Test on jobs submitted from this time of the log on, train on those before.  [default: "
+    "three quarters of the log]",
 )
 @_WINDOWS
 @click.option(
     "--state",
-    help="Judge run times by the jobs alone that ended so, like Google's FINISH; of others it is "
-    "learned only that they ran so long at least.",
+    help="Test run times only on jobs that ended in this state, like Google's FINISH; other jobs "
+    "count as a lower bound.",
 )
-@click.option("--only", type=click.Choice(["arrivals", "run-times"]), help="Leave the others out.")
-@click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
+@click.option(
+    "--only",
+    type=click.Choice(["arrivals", "run-times"]),
+    help="Evaluate only one kind of forecast.",
+)
+@json_option("Print all numbers as JSON.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def evaluate(
     log: Path, pools: Path | None, model_dir: Path | None, since: float | None,
     windows: tuple[float, ...] | None, state: str | None, only: str | None, as_json: bool,
     out: Path,
 ) -> None:  # fmt: skip
-    """See how good forecasts are on a job log, split by time (§5.4, appendix B; JamaisVu §6.2).
+    """Evaluate forecasts on a job log, split by time (§5.4, appendix B; JamaisVu §6.2).
 
     Writes OUT/arrivals.json, OUT/run_times.json, OUT/report.html and OUT/figures.
     """
@@ -204,7 +209,7 @@ def evaluate(
         click.echo("drawing the report", err=True)
         write_results(folder, figures, found)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found.facts()), indent=1))
+        print_json(found.facts())
         return
     show_left_out(trace)
     show_evaluation(found)
@@ -232,9 +237,9 @@ def _refuse_from(trace: Trace, since: float | None, end: float) -> None:
     if since is not None and since >= end:
         first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
         raise UserError(
-            f"--from {as_typed(since)}: the log's jobs came from second {first:,.0f} to second "
-            f"{last:,.0f}, of which what came by second {end:,.0f} is learned from; give an "
-            "earlier one"
+            f"--from {as_typed(since)}: leaves nothing to train on; jobs were submitted from "
+            f"second {first:,.0f} to {last:,.0f}, and training ends at second {end:,.0f}; give an "
+            "earlier time"
         )
 
 
@@ -251,7 +256,7 @@ def _newest(log: Path, end: float, windows: Sequence[float], old: Model) -> floa
     least = windows[-1] + LEAST_NEWEST
     if newest < least:
         raise UserError(
-            f"{log}: ends {duration(max(0.0, newest))} after what the old model has learned from; "
-            f"give --compare a log that goes on for {duration(least)} at least"
+            f"{log}: ends {duration(max(0.0, newest))} after the old model's training data; "
+            f"--compare needs a log that continues for at least {duration(least)}"
         )
     return newest

@@ -95,7 +95,7 @@ def evaluate_all(
     if split.since > last:
         raise UserError(
             f"{split.log}: no job was submitted at second {ceil(split.since)} or later; give an "
-            f"earlier --since, {int(last)} at most"
+            f"earlier --since, {int(last)}s at most"
         )
     notes = _unsaid(split.trace)
     found, ages, loads = (
@@ -138,7 +138,7 @@ def _arrivals(
     if ours and model.manifest.until > since:
         raise UserError(
             f"--model: has learned from this log up to second {ceil(model.manifest.until)}; give "
-            f"--since {ceil(model.manifest.until)} or later, or leave --model out"
+            f"--since {ceil(model.manifest.until)}s or later, or leave --model out"
         )
     tell("arrivals: judging")
     scores = evaluate_arrivals(

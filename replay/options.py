@@ -1,4 +1,4 @@
-"""What the commands' options have in common: lists of policies, windows and times."""
+"""Options that several commands share: policies, windows, forecasts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from replay.foresight import DURATIONS, FORECASTS, LEARNED, LEARNED_TO, PEAKS, W
 from replay.preemptible import PercentAndCost
 from replay.run import Settings
 from sia.console.errors import UserError
+from sia.console.groups import nearest
 from sia.console.text import Seconds
 from sia.limits import (
     LEAST_THRESHOLD,
@@ -24,7 +25,7 @@ from sia.limits import (
     RECALL,
 )
 from sia.policies import load, names
-from sia.wording import DAY, as_typed, parse_seconds
+from sia.wording import as_typed, parse_seconds
 
 if TYPE_CHECKING:
     from predictors.model import Model
@@ -36,20 +37,20 @@ class Cost(Seconds):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Seconds, up to the limit."""
+        """Parse a time up to the limit."""
         seconds = super().convert(value, param, ctx)
         if seconds > MAX_RESUME_COST:
-            self.fail(f"{value}: going on costs at most {MAX_RESUME_COST:g} s", param, ctx)
+            self.fail(f"{value}: must be at most {as_typed(MAX_RESUME_COST)}", param, ctx)
         return seconds
 
 
 class Number(click.FloatRange):
-    """A number between two bounds; `nan` lies between none, and click lets it through."""
+    """A finite number between two bounds; click alone would accept `nan`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it, or fail as click wants."""
+        """Parse a number."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value}: write a number, like {self.min or 1.5:g}", param, ctx)
@@ -57,10 +58,10 @@ class Number(click.FloatRange):
 
 
 class Quantile(Number):
-    """A share between 0 and 1, neither of them."""
+    """A number between 0 and 1, excluding both."""
 
     def __init__(self) -> None:
-        """As click has it."""
+        """Set the bounds."""
         super().__init__(0, 1, min_open=True, max_open=True)
 
 
@@ -72,13 +73,18 @@ class Forecast(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """As it is; what is no name has to be a folder."""
+        """Return the text if it is a name or a folder."""
         text = str(value)
         if text == LEARNED:
             self.fail(f"{text}: give the folder of the model instead", param, ctx)
         if text not in FORECASTS and not Path(text).is_dir():
-            others = ", ".join(name for name in FORECASTS if name != LEARNED)
-            self.fail(f"{text}: is neither the folder of a model nor {others}", param, ctx)
+            known = [name for name in FORECASTS if name != LEARNED]
+            close = nearest(text, known)
+            self.fail(
+                f"{text}: neither the folder of a model nor one of {', '.join(known)}.{close}",
+                param,
+                ctx,
+            )
         return text
 
 
@@ -97,7 +103,7 @@ def foreseen_by(
     name = forecast if forecast in FORECASTS else LEARNED
     _refuse_quantiles(name, durations, quantiles)
     if max_slowed_pct is not None and name == "none":
-        raise UserError("--max-slowed-pct: --forecast none leaves nothing to guard; give another")
+        raise UserError("--max-slowed-pct has no effect with --forecast none; use another forecast")
     settings = Settings([], name, durations, load_quantile=quantiles[0])
     for label in policies:
         try:
@@ -117,7 +123,7 @@ def foreseen_by(
 def _refuse_quantiles(
     name: str, durations: str, quantiles: tuple[float | None, float | None]
 ) -> None:
-    """Raise UserError for one that has no effect, or that no model learns."""
+    """Raise UserError for a quantile that has no effect, or that models do not have."""
     for option, quantile, what, able in zip(
         ("--load-quantile", "--run-time-quantile"),
         quantiles,
@@ -127,12 +133,12 @@ def _refuse_quantiles(
     ):
         if quantile is not None and what not in able:
             raise UserError(
-                f"{option}: {what} has no quantile; {', '.join(able)} have; leave it out"
+                f"{option} does not work with {what}, only with {', '.join(able)}; leave it out"
             )
     if name == LEARNED and (quantiles[0] or 0) > LEARNED_TO:
         raise UserError(
-            f"--load-quantile: {quantiles[0]:g}: loads are learned up to quantile {LEARNED_TO}; "
-            "ask for less"
+            f"--load-quantile {quantiles[0]:g}: must be at most {LEARNED_TO}, the highest "
+            "quantile that models have"
         )
 
 
@@ -147,20 +153,20 @@ def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> No
         where = f"--policy: {label}" if "@" in label else f"--load-quantile: {quantile:g}"
         most = floor(1000 * highest(windows)) / 1000
         raise UserError(
-            f"{where}: {as_typed(MEMORY)} hold too few windows of {as_typed(windows[-1])} to tell "
-            f"so high a quantile of peaks; ask for {most:g} at most"
+            f"{where}: too high for peaks, because {as_typed(MEMORY)} hold few windows of "
+            f"{as_typed(windows[-1])}; use at most {most:g}"
         )
 
 
 class Labels(click.ParamType[list[str]]):
-    """Names of installed policies, separated by commas, or labels with senses of their own."""
+    """Names or labels of installed policies, separated by commas."""
 
     name = "names"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[str]:
-        """Each label once, in the order given."""
+        """Return each label once, in the order given."""
         chosen = [label.strip() for label in str(value).split(",")]
         for label in chosen:
             try:
@@ -176,24 +182,26 @@ class Ascending(click.ParamType[tuple[float, ...]]):
     name = "times"
 
     def __init__(self, most: int, least: float = 0.0, longest: float = inf) -> None:
-        """Allow up to so many, from `least` to `longest` seconds."""
+        """Allow up to `most` times, from `least` to `longest` seconds."""
         self._most, self._least, self._longest = most, least, longest
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[float, ...]:
-        """Seconds of each."""
+        """Return the times in seconds."""
         try:
             times = tuple(parse_seconds(part) for part in str(value).split(","))
         except ValueError as error:
             self.fail(str(error), param, ctx)
         ascending = all(a < b for a, b in zip((0.0, *times), times, strict=False))
         if not ascending or len(times) > self._most:
-            self.fail(f"{value}: name 1 to {self._most} times, ascending, above 0", param, ctx)
+            self.fail(
+                f"{value}: write 1 to {self._most} ascending times above 0, like 5m,1h", param, ctx
+            )
         if times[0] < self._least:
-            self.fail(f"{value}: the first must be {self._least:g} s or more", param, ctx)
+            self.fail(f"{value}: the first must be at least {as_typed(self._least)}", param, ctx)
         if times[-1] > self._longest:
-            self.fail(f"{value}: the last must be {self._longest / DAY:g}d or less", param, ctx)
+            self.fail(f"{value}: the last must be at most {as_typed(self._longest)}", param, ctx)
         return times
 
 
@@ -205,18 +213,20 @@ POLICIES_IN_CELLS = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
 
 
 def chosen(policies: list[str] | None, cells: Path | None, *, lend_rests: bool) -> list[str]:
-    """The policies asked for, or else the default ones.
+    """Return the policies asked for, or the default ones.
 
-    Raises UserError for those that know no cells where there are some.
+    Raises UserError for a policy that does not support cells if there are some.
     """
     if lend_rests and cells is None:
-        raise UserError("--lend-rests: without --cells nothing is rounded up; give both")
+        raise UserError("--lend-rests has no effect without --cells; give both")
     if policies is None:
         return POLICIES if cells is None else POLICIES_IN_CELLS
     for label in policies:
         if cells is not None and not load(Settings([]).choice(label).policy).places:
             able = ", ".join(name for name in names() if load(name).places)
-            raise UserError(f"--cells: {label} knows no cells; {able} do: leave it out of --policy")
+            raise UserError(
+                f"--cells: {label} does not support cells, only {able}; leave it out of --policy"
+            )
     return policies
 
 
@@ -227,97 +237,97 @@ _POLICY_OPTIONS = (
         "--policy",
         "policies",
         type=Labels(),
-        help="Policies, separated by commas; POLICY@FORECAST+DURATIONS foresees in its own way, "
-        "like sia@peaks:0.95+survival:0.9+guard.  "
+        help="Policies, separated by commas. POLICY@FORECAST+DURATIONS gives a policy its own "
+        "forecasts, like sia@peaks:0.95+survival:0.9+guard.  "
         f"[default: {','.join(POLICIES)}; with --cells: {','.join(POLICIES_IN_CELLS)}]",
     ),
     click.option(
         "--cells",
         "cells_file",
         type=Path,
-        help="Cells file (docs/cells.md): jobs then need GPUs that lie together.",
+        help="Cells file (see docs/cells.md). Each job then needs GPUs that are close together.",
     ),
     click.option(
         "--lend-rests",
         is_flag=True,
-        help="With --cells: spare jobs of one GPU may use what rounding widths up leaves over.",
+        help="With --cells: lend GPUs left over by rounding to jobs of one GPU.",
     ),
     click.option(
         "--forecast",
         type=Forecast(),
         default="perfect",
         show_default=True,
-        help="How SIA foresees new load: a name, or the folder of a model (sia forecast train).",
+        help="Forecast of new load: a name, or the folder of a model of sia forecast train.",
     ),
     click.option(
         "--durations",
         type=click.Choice(DURATIONS),
         default="perfect",
         show_default=True,
-        help="How run times are foreseen, by all that need them.",
+        help="Estimates of run times, for policies that need them.",
     ),
     click.option(
         "--load-quantile",
         type=Quantile(),
-        help="The share of windows whose load is to be no more than foreseen, like 0.95.",
+        help="Quantile of the load to reserve for, like 0.95.",
     ),
     click.option(
         "--run-time-quantile",
         type=Quantile(),
-        help="The share of jobs that are to run no longer than foreseen, like 0.9.",
+        help="Quantile of the run time to assume, like 0.9.",
     ),
     click.option(
         "--max-slowed-pct",
         type=Number(0, 100, min_open=True, max_open=True),
         metavar="PERCENT",
-        help="Have a share controller lend less where more jobs than this would be slowed.",
+        help="Lend less when more than this percentage of jobs would be slowed.",
     ),
     click.option(
         "--windows",
         type=WINDOWS,
         default="5m,1h,12h",
         show_default=True,
-        help="SIA's windows, ascending.",
+        help="Forecast windows of SIA, ascending.",
     ),
     click.option(
         "--recent",
         type=click.IntRange(1, 10_000),
         default=RECENT,
         show_default=True,
-        help="Windows the sliding maximum looks back on.",
+        help="Number of past windows in the sliding maximum.",
     ),
     click.option(
         "--slack",
         type=Number(0, 1000),
         default=1.0,
         show_default=True,
-        help="Factor on what SIA reserves for each pool.",
+        help="Factor on the reservation of each pool.",
     ),
     click.option(
         "--preemptible",
         type=PercentAndCost(),
-        help="So many percent of the jobs, drawn by --seed, may be stopped by sia-recall at a cost "
-        "of time, like 30:5m; else column preemptible says which.",
+        help="Make this percentage of jobs preemptible, each at a cost of time, like 30:5m. "
+        "Without it, column preemptible of the log decides.",
     ),
     click.option(
         "--recall",
         type=Number(0, 1000),
         default=RECALL,
         show_default=True,
-        help="The part of a window up to which sia-recall counts on stopping spare jobs for it.",
+        help="Part of a window within which sia-recall relies on preempting spare jobs.",
     ),
     click.option(
         "--resume-cost",
         type=Cost(),
         default="0",
         show_default=True,
-        help="Time lost when a job goes on after a preemption or a change of width.",
+        help="Time that a job loses when it resumes after a preemption or a resize.",
     ),
 )
 
 
 def policy_options(command: Command) -> Command:
-    """Which policies, what they foresee by and how carefully, and what stopping a job costs."""
+    """Add the options for policies, forecasts and preemption."""
     for option in reversed(_POLICY_OPTIONS):
         command = option(command)
     return command

@@ -15,7 +15,7 @@ from sia.limits import MAX_RESUME_COST, RECALL
 from sia.model import Job
 from sia.playout import Arrival
 from sia.policies import load
-from sia.wording import parse_seconds, some
+from sia.wording import as_typed, parse_seconds, some
 
 
 class Marked(NamedTuple):
@@ -33,7 +33,7 @@ class PercentAndCost(click.ParamType[Marked]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Marked:
-        """Parse it, or fail as click wants."""
+        """Parse a percentage and a time."""
         if isinstance(value, Marked):
             return value
         percent, _, cost = str(value).partition(":")
@@ -43,8 +43,8 @@ class PercentAndCost(click.ParamType[Marked]):
             marked = Marked(-1.0, 0.0)
         if not (0 <= marked.percent <= 100 and 0 <= marked.cost <= MAX_RESUME_COST):
             self.fail(
-                f"{value}: write a percentage of jobs and the time each loses, like 30:5m; that is "
-                f"at most {MAX_RESUME_COST:g} s",
+                f"{value}: write a percentage of jobs and the time that each loses, like 30:5m; "
+                f"the time must be at most {as_typed(MAX_RESUME_COST)}",
                 param,
                 ctx,
             )
@@ -65,12 +65,12 @@ def refuse_idle(policies: Sequence[str], marked: Marked | None, recall: float) -
     """Raise UserError for an option that has no effect on any of these policies."""
     if marked is not None and not any(map(stops, policies)):
         raise UserError(
-            "--preemptible: none of these policies stops jobs; add sia-recall to --policy, or "
+            "--preemptible: none of these policies preempts jobs; add sia-recall to --policy, or "
             "leave --preemptible out"
         )
     if recall != RECALL and not any(map(recalls, policies)):
         raise UserError(
-            "--recall: only sia-recall heeds it; add that to --policy, or leave --recall out"
+            "--recall: works only with sia-recall; add it to --policy, or leave --recall out"
         )
 
 
@@ -79,7 +79,7 @@ def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
     who = [label for label in policies if recalls(label)]
     if who and all(job.preemptible is None for job, _ in trace.arrivals):
         trace.notes.append(
-            f"no job may be stopped, so that {some(who)} does what sia does; mark some with "
+            f"no job is preemptible, so that {some(who)} works like sia; mark jobs with "
             "--preemptible or in column preemptible"
         )
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from replay.limits import ROWS_SHOWN
 from replay.output import whole_folder, write_json, write_trace
@@ -19,6 +18,7 @@ from sia.wording import NONE, counted, decimal, duration
 
 if TYPE_CHECKING:
     from replay.shape import Facts
+from sia.console.as_json import json_option, print_json
 
 
 @click.command()
@@ -29,19 +29,23 @@ if TYPE_CHECKING:
     type=Path,
     multiple=True,
     metavar="FOLDER",
-    help="A folder with a file of minutes a pool, as of Helios' Earth; may be repeated.",
+    help="Folder with use by the minute, a file for each pool, like Helios' Earth; repeatable.",
 )
-@click.option("--out", type=Path, required=True, help="Folder for shape.svg, .png and .json.")
-@click.option("--json", "as_json", is_flag=True, help="Print shape.json instead of tables.")
+@click.option(
+    "--out", type=Path, required=True, help="Folder for shape.svg, shape.png and shape.json."
+)
+@json_option("Print shape.json instead of tables.")
 def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
-    """Show what logs look like, pool by pool: utilisation, bursts, durations (§2, Figs. 2, 3).
+    """Draw the utilisation, bursts and run times of logs, pool by pool (§2, Figs. 2 and 3).
 
-    Each LOG comes with its POOLS file, a colon between, and is replayed first come, first served.
+    Each LOG is given with its POOLS file after a colon, and is replayed first come, first served.
     """
     from replay.shape_figures import draw_shapes  # noqa: PLC0415  matplotlib's numpy takes a while
 
     if not logs and not folders:
-        raise UserError("name a log and its pools file, like jobs.csv:pools.csv, or --minutes")
+        raise UserError(
+            "no log given; name a log and its pools file, like jobs.csv:pools.csv, or use --minutes"
+        )
     pairs = [_pair(text) for text in logs]
     shapes: dict[str, Facts] = {}
     for log, pools in pairs:
@@ -56,7 +60,7 @@ def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: 
             (made / f"shape.{form}").write_bytes(draw_shapes(shapes, form))
         write_json(made / "shape.json", shapes)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(shapes), indent=1))
+        print_json(shapes)
         return
     _show(shapes)
     click.echo(f"\n{out / 'shape.png'}")
@@ -65,7 +69,7 @@ def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: 
 def _pair(text: str) -> tuple[Path, Path]:
     log, _, pools = text.rpartition(":")
     if not log or not pools:
-        raise UserError(f"{text}: name the log and its pools file, like jobs.csv:pools.csv")
+        raise UserError(f"{text}: has no pools file; write LOG:POOLS, like jobs.csv:pools.csv")
     return Path(log), Path(pools)
 
 
@@ -87,7 +91,7 @@ def _shape_of_log(log: Path, pools: Path) -> Facts:
 
 def _add(shapes: dict[str, Facts], name: str, path: Path, facts: Facts) -> None:
     if name in shapes:
-        raise UserError(f"{path}: there are two logs {name!r}; rename one")
+        raise UserError(f"{path}: two logs have the name {name!r}; rename one")
     shapes[name] = facts
 
 
@@ -112,7 +116,7 @@ def _show(shapes: Mapping[str, Facts]) -> None:
             *(decimal(m[key], digits) for key, digits in
               (("gap_cv", 1), ("soon_pct", 0), ("soon_control_pct", 0))),
         ])  # fmt: skip
-    show_table("Logs: shares of their pools, medians over them", header, rows)
+    show_table("Logs: shares of pools, and medians over pools", header, rows)
     for name, facts in shapes.items():
         _show_pools(name, facts)
         for reason, count in facts.get("dropped", {}).items():
@@ -154,24 +158,42 @@ def _share(value: float | None) -> str:
 
 
 @click.command()
-@click.option("--trace", "log", type=Path, required=True)
-@click.option("--by", type=click.Choice(["width"]), required=True, help="What makes a new pool.")
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option(
+    "--by",
+    type=click.Choice(["width"]),
+    required=True,
+    help="Property of jobs that separates the new pools.",
+)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv.")
-def split(log: Path, by: str, out: Path) -> None:
-    """Cut each pool of a log in several: POOL-w1, -w2, -w4, … by the width of the jobs.
+@json_option()
+def split(log: Path, by: str, out: Path, as_json: bool) -> None:
+    """Split each pool of a log by the width of its jobs: POOL-w1, POOL-w2, POOL-w4 and so on.
 
-    The pools' sizes are not known then; sia experiment scales them, or write a pools file.
+    The new pools have no quotas. sia experiment scales them to a load; sia replay needs a
+    pools file.
     """
     assert by == "width", "the only choice"
     found = split_by_width(read_trace(log))
     with whole_folder(out, [log], replace=False) as folder:
         write_trace(folder / "trace.csv", found)
+    if as_json:
+        print_json(
+            {
+                "trace": str(out / "trace.csv"),
+                "pools": None,
+                "jobs": len(found.arrivals),
+                "dropped": dict(sorted(found.dropped.items())),
+                "notes": found.notes,
+            }
+        )
+        return
     pools = {arrival.job.pool for arrival in found.arrivals}
     size = f"{counted(len(found.arrivals), 'job')} in {counted(len(pools), 'pool')}"
     click.echo(f"{size}: {out / 'trace.csv'}")
     for note in found.notes:
         click.echo(f"note: {note}")
     click.echo(
-        "note: pool sizes are not written; sia experiment scales pools to a load, for sia replay "
-        "write a pools file: pool,quota"
+        "note: the new pools have no quotas; sia experiment scales them to a load, for sia replay "
+        "write a pools file with the columns pool,quota"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import click
-import msgspec
 
 from replay.cloud import make_cloud
 from replay.cloud_model import Cloud
@@ -22,7 +21,9 @@ from replay.shape_commands import shape, split
 from replay.slice import slice_trace
 from replay.synth import PRESETS, synthesize
 from replay.trace import PoolTable, Trace, largest_load
+from sia.console.as_json import json_option, print_json
 from sia.console.errors import OtherFormatError, UserError
+from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import Seconds
 from sia.playout import Arrival
@@ -31,9 +32,9 @@ from sia.wording import counted, decimal, duration
 SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
 
 
-@click.group()
+@click.group(cls=Group)
 def trace() -> None:
-    """Make, convert, cut and describe job logs."""
+    """Generate, convert, cut and describe job logs."""
 
 
 trace.add_command(shape)
@@ -46,25 +47,37 @@ trace.add_command(split)
     type=click.Choice([*PRESETS, "cloud"]),
     default="base",
     show_default=True,
-    help="The paper's base workload, one of its variations, or a whole cloud like the paper's.",
+    help="Workload of the paper: base, a variation of it, or a whole cloud.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option(
-    "--days", type=click.FloatRange(0, min_open=True), help="Default: 3, for the cloud 28."
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    help="Length of the log in days.  [default: 3; for the cloud 28]",
 )
-@click.option("--pools", type=click.IntRange(1), help="Of the cloud; default: 20.")
+@click.option(
+    "--pools", type=click.IntRange(1), help="Number of pools of the cloud.  [default: 20]"
+)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
-def synth(preset: str, seed: int, days: float | None, pools: int | None, out: Path) -> None:
-    """Generate one of the paper's synthetic workloads (appendices A.1, C), or a cloud (§2)."""
+@json_option()
+def synth(
+    preset: str, seed: int, days: float | None, pools: int | None, out: Path, as_json: bool
+) -> None:
+    """Generate a synthetic workload of the paper (appendices A.1 and C), or a cloud (§2)."""
     if preset == "cloud":
         given: dict[str, Any] = {"days": days, "pools": pools}
         cloud = Cloud(**{name: value for name, value in given.items() if value is not None})
         made, table = make_cloud(cloud, seed)
     elif pools is not None:
-        raise UserError(f"--pools {pools}: only for --preset cloud; leave it out for {preset}")
+        raise UserError(
+            f"--pools {pools}: works only with --preset cloud; leave it out for {preset}"
+        )
     else:
         made, table = synthesize(PRESETS[preset], seed, days or 3.0)
     _write(out, "trace.csv", made, table)
+    if as_json:
+        print_json(written(out / "trace.csv", made, table))
+        return
     click.echo(f"{_size(made, len(table.pools))}: {out / 'trace.csv'}")
 
 
@@ -77,20 +90,32 @@ def synth(preset: str, seed: int, days: float | None, pools: int | None, out: Pa
     type=click.Choice([*FORMATS, "canonical"]),
     default="canonical",
     show_default=True,
-    help="Who published LOG.",
+    help="Format of LOG.",
 )
-@click.option("--to", "target", type=click.Choice(list(SUFFIX)), default="csv", show_default=True)
-@click.option("--skip-invalid", is_flag=True, help="Leave invalid canonical rows out.")
 @click.option(
-    "--out", type=Path, required=True, help="Folder for the trace, and the pools if known."
+    "--to",
+    "target",
+    type=click.Choice(list(SUFFIX)),
+    default="csv",
+    show_default=True,
+    help="File type to write.",
 )
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows; canonical format only.")
+@click.option(
+    "--out",
+    type=Path,
+    required=True,
+    help="Folder for the job log, and for the pools file if quotas are known.",
+)
+@json_option()
 def convert(
-    log: Path, second: Path | None, form: str, target: str, skip_invalid: bool, out: Path
+    log: Path, second: Path | None, form: str, target: str, skip_invalid: bool, out: Path,
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Convert a publisher's LOG, with its SECOND file if it has one, into the canonical format.
+    """Convert a published job log into the canonical format.
 
-    The second file is cluster_gpu_number.csv for helios, pai_task_table.csv for alibaba, a pools
-    file for canonical; google, philly and swf have none. For google LOG may be a folder of parts.
+    Some formats have a SECOND file: cluster_gpu_number.csv for helios, pai_task_table.csv for
+    alibaba, a pools file for canonical. For google, LOG may be a folder of parts.
     """
     table: PoolTable | None
     if form == "canonical":
@@ -101,45 +126,52 @@ def convert(
             found, table = FORMATS[form](log, second)
         except OtherFormatError as error:
             raise UserError(
-                f"{error.message}; if it is of another format, name that with --format"
+                f"{error.message}; if it has another format, choose it with --format"
             ) from None
     _write(out, SUFFIX[target], found, table, log, second)
+    if as_json:
+        print_json(written(out / SUFFIX[target], found, table))
+        return
     click.echo(f"{counted(len(found.arrivals), 'job')}: {out / SUFFIX[target]}")
     for reason, count in sorted(found.dropped.items()):
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in found.notes:
         click.echo(f"note: {note}")
     if table is None:
-        click.echo("note: pool sizes are not known; write a pools file: pool,quota")
+        click.echo("note: quotas are unknown; write a pools file with the columns pool,quota")
 
 
 @trace.command("slice")
-@click.option("--trace", "log", type=Path, required=True)
-@click.option("--pools", type=Path, required=True)
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option("--pools", type=Path, required=True, help="Pools file.")
 @click.option(
     "--from",
     "begin",
     type=Seconds(),
     default="0",
     show_default=True,
-    help="Second of the trace that becomes second 0.",
+    help="Start of the piece, counted from the start of the log, like 3d.",
 )
-@click.option("--length", type=Seconds(), default="2w", show_default=True)
-@click.option("--pick", default="", help="Pools to keep, separated by commas; all without it.")
-@click.option("--queues", type=click.IntRange(1), help="Keep so many pools, drawn with --seed.")
+@click.option("--length", type=Seconds(), default="2w", show_default=True,
+              help="Length of the piece.")  # fmt: skip
+@click.option("--pick", default="", help="Pools to keep, separated by commas.  [default: all]")
+@click.option(
+    "--queues", type=click.IntRange(1), metavar="N", help="Keep N pools, drawn at random."
+)
 @click.option(
     "--load",
     "loads",
     metavar="L|L-H",
-    help="Scale quotas to this load, or to one drawn for each pool from L to H.",
+    help="Scale quotas to this load, or to a load drawn for each pool from L to H.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
+@json_option()
 def slice_(
     log: Path, pools: Path, begin: float, length: float, pick: str, queues: int | None,
-    loads: str | None, seed: int, out: Path,
+    loads: str | None, seed: int, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
-    """Cut pools and weeks out of a trace, with quotas as they are or scaled to a load (§6.1)."""
+    """Cut a piece out of a job log, and scale its quotas to a load (§6.1)."""
     found, table = read_trace(log), read_pools(pools)
     random = Random(seed)  # noqa: S311  an experiment, no secret
     chosen = [name for name in pick.split(",") if name] or sorted(p.name for p in table.pools)
@@ -149,7 +181,7 @@ def slice_(
         if queues > len(chosen):
             there = counted(len(chosen), "pool")
             raise UserError(
-                f"--queues {queues}: there is a job in that time in {there} only; ask for fewer"
+                f"--queues {queues}: only {there} have jobs in that time; use a smaller number"
             )
         chosen = sorted(random.sample(chosen, queues))
     scaled = None
@@ -160,22 +192,25 @@ def slice_(
         found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
     )
     _write(out, "trace.csv", piece, small, log, pools)
+    if as_json:
+        print_json(written(out / "trace.csv", piece, small, found.notes))
+        return
     click.echo(f"{_size(piece, len(small.pools))}: {out / 'trace.csv'}")
     for note in (*found.notes, *piece.notes):
         click.echo(f"note: {note}")
 
 
 @trace.command()
-@click.option("--trace", "log", type=Path, required=True)
-@click.option("--pools", type=Path, help="With it, also each pool's quota and load.")
-@click.option("--skip-invalid", is_flag=True, help="Leave invalid rows out and count them.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option("--pools", type=Path, help="Pools file, to show the quota and load of each pool.")
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@json_option("Print all numbers as JSON.")
 def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> None:  # fmt: skip
-    """Describe a job log: how many jobs, how long, how wide, how much load."""
+    """Describe a job log: jobs, run times, widths and load of each pool."""
     found = read_trace(log, skip_invalid=skip_invalid)
     facts = describe(found, None if pools is None else read_pools(pools))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=1))
+        print_json(facts)
         return
     first, last = facts["first_s"], facts["last_s"]
     jobs = counted(facts["jobs"], "job")
@@ -184,7 +219,7 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in facts["notes"]:
         click.echo(f"note: {note}")
-    header = ["pool", "GPUs", "jobs", "run p50", "run p99", "widths", "most in 5 m", "% load"]
+    header = ["pool", "GPUs", "jobs", "run p50", "run p99", "widths", "burst 5m", "% load"]
     rows = [
         [
             name,
@@ -201,19 +236,32 @@ def info(log: Path, pools: Path | None, skip_invalid: bool, as_json: bool) -> No
     show_table("Pools", header, rows)
 
 
+def written(
+    path: Path, trace: Trace, table: PoolTable | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what --json prints about a log and a pools file that were written."""
+    return {
+        "trace": str(path),
+        "pools": None if table is None else str(path.parent / "pools.csv"),
+        "jobs": len(trace.arrivals),
+        "dropped": dict(sorted(trace.dropped.items())),
+        "notes": [*notes, *trace.notes],
+    }
+
+
 def _size(trace: Trace, pools: int) -> str:
     return f"{counted(len(trace.arrivals), 'job')} in {counted(pools, 'pool')}"
 
 
 def _widths(shares: Mapping[str, float]) -> str:
-    """The most frequent widths with their shares, by width, and how many more there are."""
+    """Return the most frequent widths with their shares, and how many more there are."""
     most = sorted(shares, key=lambda width: (-shares[width], int(width)))[:WIDTHS_SHOWN]
     rest = [f"+{len(shares) - len(most)}"] if len(shares) > len(most) else []
     return " ".join([*(f"{w}:{shares[w]:.0f}%" for w in sorted(most, key=int)), *rest])
 
 
 def describe(found: Trace, table: PoolTable | None) -> dict[str, Any]:
-    """Facts about a trace and each of its pools, as plain values."""
+    """Return facts about a log and each of its pools."""
     jobs = [arrival.job for arrival in found.arrivals]
     span = jobs[-1].submit - jobs[0].submit
     by_pool: dict[str, list[Arrival]] = {}
@@ -256,10 +304,12 @@ def load_bounds(text: str) -> tuple[float, float]:
     try:
         bounds = float(low), float(high if dash else low)
     except ValueError:
-        raise UserError(f"--load {text}: write one load, like 0.9, or two, like 0.6-1.1") from None
+        raise UserError(
+            f"--load {text}: write one load, like 0.9, or a range, like 0.6-1.1"
+        ) from None
     if not 0.001 <= bounds[0] <= bounds[1] <= MAX_LOAD:
         raise UserError(
-            f"--load {text}: loads are ascending, from 0.001 to {MAX_LOAD:g}; 0.6 is 60 %"
+            f"--load {text}: loads must be ascending, from 0.001 to {MAX_LOAD:g}; 0.6 is 60 %"
         )
     return bounds
 

@@ -104,8 +104,11 @@ def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--policy", "easy"), "--cells: easy knows no cells; fcfs, gssf, hived, mmfs, sia,"),
-        (("--preemptible", "120:5m"), "write a percentage of jobs and the time each loses"),
+        (
+            ("--policy", "easy"),
+            "--cells: easy does not support cells, only fcfs, gssf, hived, mmfs, sia,",
+        ),
+        (("--preemptible", "120:5m"), "write a percentage of jobs and the time that each loses"),
         (("--preemptible", "30"), "write a percentage of jobs"),
         (("--recall", "-1"), "--recall"),
     ],
@@ -122,8 +125,8 @@ def test_what_cannot_be_asked_for(files, tmp_path, options, message):
 @pytest.mark.parametrize(
     ("option", "policies", "said"),
     [
-        (("--preemptible", "30:5m"), "fcfs,sia", "none of these policies stops jobs; add"),
-        (("--recall", "0.5"), "sia,srtf", "only sia-recall heeds it; add that to --policy"),
+        (("--preemptible", "30:5m"), "fcfs,sia", "none of these policies preempts jobs; add"),
+        (("--recall", "0.5"), "sia,srtf", "works only with sia-recall; add it to --policy"),
     ],
 )
 @pytest.mark.parametrize("command", ["replay", "experiment"])
@@ -148,11 +151,11 @@ def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
     asked = ("replay", "--trace", log, "--pools", pools, "--policy", "sia-recall", "--out",
              tmp_path / "out")  # fmt: skip
     ran = sia(*asked)
-    assert "note: no job may be stopped, so that sia-recall does what sia does; mark" in ran.stdout
+    assert "note: no job is preemptible, so that sia-recall works like sia; mark" in ran.stdout
     assert "note: under sia-recall no job had to be stopped\n" in ran.stdout
     assert "no job had to be, under sia-recall" in (tmp_path / "out" / "report.html").read_text()
     ran = sia(*asked, "--preemptible", "50:1s")
-    assert "no job may be stopped" not in ran.stdout
+    assert "no job is preemptible" not in ran.stdout
 
 
 def test_a_cluster_too_broken_for_its_pools_is_told_of(files, tmp_path):
@@ -183,7 +186,7 @@ def test_rests_without_cells(files, tmp_path):
     log, pools, _ = files
     ran = sia("replay", "--trace", log, "--pools", pools, "--lend-rests", "--out", tmp_path / "out")
     assert ran.returncode == 2
-    assert "--lend-rests: without --cells" in ran.stderr
+    assert "--lend-rests has no effect without --cells" in ran.stderr
 
 
 CLUSTER = (
@@ -340,7 +343,11 @@ def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
     [
         (CLUSTER, (), "give a file with types alone"),
         (CLUSTER, ("--size", "1"), "with --size too; give a file with types alone"),
-        (TYPES, ("--quota-step", "12"), "nodes of 8 GPUs; give a multiple of 8, or leave it out"),
+        (
+            TYPES,
+            ("--quota-step", "12"),
+            "must be a multiple of 8, the GPUs of a node; use one, or leave it out",
+        ),
         (TYPES.replace("pair", "gpu", 1), (), "named twice"),
         (TYPES.replace(', { name = "x" }', "") + "quota.a.node.node = 1", (), "but no cells"),
         (

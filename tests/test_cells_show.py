@@ -141,7 +141,9 @@ def test_words_stand_left_and_the_widest_jobs_first(file, tmp_path):
     rows = [
         f"j{i},vision,0,{w},0,99,spare,n0:{i * 2}-{i * 2 + w - 1}" for i, w in enumerate((1, 2))
     ]
-    out = shown(file, "--jobs", written(tmp_path, "\n".join([HEADER, *rows]), "j.csv"), "--at", "9")
+    out = shown(
+        file, "--jobs", written(tmp_path, "\n".join([HEADER, *rows]), "j.csv"), "--at", "9s"
+    )
     header, _, *lines = out[out.index("\nPools") :].splitlines()[3:7]
     assert header == "pool    quota           pinned  GPUs  dedicated  spare"
     assert lines == [
@@ -160,17 +162,17 @@ def test_a_job_on_a_bad_node_runs_on(file, jobs):
 
 
 def test_an_end_is_no_time_of_the_job(file, jobs):
-    assert "rack 0  n0  [.." in shown(file, "--jobs", jobs, "--at", "1000")
-    assert "rack 0  n0  [##" in shown(file, "--jobs", jobs, "--at", "999.999")
+    assert "rack 0  n0  [.." in shown(file, "--jobs", jobs, "--at", "1000s")
+    assert "rack 0  n0  [##" in shown(file, "--jobs", jobs, "--at", "999.999s")
     assert "rack 0  n0  [##" in shown(file, "--jobs", jobs, "--at", "0")
 
 
 def test_a_second_without_jobs_is_a_note(file, jobs):
-    out = shown(file, "--jobs", jobs, "--at", "5500")
+    out = shown(file, "--jobs", jobs, "--at", "5500s")
     assert "note: no job runs at 5500s; jobs run from 0 s to 900,001 s\n" in out
     written(jobs.parent, HEADER + "\n", "jobs.csv")
     assert "note: no job runs at 5500s; there are none" in shown(
-        file, "--jobs", jobs, "--at", "5500"
+        file, "--jobs", jobs, "--at", "5500s"
     )
 
 
@@ -196,7 +198,7 @@ def test_many_alike_are_one_line(tmp_path):
         "c,x,0,1,0,1000,dedicated,r9-n0:0",
     ]
     busy = written(tmp_path, "\n".join([HEADER, *rows]), "jobs.csv")
-    out = shown(tmp_path / "cells.toml", "--jobs", busy, "--at", "100", env={"COLUMNS": "80"})
+    out = shown(tmp_path / "cells.toml", "--jobs", busy, "--at", "100s", env={"COLUMNS": "80"})
     assert out[: out.index("[ ]")].splitlines()[4:] == [
         "rack 0   r0-n0 to r0-n249  250 × [.. ..  .. ..]",
         "… 6 more like it, to rack 6",
@@ -363,7 +365,7 @@ def test_json_says_the_same(file, jobs):
     }  # fmt: skip
     assert said["chains"]["rack"][1] == {"type": "node", "children": 2, "gpus": 8, "node": True}
     assert said["notes"] == [SHORT]
-    idle = json.loads(shown(file, "--jobs", jobs, "--at", "5500", "--json"))
+    idle = json.loads(shown(file, "--jobs", jobs, "--at", "5500s", "--json"))
     assert idle["notes"] == [SHORT, "no job runs at 5500s; jobs run from 0 s to 900,001 s"]
     assert idle["jobs"] == []
 
@@ -469,9 +471,9 @@ def test_a_wrong_cells_file_is_refused_as_anywhere(tmp_path):
         (["--jobs", "jobs.csv"], "--jobs and --at belong together; give both or none"),
         (["--at", "3d"], "--jobs and --at belong together; give both or none"),
         (["--jobs", "none.csv", "--at", "3d"], "none.csv: there is no such file"),
-        (["--jobs", "jobs.csv", "--at", "3x"], "'3x' is no time; write a number and s, m, h"),
-        (["--jobs", "jobs.csv", "--at", "3d12x"], "'3d12x' is no time"),
-        (["--jobs", "jobs.csv", "--at", ""], "'' is no time"),
+        (["--jobs", "jobs.csv", "--at", "3x"], "'3x' is not a time; write a number with s, m"),
+        (["--jobs", "jobs.csv", "--at", "3d12x"], "'3d12x' is not a time"),
+        (["--jobs", "jobs.csv", "--at", ""], "'' is not a time"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(words, says, file, jobs):

@@ -306,7 +306,7 @@ def test_the_papers_presets_are_as_they_were(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--preset", "base", "--pools", 4], "--pools 4: only for --preset cloud"),
+        (["--preset", "base", "--pools", 4], "--pools 4: works only with --preset cloud"),
         (["--preset", "cloud", "--pools", 0], "0 is not in the range"),
         (["--preset", "cloud", "--days", 0], "0.0 is not in the range"),
         (["--preset", "cloud", "--days", "nan"], "--days"),

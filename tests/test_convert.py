@@ -42,7 +42,7 @@ def test_what_convert_writes_is_what_the_importer_read(tmp_path, form):
         assert f"dropped: {counted(count, 'job')} {reason}\n" in done.output
     for note in trace.notes:
         assert f"note: {note}\n" in done.output
-    assert ("pool sizes are not known" in done.output) is (table is None)
+    assert ("quotas are unknown" in done.output) is (table is None)
     assert (tmp_path / "out" / "pools.csv").exists() is (table is not None)
 
 

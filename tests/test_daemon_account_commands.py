@@ -55,8 +55,8 @@ def known(client):
 async def test_an_account_is_said_in_words_and_as_json(folder):
     async with lent(folder) as (_, said):
         text = await said(account, HOSTILE)
-        assert "known of          2 jobs\n" in text
-        assert "later than alone  0 jobs (0.000 %), 0.00 h\n" in text
+        assert "compared          2 jobs\n" in text
+        assert "slowed            0 jobs (0.000 %), 0.00 h\n" in text
         assert "\x1b" not in text
         found = json.loads(await said(account, HOSTILE, "--json"))
         assert (found["jobs"], found["slowed"], found["forgotten"]) == (2, 0, 0)
@@ -76,7 +76,7 @@ async def test_who_is_late_now_is_said_before_any_sum_knows_it(folder):
         ):
             each = {"id": job_id, "pool": pool, "gpus": gpus, "duration": 1e6, "run_time": 20}
             await asked(client, "POST", "/v1/jobs", each, status=201)
-        words = "late now          1 job that would have begun alone (1 waiting, 0 running)\n"
+        words = "late now          1 job past their virtual start (1 pending, 0 running)\n"
         while words not in await said(account, "vision"):
             await client.service.submit([SetPriority("b", 1)])  # clocks go on with steps
         assert words in await said(statement, "vision")
@@ -102,7 +102,7 @@ async def test_a_statement_is_a_page_that_needs_nothing_else_and_trusts_no_name(
     async with lent(folder) as (_, said):
         out = folder / "page.html"
         text = await said(statement, HOSTILE, "--html", out)
-        assert "known of          2 jobs" in text
+        assert "compared          2 jobs" in text
         assert "\x1b" not in text
         page = out.read_text()
         assert "&lt;b&gt;speech&lt;/b&gt;" in page
@@ -123,7 +123,7 @@ async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(
     async with lent(folder) as (_, said):
         out = folder / "page.html"
         text = await said(statement, "empty", "--month", "2020-01", "--html", out)
-        assert "known of          0 jobs" in text
+        assert "compared          0 jobs" in text
         assert "speed-up          –" in text
         assert "No loan" in out.read_text()
         assert "\nopened            2" in text
@@ -132,7 +132,7 @@ async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(
         for wrong in ("2020-13", "soon", "2020-1-1", ""):
             assert "--month" in await said(statement, "empty", "--month", wrong, code=2)
         away = await said(statement, "empty", "--html", folder / "no" / "page.html", code=2)
-        assert "give another --html" in away
+        assert "choose another file with --html" in away
         assert "there is no pool 'nobody'" in await said(account, "nobody", code=1)
         await said(account, code=2)
 

@@ -347,7 +347,7 @@ def test_on_postgresql_it_is_the_same(postgres, tmp_path):
     head = served.said("audit", "verify")["head"]
     there = served("audit", "verify", "--database", url, "--head", head)
     assert there.returncode == 0, there.stderr
-    assert "2 records, as they were written" in there.stdout
+    assert "2 records, complete and unchanged" in there.stdout
     assert served.end() == 0
     postgres.run("DELETE FROM sia.audit WHERE number = 1", "audit")
     assert "record 1 is missing" in served("audit", "verify", "--database", url).stderr

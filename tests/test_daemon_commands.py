@@ -141,7 +141,7 @@ def test_a_job_is_submitted_waited_for_and_described(served):
         "id              a",
         "command         train --fast 'a b'",
         "tags            k=v",
-        "output          see: sia log a, where the backend keeps it",
+        "output          sia log a, if the backend keeps it",
     ):
         assert line in text.splitlines()
     assert re.search(r"^nodes           n1:\d+$", text, re.MULTILINE)
@@ -154,10 +154,10 @@ def test_a_job_is_submitted_waited_for_and_described(served):
 def test_when_a_job_would_have_started_alone_stands_beside_when_it_did():
     said = {"id": "a", "submitted": 5.0, "started": 1795346200.5, "alone": 1795346198.99}
     lines = [*description(said)]
-    assert [name for name, _ in lines] == ["id", "submitted", "started", "start if alone"]
+    assert [name for name, _ in lines] == ["id", "submitted", "started", "virtual start"]
     assert lines[-1][1] == moment(1795346198.99)
     del said["started"]
-    assert [name for name, _ in description(said)] == ["id", "submitted", "start if alone"]
+    assert [name for name, _ in description(said)] == ["id", "submitted", "virtual start"]
 
 
 def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
@@ -179,7 +179,7 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
     assert served("cancel", "h2").stdout == "h2: cancelled\n"
     assert served.said("job", "h2")["phase"] == "cancelled"
     table = served("jobs", "--user", "me", "--limit", "1").stdout
-    assert "1 job, and there are more: see --limit" in table
+    assert "1 job shown, there are more" in table
 
 
 def test_of_an_array_it_says_how_many_are_where(served):
@@ -200,8 +200,8 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     while served.said("job", "w1")["phase"] != "running":
         time.sleep(0.05)
     text = served("whatif", "--job", "w1", "--cancel", "--horizon", "30d").stdout
-    assert text.startswith("played: the next ")
-    assert "w1 (speech, 4 GPUs): would be gone" in text
+    assert text.startswith("simulated: the next ")
+    assert "w1 (speech, 4 GPUs): would be cancelled" in text
     assert "1 job would start earlier" in text
     assert "speech: 1 job, " in text
     new = ("--pool", "speech", "--gpus", 4, "--run-time", "2h", "--horizon", "30d")
@@ -214,7 +214,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     file = served.config.parent / "question.json"
     file.write_text(json.dumps(body))
     beside = served("whatif", "--file", file, "--quota", "speech=8")
-    assert (beside.returncode, "give nothing beside it" in beside.stderr) == (2, True)
+    assert (beside.returncode, "excludes other options" in beside.stderr) == (2, True)
     text = served("whatif", "--file", file).stdout
     assert "w2 (speech, 1 GPU): no start within the next 1 m" in text
     assert served.said("job", "w2")["gpus"] == 4
@@ -223,8 +223,10 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
 
 
 def test_what_if_nothing_or_nobody_is_meant(served):
-    assert "nothing is otherwise: give --job" in served("whatif").stderr
-    assert "30d at most" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
+    assert "No change given. Use --job" in served("whatif").stderr
+    assert (
+        "must be at most 30d" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
+    )
     assert "'x' is not a valid whole number" in served("whatif", "--quota", "vision=x").stderr
     for wrong in (
         [],
@@ -304,7 +306,7 @@ def test_pools_are_shown_and_changed(served):
 def test_who_lends_nothing_is_seen_at_a_glance(served):
     assert "lend nothing" not in served("status").stdout
     served("pool", "set", "speech", "--lend-budget-hours", "0")
-    assert "lend nothing: speech (hours); why: sia pool show NAME" in served("status").stdout
+    assert "lend nothing: speech (hours); reason: sia pool show NAME" in served("status").stdout
     rows = served("pools").stdout.splitlines()
     assert ["open, lends nothing" in row for row in rows if "speech" in row] == [True]
     assert ["lends nothing" in row for row in rows if "vision" in row] == [False]
@@ -318,8 +320,8 @@ def test_nodes_and_maintenance(served):
     assert served("resume", "n1").stdout.startswith("n1: in; ")
     window = served.said("maintenance", "add", "n1", "--in", "9d", "--for", "1h", "--id", "m")
     assert window["end"] - window["start"] == pytest.approx(3600)
-    assert "to come" in served("maintenance", "list").stdout
-    assert served("maintenance", "cancel", "m").stdout == "m: called off\n"
+    assert "planned" in served("maintenance", "list").stdout
+    assert served("maintenance", "cancel", "m").stdout == "m: cancelled\n"
     again = served("maintenance", "cancel", "m")
     assert (again.returncode, again.stderr) == (
         1, "sia: there is no 'm'; see: sia maintenance list\n"
@@ -342,10 +344,12 @@ def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet
     }  # fmt: skip
 
     assert said_of(shadow)[1] == (
-        "of 2 of these starts the hours are not known yet: their jobs are not over"
+        "the GPU-hours of 2 of these starts are not known yet: their jobs have not ended"
     )
     ended = said_of(shadow | {"until": 9.0})
-    assert ended[1] == "of 2 of these starts the hours are not known: their jobs were not over"
+    assert ended[1] == (
+        "the GPU-hours of 2 of these starts are not known: their jobs had not ended"
+    )
     assert len(said_of(shadow | {"pending": 0})) == 1
 
 
@@ -358,7 +362,7 @@ def test_status_counts_who_has_its_turn_and_no_gpus(served):
     assert "starting" not in served("status").stdout
     served("drain", "n1", "--why", "fan")
     served("submit", "--pool", "vision", "--id", "turned", "--duration", "1s")
-    told = "starting: the GPUs of 1 job are not free: sia jobs --phase starting, sia why ID"
+    told = "starting: 1 job cannot start yet, GPUs are not free; see sia jobs --phase starting"
     assert told in served("status").stdout.splitlines()
     served("cancel", "turned")
     served("resume", "n1")
@@ -489,7 +493,7 @@ def test_the_configuration_is_checked_whole(tmp_path):
         assert all(line.startswith(f"sia: {config}: ") for line in lines)
     config.write_text(CONFIG.format(port=1))
     done = run("serve", "--config", config, "--check")
-    assert (done.returncode, done.stdout) == (0, f"{config}: in order, 2 pools with 12 GPUs\n")
+    assert (done.returncode, done.stdout) == (0, f"{config}: valid, 2 pools with 12 GPUs\n")
     assert not (tmp_path / "state").exists()
 
 

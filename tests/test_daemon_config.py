@@ -140,7 +140,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "pool[1].quota: is '4'; write int",
         "pool[2].quota: is '4'; write int",
         "daemon.listen: is 'foo'; write HOST:PORT, like 127.0.0.1:8642",
-        "daemon.tick: '5q' is no time; write a number and s, m, h, d or w, like 5m",
+        "daemon.tick: '5q' is not a time; write a number with s, m, h, d or w, like 5m",
         able,
         foresees,
         "daemon.windows: is 1h, 5m; write 1 to 16 times, ascending",

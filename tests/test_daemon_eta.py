@@ -332,8 +332,8 @@ def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
     monkeypatch.setattr(Client, "get", lambda *_, **__: said)
     monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
     shown = CliRunner().invoke(eta, ["x"]).output
-    assert "as likely as not" in shown
-    assert ("by how things were 1 h ago" in shown) is word
+    assert "with 50 % probability" in shown
+    assert ("estimated 1 h ago" in shown) is word
 
 
 def test_who_has_its_turn_and_no_gpus_is_not_said_to_run(monkeypatch):

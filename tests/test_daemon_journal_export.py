@@ -253,7 +253,7 @@ def test_replay_says_what_another_policy_would_have_done(tmp_path):
             str(tmp_path),
         ],
     )
-    assert "--since 1s: nothing came so late" in f"{late.exception} {late.output}"
+    assert "--since 1s: no job was submitted in this time" in f"{late.exception} {late.output}"
 
 
 @pytest.mark.server

@@ -220,5 +220,7 @@ def test_tokens_on_the_command_line(served, monkeypatch):  # noqa: F811
     monkeypatch.delenv("SIA_TOKEN")
     assert served("token", "create", "bob", "--role", "admin").returncode == 2
     made = served("token", "create", "lasting", "--role", "viewer")
-    assert made.stderr == "lasting: viewer, until it is revoked; it is shown this once\n"
+    assert (
+        made.stderr == "lasting: viewer, until it is revoked; store it now, it is not shown again\n"
+    )
     assert isinstance(served, Served)

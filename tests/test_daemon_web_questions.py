@@ -68,7 +68,7 @@ async def test_a_new_job_a_quota_a_node_and_lending_are_asked_about(folder):
         ({}, 422, "nothing is otherwise"),
         ({"new_pool": "vision", "new_gpus": "eight"}, 422, "GPUs: 'eight' is no whole number"),
         ({"new_pool": "<b>", "new_gpus": "1"}, 422, ""),
-        ({**JOB, "new_run_time": "soon"}, 422, "Runs for: 'soon' is no time"),
+        ({**JOB, "new_run_time": "soon"}, 422, "Runs for: 'soon' is not a time"),
         ({**JOB, "new_gpus": "99"}, 422, ""),
         ({"job": "nobody", "job_cancel": "yes"}, 404, "there is no job 'nobody'"),
         ({"pool": "vision", "weight": "heavy"}, 422, "Weight: 'heavy' is no number"),

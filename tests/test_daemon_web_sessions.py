@@ -146,7 +146,7 @@ def test_snapshots_have_how_often_and_old_ones_never(name):
 
 def test_signing_out_on_the_command_line(served):  # noqa: F811
     own = served("token", "sign-out")
-    assert (own.returncode, own.stdout) == (0, "all sessions are over; the token counts on\n")
+    assert (own.returncode, own.stdout) == (0, "all sessions ended; the token stays valid\n")
     nobody = served("token", "sign-out", "nobody")
     assert nobody.returncode == 1
     assert "there is no token 'nobody'" in nobody.stderr

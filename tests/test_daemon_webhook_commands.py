@@ -68,10 +68,13 @@ def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_pat
         done = daemon("webhook", "test", "ops")
         assert (done.returncode, done.stdout[:26]) == (1, "ops: it answers 404; see w")
         ops.answer = 200
-        assert daemon("webhook", "test", "ops").stdout == "ops: delivered, it answers 200\n"
+        assert daemon("webhook", "test", "ops").stdout == "ops: delivered, answered with 200\n"
         assert ops.got[-1].events[0]["kind"] == "test"
         done = daemon("webhook", "retry", "ops", second["number"])
-        assert done.stdout == "ops: goes on, and tries 1 dead letter once: sia webhook dead ops\n"
+        assert (
+            done.stdout
+            == "ops: resumed, and sends 1 dead letter once more; see: sia webhook dead ops\n"
+        )
         wait_for(lambda: listed(daemon)["dead"] == 1)
         assert ops.got[-1].headers["X-Sia-Delivery"] == second["delivery"]
         assert jobs_of(ops) == list("defgh")
@@ -103,7 +106,7 @@ def test_a_daemon_says_that_a_receiver_is_away_and_catches_up_when_it_is_back(tm
     wait_for(lambda: daemon("status").returncode == 1)
     (part,) = [part for part in daemon.said("status", code=1)["parts"] if not part["ok"]]
     assert (part["name"], part["why"]) == ("webhook ops", "connection refused")
-    assert "NOT WELL" in daemon("status").stdout
+    assert "UNHEALTHY" in daemon("status").stdout
     with receiving(port=port) as ops:
         wait_for(lambda: jobs_of(ops) == ["a", "b"])
         wait_for(lambda: daemon("status").returncode == 0)

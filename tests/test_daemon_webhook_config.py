@@ -65,7 +65,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "events: there is no 'endd'; there is account_renewed, ",
         "pools: there is no 'visoin'",
         "timeout: is 7200 s; write up to 60s",
-        "webhook[0].give_up: 'x' is no time",
+        "webhook[0].give_up: 'x' is not a time",
         "none.pem: No such file or directory; give a file in PEM",
         "url: is http:// to another machine, which anybody can read; write https://",
         "webhook[1].batch: is 0",

@@ -587,7 +587,7 @@ def test_a_table_says_what_is_missing_in_it_and_that_its_sum_may_be_more(capsys)
     show_whatif(said)
     whole = capsys.readouterr().out
     assert "120 jobs would start later, by 2 h together" in whole
-    assert "… and 100 jobs more (--json has 100)" in whole
+    assert "… and 100 jobs more (--json lists 100)" in whole
 
     show_whatif(said | {"later": [job, job | {"then": None}], "pools": [pool | {"later": 2}]})
     least = capsys.readouterr().out

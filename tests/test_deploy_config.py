@@ -33,7 +33,7 @@ def test_an_example_is_in_order(path, tmp_path):
     assert config.pools
     assert config.token_file == tmp_path / "state" / "token"
     code, said = run(sia_here(), "serve", "--check", "--config", where)
-    assert (code, f"{where}: in order") == (0, said[: len(f"{where}: in order")])
+    assert (code, f"{where}: valid") == (0, said[: len(f"{where}: valid")])
 
 
 def test_each_is_for_what_it_says(tmp_path):

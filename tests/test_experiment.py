@@ -363,7 +363,7 @@ def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, m
     assert running.returncode == 130
     count = len(finished(out))
     assert said.splitlines()[-1] == (
-        f"sia: interrupted; {count} of 24 runs are done, repeat the command to go on"
+        f"sia: interrupted; {count} of 24 runs are done, repeat the command to continue"
     )
     assert "Traceback" not in said
     wait_for(lambda: not any(map(alive, workers)))

@@ -397,9 +397,9 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{TRAIN} --out log.csv", "log.csv: is no folder; give --out the name of a folder"),
         (f"{TRAIN} --until 1h --out new", "log.csv: has no jobs to learn from; "),
         (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to learn what arrives within"),
-        (f"{TRAIN} --windows 1m --out new", "the first must be 300 s or more"),
-        (f"{TRAIN} --windows 1h,31d --out new", "the last must be 30d or less"),
-        (f"{EVALUATE} --windows 1h,99999d --out new", "the last must be 30d or less"),
+        (f"{TRAIN} --windows 1m --out new", "the first must be at least 5m"),
+        (f"{TRAIN} --windows 1h,31d --out new", "the last must be at most 30d"),
+        (f"{EVALUATE} --windows 1h,99999d --out new", "the last must be at most 30d"),
         (f"{TRAIN} --compare model --windows 2h --out new", "is of windows 5m, 1h, not 2h; train"),
         (f"{TRAIN} --compare none --out new", "none/manifest.json: is missing; give --compare a f"),
         (f"{EVALUATE} --model none --out new", "none/manifest.json: is missing; give --model a f"),
@@ -454,9 +454,9 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
     ("words", "says"),
     [
         ("--windows 7m", "--windows: 7m is no multiple of 5m"),
-        ("--from 99d", "--from 99d: the log's jobs came from second "),
-        ("--from 3d --until 2d", "of which what came by second 172,800 is learned from; give an"),
-        ("--from 11d --compare model", "of which what came by second 864,000 is learned from"),
+        ("--from 99d", "--from 99d: leaves nothing to train on; jobs were submitted from second "),
+        ("--from 3d --until 2d", "training ends at second 172,800; give an earlier"),
+        ("--from 11d --compare model", "training ends at second 864,000"),
     ],
 )
 def test_what_can_be_known_before_is_not_said_after_learning(log, model, words, says):

@@ -357,7 +357,7 @@ def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
     for arguments in (pieces, (*pieces, "--from", "4d")):
         done = experiment(files, tmp_path / "early", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "the model has learned from this log until second" in done.stderr
+        assert "the model was trained on this log until second" in done.stderr
     mend = done.stderr.strip().rpartition("with ")[2].split()
     assert mend[0] == "--from"
     assert experiment(files, tmp_path / "later", *pieces, *mend).returncode == 0
@@ -382,23 +382,29 @@ def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
     ("arguments", "words"),
     [
         (("--forecast", "learned"), "give the folder of the model instead"),
-        (("--forecast", "nowhere"), "is neither the folder of a model nor"),
+        (("--forecast", "nowhere"), "neither the folder of a model nor one of"),
         (("--policy", "sia@learned+survival"), "needs a model; give its folder with --forecast"),
-        (("--load-quantile", 0.9), "perfect has no quantile; peaks, learned have; leave it out"),
+        (
+            ("--load-quantile", 0.9),
+            "--load-quantile does not work with perfect, only with peaks, learned; leave",
+        ),
         (
             ("--forecast", "peaks", "--run-time-quantile", 0.9),
-            "perfect has no quantile; history, survival, jvupredict have; leave it out",
+            "does not work with perfect, only with history, survival, jvupredict; leave it out",
         ),
-        (("--forecast", "none", "--max-slowed-pct", 1), "nothing to guard"),
-        (("--windows", "5m,31d"), "the last must be 30d or less"),
+        (("--forecast", "none", "--max-slowed-pct", 1), "has no effect with --forecast none"),
+        (("--windows", "5m,31d"), "the last must be at most 30d"),
         (("--load-quantile", "nan"), "write a number"),
         (
             ("--forecast", ".", "--load-quantile", 0.9999),
-            "--load-quantile: 0.9999: loads are learned up to quantile 0.995; ask for less",
+            "--load-quantile 0.9999: must be at most 0.995, the highest",
         ),
-        (("--forecast", "peaks", "--load-quantile", 0.995), "--load-quantile: 0.995: 2w hold too"),
-        (("--policy", "sia@peaks:0.995+survival"), "windows of 12h to tell so high a quantile of"),
-        (("--policy", "sia@peaks:0.9999+survival", "--windows", "5m"), "ask for 0.999 at most"),
+        (
+            ("--forecast", "peaks", "--load-quantile", 0.995),
+            "--load-quantile: 0.995: too high for peaks, because 2w hold few",
+        ),
+        (("--policy", "sia@peaks:0.995+survival"), "2w hold few windows of 12h; use at most"),
+        (("--policy", "sia@peaks:0.9999+survival", "--windows", "5m"), "use at most 0.999"),
         (("--max-slowed-pct", 0), "range"),
     ],
 )

@@ -101,8 +101,8 @@ def test_nothing_is_said_of_what_is_not_known_yet(capsys):
     Teller(SLOT, Goal(beta=1.0))(Progress(12.5, 10.0, 1, 90.0))
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "waiting: best nothing yet, bound nothing yet, 0 nodes, 1 m 30 s left",
-        "waiting: best 1 h, bound nothing yet, 1 node, 1 m 30 s left",
+        "waiting: best none yet, bound none yet, 0 nodes, 1 m 30 s left",
+        "waiting: best 1 h, bound none yet, 1 node, 1 m 30 s left",
         "objective (slots): best 12.50, bound 10.00, gap 20.00 %, 1 node, 1 m 30 s left",
     ]
 
@@ -121,9 +121,12 @@ def test_what_is_told_is_enough_to_repeat_it(tmp_path, checker):
     assert {key: told[key] for key in expected} == expected
     lines = ran.stdout.splitlines()
     assert lines[0] == (
-        "optimal: total waiting 0 s; none that slows nobody has less than 0 s, gap 0; alone 1 h"
+        "optimal: total waiting 0 s; no schedule that delays no job has less than 0 s, gap 0; "
+        "without sharing 1 h"
     )
-    assert lines[1] == "with times as in the log: total waiting 0 s; alone 59 m 50 s; none is later"
+    assert lines[1] == (
+        "with the times of the log: total waiting 0 s; without sharing 59 m 50 s; no job is later"
+    )
     assert (told["real"]["total_wait_s"], told["real"]["baseline_wait_s"]) == (0.0, 3590.0)
     given = tmp_path / "log.csv", tmp_path / "pools.csv", out / "real", "oracle"
     assert checker(*given)[0] == []
@@ -135,7 +138,7 @@ def test_other_objectives_have_a_line_of_their_own(tmp_path):
         "solve", *files_of(tmp_path), *more, *QUICK, "--out", tmp_path / "out"
     ).stdout.splitlines()
     assert lines[0].startswith("optimal: objective ")
-    assert " weighted slots; none within the cutoffs has less than " in lines[0]
+    assert " weighted slots; no schedule within the cutoffs has less than " in lines[0]
     assert lines[0].endswith("gap 0")
     assert lines[1].startswith("total waiting ")
 
@@ -188,7 +191,7 @@ def test_starts_of_a_replay_of_the_same_log_are_cutoffs(tmp_path):
     told = json.loads((tmp_path / "solved" / "oracle.json").read_text())
     assert (told["cutoffs"], told["cutoffs_jobs"], told["status"]) == ("jobs.csv", 3, "optimal")
     assert "3 of 3 jobs" in ran.stdout
-    assert "none within the cutoffs has less" in ran.stdout
+    assert "no schedule within the cutoffs has less" in ran.stdout
 
 
 def test_results_of_its_own_are_replaced_whole(tmp_path):
@@ -328,7 +331,7 @@ def test_interrupted_each_says_what_it_keeps(tmp_path, checker):
     assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
     out = tmp_path / "sweep"
     code, shown, said = interrupted("sweep", *given, "--beta", "30,100", "--out", out)
-    kept = "0 of 2 prices are done and kept, and the best so far at beta 30"
+    kept = "0 of 2 prices are done and kept, and the best so far for beta 30"
     assert (code, said) == (130, f"sia: interrupted; {kept}")
     assert "interrupted" in shown
     told = json.loads((out / "sweep.json").read_text())

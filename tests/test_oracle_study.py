@@ -181,7 +181,7 @@ def test_an_interrupted_study_says_how_to_go_on_and_keeps_no_half_of_a_workload(
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "0 of 3 workloads are done, repeat the command to go on" in said
+    assert "0 of 3 workloads are done, repeat the command to continue" in said
     assert "Traceback" not in said
     assert sorted(path.name for path in out.rglob("*")) == ["runs", "settings.json"]
 
@@ -207,11 +207,11 @@ def test_the_folder_of_another_study_is_refused(more, words, reference):
     [
         (("--preset", "strange"), "'strange' is not one of"),
         (("--slot", "0"), "whole number of seconds"),
-        (("--slot", "1.5"), "whole number of seconds"),
+        (("--slot", "1.5s"), "whole number of seconds"),
         (("--window", "0"), "--window"),
         (("--window", "1s"), "--window 1s: no job came in that time"),
         (("--repetitions", "0"), "--repetitions"),
-        (("--time-limit", "-5"), "is no time"),
+        (("--time-limit", "5"), "has no unit"),
     ],
 )
 def test_misuse_is_one_line_and_leaves_nothing(more, words, tmp_path):

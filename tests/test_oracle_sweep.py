@@ -189,7 +189,7 @@ def test_tables_of_many_prices_fit_a_terminal(capsys):
         ("--beta", "much", "write numbers separated by commas"),
         ("--beta", "nan", "write numbers from 0"),
         ("--slot", "0", "whole number of seconds"),
-        ("--time-limit", "soon", "is no time"),
+        ("--time-limit", "soon", "is not a time"),
     ],
 )
 def test_misuse_is_one_line_and_leaves_nothing(option, value, words, tmp_path):

@@ -248,7 +248,7 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
         done = sia(
             "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
             "--forecast", "random", "--durations", "history", "--policy", ",".join(ALL),
-            "--resume-cost", 10, "--out", folder / "out",
+            "--resume-cost", "10s", "--out", folder / "out",
             hash_seed=hash_seed,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -423,7 +423,7 @@ def test_a_publishers_log_names_the_mend(tmp_path):
         done = sia("trace", "convert", log, *second, "--format", form, "--out", tmp_path / "out")
         assert done.returncode == 2, form
         assert len(done.stderr.splitlines()) == 1
-        assert "if it is of another format, name that with --format" in done.stderr, form
+        assert "if it has another format, choose it with --format" in done.stderr, form
 
 
 def test_what_cannot_be_replayed_is_dropped_counted_and_shown(small):
@@ -576,7 +576,7 @@ def test_an_experiments_folder_is_no_place_for_a_replay(left, small):
         (small / "out" / name).write_text(json.dumps({"command": command}))
     done = replay(small)
     assert done.returncode == 2
-    assert "out: holds the results of sia experiment; give another --out" in done.stderr
+    assert "out: holds results of sia experiment; choose another --out" in done.stderr
     assert [path.name for path in (small / "out").iterdir()] == list(left)
 
 

@@ -352,10 +352,10 @@ def at(folder, text):
     ("words", "says"),
     [
         ("", "name a log and its pools file"),
-        ("@/jobs.csv", "name the log and its pools file, like jobs.csv:pools.csv"),
+        ("@/jobs.csv", "has no pools file; write LOG:POOLS, like jobs.csv:pools.csv"),
         ("@/none.csv:@/pools.csv", "none.csv: there is no such file"),
         ("@/jobs.csv:@/none.csv", "none.csv: there is no such file"),
-        ("@/jobs.csv:@/pools.csv @/b/jobs.csv:@/pools.csv", "there are two logs 'jobs'"),
+        ("@/jobs.csv:@/pools.csv @/b/jobs.csv:@/pools.csv", "two logs have the name 'jobs'"),
         ("@/jobs.csv:@/others.csv", "jobs.csv: no job of it could ever run in its pool"),
         ("@/long.csv:@/pools.csv", "long.csv: it spans 277,777,777 hours; are its times seconds?"),
         ("--minutes @/none", "none: is no folder"),
@@ -399,7 +399,7 @@ def test_the_command_splits_and_keeps_further_columns(tmp_path, small):
     done = sia("trace", "split", "--trace", small[0], "--by", "width", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "4 jobs in 4 pools" in done.stdout
-    assert "pool sizes are not written" in done.stdout
+    assert "the new pools have no quotas" in done.stdout
     assert (tmp_path / "out" / "trace.csv").read_text() == (
         "job_id,pool,submit,width,duration,user,name,gpu_type\n"
         "1,x-w4,0.0,3,3600.0,,,V\n2,x-w8,0.0,8,60.0,,,K\n"

@@ -10,7 +10,7 @@ from sia.wording import duration, parse_seconds
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("0", 0), ("90s", 90), ("1.5h", 5400), (" 2d ", 172800), ("1w", 604800),
+    [("0", 0), ("0.0", 0), ("0s", 0), ("90s", 90), ("1.5h", 5400), (" 2d ", 172800), ("1w", 604800),
      ("1h30m", 5400), ("3d12h", 302400), ("1w2d3h4m5s", 788645), ("1h0.5s", 3600.5)],
 )  # fmt: skip
 def test_times_are_numbers_with_units(text, seconds):
@@ -21,7 +21,14 @@ def test_times_are_numbers_with_units(text, seconds):
     "text", ["", " ", "h", "-1", "1h30", "30m1h", "1h1h", "1h 30m", "1e3", "1y", "nan", "1h30m,"]
 )
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ValueError, match="is no time; write"):
+    with pytest.raises(ValueError, match="is not a time; write"):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["90", "1.5", " 90 "])
+def test_a_number_needs_a_unit(text):
+    fix = f"has no unit; write {text.strip()}s, {text.strip()}m or {text.strip()}h"
+    with pytest.raises(ValueError, match=fix):
         parse_seconds(text)
 
 

@@ -1,13 +1,13 @@
-"""What a user did or gave that cannot be: one line that says what, where and the mend."""
+"""Misuse by a person: one line that says what is wrong, where, and how to fix it."""
 
 from click import ClickException
 
 
 class UserError(ClickException):
-    """Shown as one line on stderr; the command ends with exit code 2."""
+    """Misuse: one line on standard error and exit code 2."""
 
     exit_code = 2
 
 
 class OtherFormatError(UserError):
-    """A file does not look like what it was taken for."""
+    """A file has another format than expected."""

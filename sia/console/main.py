@@ -1,12 +1,12 @@
-"""The `sia` command: each room adds its own commands through entry points `sia.commands`."""
+"""The `sia` command: packages add their commands through entry points `sia.commands`."""
 
 from __future__ import annotations
 
 import gc
 
 GARBAGE = 200_000
-"""Allocations between two searches for garbage. What a replay allocates lives to its end and forms
-no cycles: at Python's 700 a tenth of its time went into looking at it again and again."""
+"""Allocations between two garbage collections. The objects of a replay live to its end and form no
+cycles: with Python's default of 700, collections took a tenth of its time."""
 
 gc.set_threshold(GARBAGE)  # before the imports, which allocate too
 
@@ -18,38 +18,24 @@ import sys
 import click
 
 from sia import __version__
+from sia.console.groups import Root
 from sia.console.terminal import printable
-from sia.plugins import plugins
 
 MISUSE = 2
-"""Exit code for what the user asked or gave that cannot be."""
+"""Exit code for misuse: a wrong option, argument or input."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C or SIGTERM, as shells have it for the first."""
+"""Exit code after Ctrl-C or SIGTERM; shells use 128 + SIGINT."""
 
 
-class _Commands(click.Group):
-    """Commands found by entry point, imported only when they are asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(plugins("sia.commands"))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        point = plugins("sia.commands").get(cmd_name)
-        if point is None:
-            return None
-        command: click.Command = point.load()
-        return command
-
-
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sia")
 def cli() -> None:
-    """Share idle GPUs between pools and hold back what their owners will need."""
+    """Share idle GPUs between pools without delaying the jobs of the pools that lend them."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    """Run the command line; misuse ends with one line on stderr and exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         code = cli.main(prog_name="sia", standalone_mode=False)
@@ -71,6 +57,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(1)
-        click.echo(f"sia: cannot write the output ({error.strerror}); mend it and repeat", err=True)
+        click.echo(
+            f"sia: cannot write the output: {error.strerror}; fix this and run it again", err=True
+        )
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

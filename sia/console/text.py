@@ -9,18 +9,18 @@ from sia.wording import as_typed, parse_seconds
 
 
 class Seconds(click.ParamType[float]):
-    """A time on the command line."""
+    """A time on the command line, with a unit."""
 
     name = "time"
 
     def __init__(self, *, some: bool = False, most: float = MAX_TIME) -> None:
-        """`some`: no time at all means nothing; so many seconds at `most`."""
+        """Refuse 0 with `some`, and times above `most` seconds."""
         self._some, self._most = some, most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it, or fail as click wants."""
+        """Return the time in seconds."""
         if isinstance(value, float):
             return value
         try:
@@ -28,11 +28,11 @@ class Seconds(click.ParamType[float]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if self._some and not seconds:
-            self.fail(f"{value}: is no time at all; write more than 0, like 5m", param, ctx)
+            self.fail(f"{value}: must be more than 0; write a time like 5m", param, ctx)
         if seconds > self._most:
-            self.fail(f"{value}: is too long; {as_typed(self._most)} at most", param, ctx)
+            self.fail(f"{value}: must be at most {as_typed(self._most)}", param, ctx)
         return seconds
 
 
 SPAN = Seconds(some=True)
-"""A time that is not none."""
+"""A time above 0."""

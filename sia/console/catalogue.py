@@ -1,0 +1,62 @@
+"""The commands of `sia --help` by group, each with its sentence.
+
+The help of a command repeats its sentence. This copy lets `sia --help` print all commands without
+importing one of them, which would take half a second; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CATALOGUE: Mapping[str, Mapping[str, str]] = {
+    "Jobs": {
+        "submit": "Submit a job, an array, or a file of jobs.",
+        "jobs": "List jobs, newest first.",
+        "job": "Show a job or an array.",
+        "log": "Print the output of a job.",
+        "cancel": "Cancel jobs or arrays.",
+        "hold": "Hold pending jobs.",
+        "release": "Release held jobs.",
+        "priority": "Set the priority of pending jobs within their pool.",
+    },
+    "Pools and lending": {
+        "pools": "List pools: quota, use, lent and borrowed GPUs.",
+        "pool": "Show or change a pool.",
+        "lending": "Turn lending on or off, simulate it, or show its state.",
+        "loans": "List open loans.",
+        "ledger": "List the loans of a pool, newest first.",
+        "account": "Show what a pool gained and lost by sharing.",
+        "statement": "Show the monthly statement of a pool.",
+    },
+    "Answers": {
+        "why": "Explain why a job is pending.",
+        "eta": "Estimate when a job starts and ends.",
+        "whatif": "Show which jobs a change would start earlier or later, without making it.",
+        "estimates": "Show how accurate past estimates were.",
+    },
+    "Operate": {
+        "serve": "Run the daemon until SIGTERM.",
+        "demo": "Watch pools lend to each other in a simulated cloud.",
+        "status": "Show the health of the daemon.",
+        "events": "Print past events, or follow new ones.",
+        "nodes": "List nodes.",
+        "drain": "Stop placing jobs on a node; running jobs continue.",
+        "resume": "Place jobs on a node again.",
+        "maintenance": "Plan maintenance windows of nodes.",
+        "token": "Create, list and revoke API tokens.",
+        "audit": "Show and verify the audit log.",
+        "webhook": "Show and test webhooks, and retry failed deliveries.",
+        "journal": "Back up, export or replay the journal of a daemon.",
+        "asyncapi": "Print the AsyncAPI document of the MQTT topics.",
+        "completion": "Print the completion script for a shell.",
+    },
+    "Offline": {
+        "replay": "Replay a job log under one or more policies.",
+        "trace": "Generate, convert, cut and describe job logs.",
+        "compare": "Compare two results pair by pair, with 95 % intervals.",
+        "experiment": "Compare policies over many pieces or sizes of a job log.",
+        "forecast": "Train and evaluate forecasts on a job log.",
+        "oracle": "Compute the best schedule possible with full knowledge of the future.",
+        "cells": "Show clusters that are divided into cells.",
+    },
+}

@@ -1,0 +1,86 @@
+"""Groups of commands: help that cuts no sentence off, and the nearest name for a mistyped one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import click
+
+from sia.console.catalogue import CATALOGUE
+from sia.plugins import plugins
+
+OTHER = "Other"
+"""Heading of commands that another package installs: the catalogue does not know them."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `Did you mean 'status'?` with a space before, or nothing if no name is close."""
+    close = get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class Group(click.Group):
+    """A group whose help shows the whole first sentence of each command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begin with. Raises UsageError with the nearest name."""
+        name, known = args[0], self.list_commands(ctx)
+        if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
+            ctx.fail(f"No such command {name!r}.{nearest(name, known)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group of commands."""
+        sections = self.sections(ctx)
+        widest = max((len(name) for rows in sections.values() for name in rows), default=0)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in rows.items()])
+
+    def sections(self, ctx: click.Context) -> dict[str, dict[str, str]]:
+        """Return the sentence of each command by name, under the title of its section."""
+        rows = {
+            name: sentence(command)
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None and not command.hidden
+        }
+        return {"Commands": rows} if rows else {}
+
+
+class Root(Group):
+    """The `sia` command: finds commands by entry point and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all installed commands."""
+        return list(plugins("sia.commands"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        point = plugins("sia.commands").get(cmd_name)
+        if point is None:
+            return None
+        command: click.Command = point.load()
+        return command
+
+    def sections(self, ctx: click.Context) -> dict[str, dict[str, str]]:
+        """Return the catalogue, and what else is installed as a section of its own."""
+        installed = self.list_commands(ctx)
+        found = {
+            title: {name: text for name, text in rows.items() if name in installed}
+            for title, rows in CATALOGUE.items()
+        }
+        known = {name for rows in found.values() for name in rows}
+        found[OTHER] = self._others(ctx, [name for name in installed if name not in known])
+        return {title: rows for title, rows in found.items() if rows}
+
+    def _others(self, ctx: click.Context, names: list[str]) -> dict[str, str]:
+        commands = ((name, self.get_command(ctx, name)) for name in names)
+        return {name: sentence(command) for name, command in commands if command is not None}
+
+
+def sentence(command: click.Command) -> str:
+    """Return the first paragraph of a command's help, in one line."""
+    return " ".join((command.help or "").split("\n\n")[0].split())
