@@ -401,7 +401,7 @@ def test_pools_that_have_nobody_to_lend_to_are_told(pools, lonely, small):
     (small / "pools.csv").write_text(pools)
     done = replay(small, "--policy", "sia")
     assert done.returncode == 0
-    assert ("nobody to lend to" in done.stdout) == lonely
+    assert ("every pool is alone in its sharing group" in done.stdout) == lonely
 
 
 def test_a_log_of_many_widths_is_described_in_short_lines(tmp_path):
