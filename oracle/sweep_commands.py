@@ -137,9 +137,9 @@ def _show(points: Sequence[Mapping[str, Any]]) -> None:
     show_table("Efficiency against fairness", header, rows, ["stopped by"])
     jobs = sum(pool["jobs"] for pool in points[0]["pools"].values())
     click.echo(
-        f"mean: mean speed-up; gain: how many of {counted(jobs, 'job')} start sooner than\n"
-        "without sharing; least pool: lowest share of such jobs in a pool; gap: to the optimum of\n"
-        "waiting in slots plus beta times unfairness"
+        f"mean: mean speed-up; gain: how many of {counted(jobs, 'job')} start sooner than alone;\n"
+        "least pool: lowest share of such jobs in a pool; gap: distance to the optimum\n"
+        "of waiting in slots plus beta times unfairness"
     )
     for first in range(0, len(points), BETAS_SHOWN):
         _show_pools(points[first : first + BETAS_SHOWN])
@@ -156,5 +156,5 @@ def _show_pools(points: Sequence[Mapping[str, Any]]) -> None:
     header = ["pool", "jobs", *(f"{point['beta']:g}" for point in points)]
     cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
     show_table(
-        f"Jobs of each pool that start sooner than without sharing, by beta{cut}", header, rows
+        f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows
     )
