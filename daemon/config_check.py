@@ -17,8 +17,8 @@ from daemon.config_kube import KubeConfig, kube_problems
 from daemon.config_mqtt import MqttBackendConfig, mqtt_problems
 from daemon.config_slurm import SlurmConfig, slurm_problems
 from daemon.tls import tls_problems
+from predictors.catalog import LEARNED, PEAKS, Choice, parse
 from replay.cells_file import NAME, cells_for, checked_places
-from replay.foresight import LEARNED, PEAKS, Choice, parse
 from replay.trace import PoolTable
 from sia.console.errors import UserError
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS

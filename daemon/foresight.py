@@ -16,11 +16,8 @@ from daemon.inputs import Drifted, Foreseen, Input, ModelChanged
 from daemon.jobs import JobSpec
 from daemon.past import SPAN, Story, said_to
 from daemon.setup import Setup
+from predictors.catalog import LEARNED, PEAKS, Choice, Means, loads_by, parse, run_times_by
 from predictors.rounded import RoundedLoads
-from replay.foresight import LEARNED, PEAKS, Choice, loads_of, parse, run_times_of
-from replay.past import Past
-from replay.run import Settings
-from replay.trace import PoolTable, Trace
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP
 from sia.model import Load
@@ -97,23 +94,22 @@ class Predictors(NamedTuple):
         needs, choice = load(self.setup.policy).needs, self.choice
         if choice.forecast == LEARNED and model is None:
             choice = choice._replace(forecast=PEAKS, load_quantile=None)
-        settings = Settings([], options=self.setup.options, model=model)
-        run_times = run_times_of(choice, Trace([]), settings) if needs.run_times else None
-        loads = self._loads(choice, settings, story, places) if needs.loads else None
+        means = Means(self.setup.options.windows, model=model)
+        run_times = run_times_by(choice, means) if needs.run_times else None
+        loads = self._loads(choice, means, story, places) if needs.loads else None
         forecaster = Forecaster(run_times, loads, updates=needs.updates)
         forecaster.hear(story)
         return forecaster
 
     def _loads(
-        self, choice: Choice, settings: Settings, story: Story, places: Places | None
+        self, choice: Choice, means: Means, story: Story, places: Places | None
     ) -> Loads | None:
-        table = PoolTable(list(self.setup.pools))
-        loads = loads_of(choice, Trace([]), table, settings, Past(story.begin, []))
+        pools = self.setup.pools
+        loads = loads_by(choice, [pool.name for pool in pools], story.begin, means)
         if loads is not None and choice.guard is not None:
             from predictors.guard import Guard  # noqa: PLC0415  numpy takes its time
 
-            windows = self.setup.options.windows
-            loads = Guard(loads, table.pools, windows, story.begin, choice.guard)
+            loads = Guard(loads, list(pools), means.windows, story.begin, choice.guard)
         if loads is None:
             return None
         if places is not None:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracle.forms import Floats
+from oracle.arrays import Counts, Floats
 from oracle.prices import accumulated
-from oracle.problem import Counts
 from oracle.starts import Starts
 
 STEPS = 600

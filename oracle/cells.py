@@ -14,8 +14,9 @@ from math import inf
 from time import perf_counter
 from typing import NamedTuple
 
+from oracle.arrays import Floats
 from oracle.errors import NoScheduleError
-from oracle.forms import Cell, Floats, Form, Model
+from oracle.forms import Cell, Form, Model
 from oracle.prices import accumulated, costs_of, priced_bound
 from oracle.problem import Problem, Task
 from oracle.solver import solve

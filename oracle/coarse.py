@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from oracle.listing import listed
 from oracle.problem import Problem, Task
-from oracle.search import listed
 
 FINE, FEW = 4000, 2500
 """Slots from which on a problem is solved with fewer first, and how many these are about: three

@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle.arrays import Counts, Floats
 from oracle.coarse import together
-from oracle.forms import Floats
-from oracle.problem import Counts
 from oracle.starts import Starts
 
 VIOLATED = 1e-3

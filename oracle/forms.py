@@ -12,12 +12,10 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oracle.arrays import Floats
 from oracle.milp import Milp
 from oracle.problem import Problem, Task
-
-Floats = NDArray[np.float64]
 
 
 class Cell(NamedTuple):

@@ -12,10 +12,9 @@ import highspy
 import numpy as np
 import pulp
 
+from oracle.arrays import Counts, Floats
 from oracle.errors import SolverError
-from oracle.forms import Floats
 from oracle.milp import Milp, Solved, Tell, Took
-from oracle.problem import Counts
 
 # an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's

@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oracle.arrays import Counts, Floats
 from oracle.ascent import Priced, priced
 from oracle.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
 from oracle.errors import SolverError
-from oracle.forms import Floats
 from oracle.highs import Entries, Lp
-from oracle.problem import Counts
 from oracle.starts import Starts
 
 NEAR = 0.5

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oracle.forms import Floats
+from oracle.arrays import Floats
 from oracle.problem import Problem, Task
 
 

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle.arrays import Counts
 from oracle.errors import BrokenScheduleError, NoScheduleError
 from replay.trace import PoolTable, Trace
 from sia.console.errors import UserError
-
-Counts = NDArray[np.int64]
 
 
 class Task(NamedTuple):

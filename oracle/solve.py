@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from oracle.answer import Answer, Progress, Tell
+from oracle.arrays import Floats
 from oracle.ascent import ascend
 from oracle.best import Best
 from oracle.cells import FIRST, Fitted, fitted, horizons_of
 from oracle.coarse import coarser, in_order
 from oracle.errors import NoScheduleError
-from oracle.forms import Floats, Form
+from oracle.forms import Form
 from oracle.lp import safe
 from oracle.milp import TOLERANCE
 from oracle.polish import PART, Polish, hinted

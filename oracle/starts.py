@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracle.forms import Floats
-from oracle.problem import Counts, Problem
+from oracle.arrays import Counts, Floats
+from oracle.problem import Problem
 
 MOST_STARTS = 5_000_000
 """Starts that are held at once: a dozen arrays of them take 0.5 GB."""

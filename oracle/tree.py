@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oracle.arrays import Counts, Floats
 from oracle.coarse import together
 from oracle.cuts import MOST, TORN, Cut
 from oracle.errors import BrokenScheduleError
-from oracle.forms import Floats
 from oracle.master import Found, Master, OutOfTimeError
-from oracle.problem import Counts
 from oracle.starts import Starts
 
 LAST, TAIL = 3, 1e-3

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from predictors.catalog import GUARD, Choice
 from replay.experiment_figures import INK, NAME, PAPER_DPI, Scale, logarithmic, scale_of
 from replay.experiment_measures import GEOMEAN, Experiment, Measure
 from replay.figures import GREY, PALETTE, WIDTH, Floats, Picture, picture, plain
-from replay.foresight import GUARD, Choice
 from replay.report_facts import quantiles
 from sia.limits import MAX_SLOWED_PCT
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from predictors.catalog import Choice
 from replay.figures import Floats, Look, looks
-from replay.foresight import Choice
 from replay.preemptible import Marked
 from replay.replayed import shares
 from replay.run import BASELINE, Settings, known_in_advance

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from predictors.catalog import learns
 from replay.cells_file import places_of, whole_spec
 from replay.cells_write import CELLS, write_cells
 from replay.experiment import Piece
 from replay.experiment_folder import run_folder, whole_run
-from replay.foresight import learns
 from replay.hourly import hourly_use
 from replay.output import write_json, write_pools, write_schedule, write_trace
 from replay.preemptible import mark

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from predictors.catalog import (
+    DURATIONS,
+    FORECASTS,
+    LEARNED,
+    LEARNED_TO,
+    PEAKS,
+    WITH_QUANTILE,
+    Choice,
+)
 from predictors.sliding import RECENT
-from replay.foresight import DURATIONS, FORECASTS, LEARNED, LEARNED_TO, PEAKS, WITH_QUANTILE, Choice
 from replay.preemptible import PercentAndCost
 from replay.run import Settings
 from sia.console.errors import UserError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from predictors import history, peaks, survival
-from replay.foresight import Choice
+from predictors.catalog import Choice
 from replay.preemptible import recalls
 from replay.replayed import Replayed
 from replay.run import BASELINE, Settings, known_in_advance

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cells.cells import Cells
 from cells.spec import Spec
+from predictors.catalog import Choice, Means, parse
 from predictors.rounded import RoundedLoads, rounded
 from predictors.sliding import RECENT
 from replay.closed_loop import ClosedLoop
-from replay.foresight import Choice, guarded, loads_of, parse, run_times_of
+from replay.foresight import guarded, loads_of, run_times_of
 from replay.past import Past, tell
 from replay.preemptible import Marked
 from replay.schedule import Loop, Recorder, Result, Schedule
@@ -41,9 +42,9 @@ class Settings(NamedTuple):
     """What a replay is to do; nothing is measured before second `warmup` of the trace.
 
     `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
-    with senses of its own, like `sia@peaks:0.95+survival` (`replay.foresight`). `model` is what the
-    forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in `Cells`.
-    `preemptible` says which jobs the log was changed to let stop.
+    with senses of its own, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is what
+    the forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in
+    `Cells`. `preemptible` says which jobs the log was changed to let stop.
     """
 
     policies: Sequence[str]
@@ -61,6 +62,11 @@ class Settings(NamedTuple):
     cells: Spec | None = None
     lend_rests: bool = False
     preemptible: Marked | None = None
+
+    @property
+    def means(self) -> Means:
+        """What predictors are built with."""
+        return Means(self.options.windows, self.recent, self.seed, self.model)
 
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""
@@ -159,14 +165,14 @@ def replay_one(
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
-    run_times = run_times_of(choice, trace, settings, past) if rule.needs.run_times else None
+    run_times = run_times_of(choice, trace, settings.means, past) if rule.needs.run_times else None
     loads, places = None, core.state.places
     if rule.needs.loads:
-        loads = loads_of(choice, _in_cells(trace, places), table, settings, past)
+        loads = loads_of(choice, _in_cells(trace, places), table, settings.means, past)
     if past is not None:
         tell(past, run_times, _told_in_cells(loads, places))
     if loads is not None and choice.guard is not None:
-        loads = guarded(loads, choice.guard, trace, table, settings)
+        loads = guarded(loads, choice.guard, trace, table, settings.means)
     loads = _told_in_cells(loads, places)
     began = perf_counter()
     for instant in play(

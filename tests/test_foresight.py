@@ -9,11 +9,12 @@ from shell import sia
 from test_arrivals import Busy
 
 from predictors.arrivals import LearnedLoads
+from predictors.catalog import Choice, learns, parse
 from predictors.model import QUANTILES
 from replay.experiment import Pieces, plan_pieces
 from replay.experiment_run import Log, Work, as_it_ran
 from replay.forecast_train import train_on
-from replay.foresight import Choice, learns, loads_of, parse, run_times_of
+from replay.foresight import loads_of, run_times_of
 from replay.output import write_pools, write_trace
 from replay.past import Past, past_of, tell
 from replay.run import Settings, replay_one
@@ -326,8 +327,8 @@ def test_pieces_begin_where_they_are_told_to():
 def test_every_sense_can_be_had(label):
     trace, table = a_log()
     choice, settings = parse(label, DEFAULT), Settings([label])
-    assert run_times_of(choice, trace, settings).run_time(trace.arrivals[0].job) >= 0
-    loads = loads_of(choice, trace, table, settings, Past(-DAY, []))
+    assert run_times_of(choice, trace, settings.means).run_time(trace.arrivals[0].job) >= 0
+    loads = loads_of(choice, trace, table, settings.means, Past(-DAY, []))
     assert (loads is None) == (choice.forecast == "none")
 
 
