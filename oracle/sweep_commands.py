@@ -155,6 +155,4 @@ def _show_pools(points: Sequence[Mapping[str, Any]]) -> None:
     ]  # fmt: skip
     header = ["pool", "jobs", *(f"{point['beta']:g}" for point in points)]
     cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
-    show_table(
-        f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows
-    )
+    show_table(f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows)
