@@ -47,7 +47,7 @@ soak: setup
 
 # The guides of docs/install.md and docs/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
 newcomer: setup
-	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/test_deploy_newcomer.py --timeout=3600 $(ARGS)
+	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/deploy/test_newcomer.py --timeout=3600 $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

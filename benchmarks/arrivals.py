@@ -11,16 +11,16 @@ from typing import Any
 
 from common import TRACES, keep, philly, spread
 
-from predictors.arrivals import LearnedLoads
-from predictors.history import HistoryRunTimes
-from predictors.model import Model
-from replay.forecast_arrivals import evaluate_arrivals
-from replay.forecast_train import checksum_of_jobs, learn, observe
-from replay.read import read_pools, read_trace
-from replay.trace import PoolTable, Trace, playable
+from predictors.learning.model import Model
+from predictors.loads.learned import LearnedLoads
+from predictors.run_times.history import HistoryRunTimes
+from replay.forecast.arrivals import evaluate_arrivals
+from replay.forecast.train import checksum_of_jobs, learn, observe
+from replay.logs.read import read_pools, read_trace
+from replay.logs.trace import PoolTable, Trace, playable
 from sia import Core, Job
+from sia.core.playout import play
 from sia.limits import TICK
-from sia.playout import play
 from sia.policies.fcfs import Fcfs
 
 LOGS = {

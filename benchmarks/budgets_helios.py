@@ -20,15 +20,15 @@ from typing import Any
 
 from common import TRACES, keep, philly
 
-from daemon.answers import Notice, StartEffect
-from daemon.engine import Engine
-from daemon.foresight import Predictors
-from daemon.inputs import Ended, Input, Started, Submit, Tick
-from daemon.jobs import JobSpec
-from daemon.past import Story
-from daemon.setup import RAILS, Budget, Setup
-from replay.read import read_pools, read_trace
-from replay.trace import PoolTable, Trace, playable
+from daemon.engine.engine import Engine
+from daemon.forecasts.forecaster import Predictors
+from daemon.forecasts.history import Story
+from daemon.model.inputs import Ended, Input, Started, Submit, Tick
+from daemon.model.job import JobSpec
+from daemon.model.outputs import Notice, StartEffect
+from daemon.model.setup import RAILS, Budget, Setup
+from replay.logs.read import read_pools, read_trace
+from replay.logs.trace import PoolTable, Trace, playable
 
 LABELS = ("peaks+survival", "peaks+survival+guard", "sliding-max+survival")
 

@@ -16,11 +16,11 @@ from unittest.mock import patch
 
 from common import NODE, ROOT, TRACES, in_turn, keep, philly, spread
 
-from cells.spec import Spec
-from replay.cells_file import places_of, whole_spec
-from replay.cells_write import write_cells
-from replay.run import Settings, replay_one
-from replay.trace import playable
+from cells.layout.spec import Spec
+from replay.cluster.cells_file import places_of, whole_spec
+from replay.cluster.cells_write import write_cells
+from replay.logs.trace import playable
+from replay.run.run import Settings, replay_one
 
 RUNS = 5
 
@@ -51,7 +51,7 @@ def main() -> None:
 
         def core(cells: Spec | None, policy: str = policy) -> float:
             settings = Settings([policy], cells=cells)
-            with patch("replay.run.perf_counter", time.process_time):
+            with patch("replay.run.run.perf_counter", time.process_time):
                 return replay_one(trace, table, policy, settings, None).seconds
 
         results[f"{policy}, core"] = compared(

@@ -13,9 +13,9 @@ from typing import Any
 
 from common import NODE, keep, spread
 
-from cells.answers import Request
 from cells.cells import Cells
-from cells.spec import CellType, Node, Quota, Spec, Top
+from cells.layout.requests import Request
+from cells.layout.spec import CellType, Node, Quota, Spec, Top
 
 RUNS = 3
 RACKS, NODES, POOLS = 782, 16, 8

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cells.spec import CellType
-from replay.read import read_pools, read_trace
-from replay.trace import PoolTable, Trace, playable
+from cells.layout.spec import CellType
+from replay.logs.read import read_pools, read_trace
+from replay.logs.trace import PoolTable, Trace, playable
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = Path(os.environ.get("SIA_TRACES", ROOT.parent / "shared" / "traces"))

@@ -21,12 +21,12 @@ from common import keep
 from daemon_core import crowded, spec
 from msgspec.structs import replace
 
-from daemon.answers import StartEffect
-from daemon.clock import Anchor
-from daemon.engine import Engine
-from daemon.engine_accounts import BOOK_EVERY, NOTHING, Accounts
-from daemon.inputs import Ended, Submit
-from daemon.journal import Entry, Journal
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Entry, Journal
+from daemon.lending.accounts import BOOK_EVERY, NOTHING, Accounts
+from daemon.model.inputs import Ended, Submit
+from daemon.model.outputs import StartEffect
+from daemon.runtime.clock import Anchor
 from sia.decisions import Decision
 from sia.events import Event
 

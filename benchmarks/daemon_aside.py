@@ -18,8 +18,8 @@ from typing import Any
 from common import keep
 from daemon_core import crowded
 
-from daemon.insight.aside import aside
-from daemon.watch import Watch
+from daemon.answers.simulate.fork import aside
+from daemon.service.observer import Watch
 
 POOLS, RUNS = 1000, 15
 

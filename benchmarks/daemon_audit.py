@@ -18,14 +18,14 @@ from typing import Any
 
 from common import keep
 
-import daemon.service as module
+import daemon.service.service as module
 from daemon.backends.simulated import SimulatedBackend
-from daemon.clock import Clock
-from daemon.inputs import Submit
-from daemon.jobs import JobSpec
-from daemon.journal import Journal
-from daemon.service import Service
-from daemon.setup import Setup
+from daemon.journal.journal import Journal
+from daemon.model.inputs import Submit
+from daemon.model.job import JobSpec
+from daemon.model.setup import Setup
+from daemon.runtime.clock import Clock
+from daemon.service.service import Service
 from sia.model import Pool
 
 POOLS = 50

@@ -18,11 +18,11 @@ from types import SimpleNamespace
 
 from common import keep
 
-from daemon.answers import StartEffect
-from daemon.backends.local import LocalBackend
+from daemon.backends.local.backend import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
-from daemon.inputs import Ended, Observation, Started
-from daemon.jobs import JobSpec
+from daemon.model.inputs import Ended, Observation, Started
+from daemon.model.job import JobSpec
+from daemon.model.outputs import StartEffect
 
 TIMERS = 100_000
 """Jobs of the simulated backend: as many as run in a large cloud."""

@@ -18,16 +18,16 @@ from typing import Any
 
 from common import keep, spread
 
-from daemon.answers import Accepted, StartEffect
 from daemon.backends.simulated import SimulatedBackend
-from daemon.clock import Anchor, Clock
-from daemon.engine import Engine
-from daemon.inputs import Ended, Input, Started, Submit
-from daemon.jobs import JobSpec
-from daemon.journal import Entry, Journal, parts_of
-from daemon.recovery import recover
-from daemon.service import Service
-from daemon.setup import Setup
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Entry, Journal, parts_of
+from daemon.journal.recovery import recover
+from daemon.model.inputs import Ended, Input, Started, Submit
+from daemon.model.job import JobSpec
+from daemon.model.outputs import Accepted, StartEffect
+from daemon.model.setup import Setup
+from daemon.runtime.clock import Anchor, Clock
+from daemon.service.service import Service
 from sia.model import Pool
 
 CLIENTS, SECONDS = 32, 10.0

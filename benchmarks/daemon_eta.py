@@ -24,26 +24,34 @@ import numpy as np
 from common import keep, philly
 from matplotlib.figure import Figure
 
-from daemon.answers import StartEffect
-from daemon.book import JobRecord
-from daemon.engine import Engine, Step
-from daemon.foresight import Predictors
-from daemon.inputs import Ended, Input, Started, Submit, Tick
-from daemon.insight.calibration import Calibration, Given, Said
-from daemon.insight.heard import Heard
-from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import WORLDS, Outlook, Spread, Times, Worlds, plain_job, spread
-from daemon.insight.waits import UNKNOWN
-from daemon.jobs import JobPhase, JobSpec
-from daemon.past import Story
-from daemon.retraining import trace_of
-from daemon.setup import Setup
-from predictors.chance import draw
-from predictors.model import Model
-from replay.experiment import Pieces, plan_pieces
-from replay.forecast_train import train_on
-from replay.starts import starts_of
-from replay.trace import PoolTable
+from daemon.answers.estimates.at_submission import newcomer
+from daemon.answers.estimates.calibration import Calibration, Given, Said
+from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.recent_waits import UNKNOWN
+from daemon.answers.estimates.worlds import (
+    WORLDS,
+    Outlook,
+    Spread,
+    Times,
+    Worlds,
+    plain_job,
+    spread,
+)
+from daemon.engine.engine import Engine, Step
+from daemon.forecasts.forecaster import Predictors
+from daemon.forecasts.history import Story
+from daemon.forecasts.retraining import trace_of
+from daemon.model.book import JobRecord
+from daemon.model.inputs import Ended, Input, Started, Submit, Tick
+from daemon.model.job import JobPhase, JobSpec
+from daemon.model.outputs import StartEffect
+from daemon.model.setup import Setup
+from predictors.learning.model import Model
+from predictors.random_forecast import draw
+from replay.experiment.design import Pieces, plan_pieces
+from replay.forecast.train import train_on
+from replay.logs.trace import PoolTable
+from replay.run.starts import starts_of
 
 DAY = 86400.0
 LENGTH, LEARN, SINCE = 7 * DAY, DAY, 62 * DAY

@@ -12,13 +12,13 @@ from typing import Any
 from common import keep
 from daemon_core import crowded, percentiles
 
-from daemon.answers import StartEffect
-from daemon.engine import Engine
-from daemon.inputs import Input, Started
-from daemon.insight.heard import Heard
-from daemon.insight.newcomer import newcomer
-from daemon.insight.outlook import WORLDS, Outlook, outlook
-from daemon.jobs import JobPhase
+from daemon.answers.estimates.at_submission import newcomer
+from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.worlds import WORLDS, Outlook, outlook
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Input, Started
+from daemon.model.job import JobPhase
+from daemon.model.outputs import StartEffect
 from sia.model import Job
 
 POOLS, RUNNING, PENDING, PAST, ASKED = 1000, 10_000, 10_000, 10_000, 2000

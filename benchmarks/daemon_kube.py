@@ -12,8 +12,8 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.backends.kube_shapes import Job
-from daemon.backends.kube_watch import Mirror
+from daemon.backends.kube.schema import Job
+from daemon.backends.kube.watch import Mirror
 
 EVENTS = 10_000
 

@@ -16,10 +16,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from common import keep
-from slurm_cluster import SlurmCluster, slurm_cluster
 
-from daemon.backends.slurm_api import Place, Wanted
-from daemon.backends.slurm_rest import Rest
+from daemon.backends.slurm.interface import Place, Wanted
+from daemon.backends.slurm.rest import Rest
+from tests.support.clusters.slurm import SlurmCluster, slurm_cluster
 
 STARTS = 200
 LOOKS = 20

@@ -22,9 +22,8 @@ from common import keep, spread
 from daemon_whatif import POOLS, RUNNING, configuration, fill, jobs, served, worked
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from chromium import Page, chromium, chromium_server
-
-from daemon.web.pages import MENU
+from daemon.doors.web.page import MENU
+from tests.support.servers.chromium import Page, chromium, chromium_server
 
 GROUP, PENDING = 10, 40_000
 

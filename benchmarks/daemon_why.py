@@ -16,9 +16,9 @@ from common import keep
 
 from sia import Core, Job, Options, Pool
 from sia.events import ForecastUpdated, JobSubmitted
+from sia.explain.why import Why
 from sia.model import Load
-from sia.policies.sia import Sia
-from sia.why import Why
+from sia.policies.sia.policy import Sia
 
 POOLS, QUOTA, RUNNING, PENDING, ASKED = 1000, 16, 10_000, 10_000, 200
 """Every second pool submits at first, so that half of what runs is lent."""

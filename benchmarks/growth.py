@@ -10,11 +10,11 @@ from typing import Any
 
 from common import CASES, in_turn, keep, philly, spread
 
-from replay.run import Settings, loads_of, replay_one, run_times_of
-from replay.trace import PoolTable, Trace
+from replay.logs.trace import PoolTable, Trace
+from replay.run.run import Settings, loads_of, replay_one, run_times_of
 from sia import Core
+from sia.core.playout import Arrival, play
 from sia.model import Job, Pool
-from sia.playout import Arrival, play
 from sia.policies import load
 
 RUNS = 3

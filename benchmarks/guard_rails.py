@@ -15,11 +15,11 @@ from common import keep
 from daemon_core import crowded, spec
 from msgspec.structs import replace
 
-from daemon.answers import StartEffect
-from daemon.engine import Engine
-from daemon.engine_accounts import BOOK_EVERY
-from daemon.inputs import Ended, Submit
-from daemon.setup import RAILS, Budget
+from daemon.engine.engine import Engine
+from daemon.lending.accounts import BOOK_EVERY
+from daemon.model.inputs import Ended, Submit
+from daemon.model.outputs import StartEffect
+from daemon.model.setup import RAILS, Budget
 
 POOLS, QUOTA, PENDING, STEPS = 1000, 10, 10_000, 400
 

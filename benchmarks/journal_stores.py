@@ -16,16 +16,16 @@ from typing import Any
 
 from common import keep
 
-from daemon.clock import Anchor
-from daemon.config_database import DatabaseUrl
-from daemon.engine import Engine
-from daemon.inputs import Submit
-from daemon.jobs import JobSpec
-from daemon.journal import Entry, Journal
-from daemon.lease import Desk
-from daemon.postgres import Postgres
-from daemon.recovery import recover
-from daemon.setup import Setup
+from daemon.config.database import DatabaseUrl
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Entry, Journal
+from daemon.journal.postgres import Postgres
+from daemon.journal.recovery import recover
+from daemon.model.inputs import Submit
+from daemon.model.job import JobSpec
+from daemon.model.setup import Setup
+from daemon.process.lease import Desk
+from daemon.runtime.clock import Anchor
 from sia.model import Pool
 
 SIZES = (1, 10, 100, 1000)

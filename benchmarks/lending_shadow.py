@@ -16,12 +16,12 @@ from typing import Any
 
 from common import keep, philly
 
-from daemon.answers import StartEffect
-from daemon.engine import Engine
-from daemon.inputs import Ended, Input, Started, Submit, Tick
-from daemon.jobs import JobSpec, LendingMode
-from daemon.setup import Setup
-from replay.trace import PoolTable, Trace
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Ended, Input, Started, Submit, Tick
+from daemon.model.job import JobSpec, LendingMode
+from daemon.model.outputs import StartEffect
+from daemon.model.setup import Setup
+from replay.logs.trace import PoolTable, Trace
 
 
 def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:

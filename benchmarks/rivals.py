@@ -11,11 +11,11 @@ from common import in_turn, keep, philly, spread
 from growth import LONG_QUEUE, SHORT_QUEUE, compared, queued
 from speed import bare_loop
 
-from replay.run import Settings, replay_one, run_times_of
-from replay.trace import PoolTable, Trace
+from replay.logs.trace import PoolTable, Trace
+from replay.run.run import Settings, replay_one, run_times_of
 from sia import Core
+from sia.core.playout import Arrival, play
 from sia.model import Options, Pool
-from sia.playout import Arrival, play
 from sia.policies import load
 
 RUNS = 5

@@ -9,9 +9,9 @@ from typing import Any
 
 from common import TRACES, in_turn, keep, spread
 
-from predictors.jvupredict import JVuPredict
-from predictors.survival import SurvivalRunTimes
-from replay.forecast_run_times import (
+from predictors.run_times.jvupredict import JVuPredict
+from predictors.run_times.survival import SurvivalRunTimes
+from replay.forecast.run_times import (
     LastOfUser,
     ended_as,
     evaluate_run_times,
@@ -19,9 +19,9 @@ from replay.forecast_run_times import (
     starts_of,
     told,
 )
-from replay.importers import google, swf
-from replay.read import read_trace
-from replay.trace import Trace
+from replay.logs.importers import google, swf
+from replay.logs.read import read_trace
+from replay.logs.trace import Trace
 from sia.forecasts import RunTimes
 from sia.limits import WINDOWS
 from sia.model import Job

@@ -15,14 +15,14 @@ from typing import Any
 from common import NODE, keep, spread
 
 from cells.cells import Cells
-from cells.spec import Spec
-from replay.cells_file import whole_spec
-from replay.trace import PoolTable
+from cells.layout.spec import Spec
+from replay.cluster.cells_file import whole_spec
+from replay.logs.trace import PoolTable
 from sia import Core, Job, Pool
+from sia.core.snapshot import decode, dump, encode, restore
 from sia.events import FutureRevealed, JobSubmitted
 from sia.model import FutureJob
 from sia.policies import load, names
-from sia.snapshot import decode, dump, encode, restore
 
 RUNS = 5
 JOBS, POOLS, QUOTA = 110_000, 1000, 32

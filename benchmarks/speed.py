@@ -11,9 +11,9 @@ from typing import Any
 
 from common import CASES, ROOT, TRACES, in_turn, keep, philly, spread
 
-from replay.read import read_trace
-from replay.run import BASELINE, Settings, replay_one
-from replay.trace import Trace
+from replay.logs.read import read_trace
+from replay.logs.trace import Trace
+from replay.run.run import BASELINE, Settings, replay_one
 
 RUNS = 5
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from common import in_turn, keep, spread
 
-from predictors.guard import Guard
-from predictors.peaks import PeakLoads
-from predictors.sliding import SlidingMaximum
+from predictors.loads.guard import Guard
+from predictors.loads.peaks import PeakLoads
+from predictors.loads.sliding import SlidingMaximum
 from sia import Job, Pool
 from sia.forecasts import Loads
 from sia.limits import TICK, WINDOWS

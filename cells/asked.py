@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cells.answers import OnNode, Placement, Request
-from cells.cluster import Nodes
-from cells.ground import Ground
-from cells.shape import Cell
-from cells.zones import Zone
+from cells.chain.chain_state import Ground
+from cells.chain.zones import Zone
+from cells.layout.cluster import Nodes
+from cells.layout.requests import OnNode, Placement, Request
+from cells.layout.shape import Cell
 
 
 class Asked:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from copy import deepcopy
 
-from cells.answers import Blocked, Placement, Reason, Request
 from cells.asked import Asked, Taken
-from cells.check import check_ground
-from cells.gangs import place_all
-from cells.ground import Ground
-from cells.holds import Holds
-from cells.lending import lend_all
+from cells.chain.chain_state import Ground
+from cells.chain.invariants import check_ground
+from cells.layout.requests import Blocked, Placement, Reason, Request
+from cells.layout.shape import Cell
+from cells.layout.spec import CellsError, Spec
 from cells.ownership import Ownership
-from cells.placing import Price, alike, fits, fits_one, place
-from cells.shape import Cell
+from cells.placement.gangs import place_all
+from cells.placement.holds import Holds
+from cells.placement.lending import lend_all
+from cells.placement.placing import Price, alike, fits, fits_one, place
 from cells.snapshot import CellsSnapshot, Tenant, bind, bound_in, give, gone_name, leave_over, lend
-from cells.spec import CellsError, Spec
 
 MOST_KEPT = 2**16
 """Answers kept for those who get the same again: 30 MB; working one out costs a microsecond."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cells.answers import Request, Short
 from cells.asked import Asked, Taken
-from cells.cluster import Cluster
-from cells.ground import Ground
-from cells.shape import Shape
-from cells.shortage import shortage, shrink
+from cells.chain.chain_state import Ground
+from cells.chain.zones import Zone
+from cells.layout.cluster import Cluster
+from cells.layout.requests import Request, Short
+from cells.layout.shape import Shape
+from cells.layout.spec import CellsError, Quota, Spec, Top, check_fit, check_top, largest, some
+from cells.placement.shortage import shortage, shrink
 from cells.snapshot import Gone, all_well, gone_name, renamed, well
-from cells.spec import CellsError, Quota, Spec, Top, check_fit, check_top, largest, some
-from cells.zones import Zone
 
 MOST_ASKED = 2**14
 """Requests that are kept looked up; pools and widths make fewer, gangs of any widths need not."""

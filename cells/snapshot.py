@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cells.ground import LEAVING, Ground
-from cells.shape import Cell
-from cells.spec import CellsError, Spec, Top
+from cells.chain.chain_state import LEAVING, Ground
+from cells.layout.shape import Cell
+from cells.layout.spec import CellsError, Spec, Top
 
 
 class Bound(NamedTuple):

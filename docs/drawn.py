@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from replay.figures import PALETTE, STYLE, SVG_METADATA
-from replay.run import Settings, replay_all
-from replay.schedule import Schedule
-from replay.trace import PoolTable, Trace
+from replay.logs.trace import PoolTable, Trace
+from replay.plotting.canvas import PALETTE, STYLE, SVG_METADATA
+from replay.run.run import Settings, replay_all
+from replay.run.schedule import Schedule
+from sia.core.playout import Arrival
 from sia.model import Job, Options, Pool
-from sia.playout import Arrival
 
 PICTURE = Path(__file__).parent / "figures" / "anticipation.svg"
 

@@ -17,28 +17,28 @@ from aiohttp.test_utils import TestClient, TestServer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-from daemon import config_access, config_mqtt, config_read, config_slurm
-from daemon.build import build
-from daemon.config import Config, LocalConfig, NodeConfig, PoolConfig, SimulatedConfig
-from daemon.config_hooks import _Hook
-from daemon.hooks.kinds import KINDS
-from daemon.http.app import make_app
-from daemon.http.prometheus import Metrics
-from daemon.logs import begin
-from daemon.mqtt.asyncapi import document as asyncapi
+from daemon.config import access, mqtt, read, slurm
+from daemon.config.config import Config, LocalConfig, NodeConfig, PoolConfig, SimulatedConfig
+from daemon.config.webhook_kinds import KINDS
+from daemon.config.webhooks import _Hook
+from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.mqtt.asyncapi import document as asyncapi
+from daemon.process.application import make_app
+from daemon.process.build import build
+from daemon.runtime.logs import begin
 from sia.plugins import plugins
 
 SECTIONS: Mapping[str, type[Struct]] = {
-    "[daemon]": config_read._Daemon,  # noqa: SLF001  what the file may say, before it is checked
+    "[daemon]": read._Daemon,  # noqa: SLF001  what the file may say, before it is checked
     "[[pool]]": PoolConfig,
     "[[node]]": NodeConfig,
     '[backend] kind = "simulated"': SimulatedConfig,
     '[backend] kind = "local"': LocalConfig,
-    '[backend] kind = "slurm"': config_slurm.SlurmConfig,
-    '[backend] kind = "mqtt"': config_mqtt.MqttBackendConfig,
-    "[mqtt]": config_mqtt.MqttConfig,
-    "[tls]": config_access.TlsConfig,
-    "[limits]": config_access.LimitsConfig,
+    '[backend] kind = "slurm"': slurm.SlurmConfig,
+    '[backend] kind = "mqtt"': mqtt.MqttBackendConfig,
+    "[mqtt]": mqtt.MqttConfig,
+    "[tls]": access.TlsConfig,
+    "[limits]": access.LimitsConfig,
     "[[webhook]]": _Hook,
 }
 """Tables of `sia.toml`."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from predictors.sliding import RECENT
+from predictors.loads.sliding import RECENT
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load, names
 
 if TYPE_CHECKING:
-    from predictors.model import Model
+    from predictors.learning.model import Model
 
 FORECASTS = ("perfect", "sliding-max", "peaks", "learned", "random", "none")
 DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
@@ -153,19 +153,19 @@ def run_times_by(choice: Choice, means: Means) -> RunTimes:
     asked = {} if quantile is None else {"quantile": quantile}
     match choice.durations:
         case "history":
-            from predictors.history import HistoryRunTimes  # noqa: PLC0415
+            from predictors.run_times.history import HistoryRunTimes  # noqa: PLC0415
 
             return HistoryRunTimes(**asked)
         case "survival":
-            from predictors.survival import SurvivalRunTimes  # noqa: PLC0415
+            from predictors.run_times.survival import SurvivalRunTimes  # noqa: PLC0415
 
             return SurvivalRunTimes(means.windows, **asked)
         case "jvupredict":
-            from predictors.jvupredict import JVuPredict  # noqa: PLC0415
+            from predictors.run_times.jvupredict import JVuPredict  # noqa: PLC0415
 
             return JVuPredict(quantile=quantile)
         case "random":
-            from predictors.chance import RandomRunTimes  # noqa: PLC0415
+            from predictors.random_forecast import RandomRunTimes  # noqa: PLC0415
 
             return RandomRunTimes(means.windows, means.seed)
     raise KeyError(choice.durations)
@@ -181,20 +181,20 @@ def loads_by(choice: Choice, pools: Sequence[str], start: float, means: Means) -
         case "none":
             return None
         case "sliding-max":
-            from predictors.sliding import SlidingMaximum  # noqa: PLC0415
+            from predictors.loads.sliding import SlidingMaximum  # noqa: PLC0415
 
             return SlidingMaximum(pools, windows, start, recent)
         case "peaks":
-            from predictors.peaks import QUANTILE, PeakLoads  # noqa: PLC0415
+            from predictors.loads.peaks import QUANTILE, PeakLoads  # noqa: PLC0415
 
             return PeakLoads(pools, windows, start, choice.load_quantile or QUANTILE)
         case "learned":
-            from predictors.arrivals import LearnedLoads  # noqa: PLC0415
+            from predictors.loads.learned import LearnedLoads  # noqa: PLC0415
 
             assert means.model is not None, "learned, without a model"
             return LearnedLoads(pools, windows, start, means.model, recent, choice.load_quantile)
         case "random":
-            from predictors.chance import RandomLoads  # noqa: PLC0415
+            from predictors.random_forecast import RandomLoads  # noqa: PLC0415
 
             return RandomLoads(pools, windows, start, means.seed, recent)
     raise KeyError(choice.forecast)

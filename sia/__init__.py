@@ -4,7 +4,7 @@ Pure: no clock, file, socket or randomness. Time comes in with the events, forec
 come in as events too, so the same events always give the same decisions.
 """
 
-from sia.core import Core
+from sia.core.core import Core
 from sia.model import Job, Options, Pool, Stream
 
 __version__ = "0.1.0"

@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
-from servers import mosquitto, needs, postgres_server
-from slurm_cluster import NEEDED, slurm_cluster
+
+from tests.support.clusters.slurm import NEEDED, slurm_cluster
+from tests.support.servers.servers import mosquitto, needs, postgres_server
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from shell import sia
 
 from sia.console.catalogue import CATALOGUE
 from sia.console.groups import nearest, sentence
 from sia.console.main import cli
 from sia.plugins import plugins
+from tests.support.shell import sia
 
 WITHOUT_JSON = {
     "sia asyncapi": "prints JSON always",

@@ -9,10 +9,10 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
-from daemon.answers import StartEffect
-from daemon.backends import Ability, Expected, House, Sink, StopKind
-from daemon.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
-from daemon.jobs import JobSpec
+from daemon.backends.interface import Ability, Expected, House, Sink, StopKind
+from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
+from daemon.model.job import JobSpec
+from daemon.model.outputs import StartEffect
 from sia.model import Nodes
 
 RUN_TIME = 300.0

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from urllib.error import URLError
 
-from daemon.config_read import peek
+from daemon.config.read import peek
 from sia.console.errors import UserError
 
 PATIENCE = 5.0

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.config import Address, Config
-from daemon.logs import begin
-from daemon.serving import serving
-from daemon.token import read_token
+from daemon.config.config import Address, Config
+from daemon.process.serve import serving
+from daemon.runtime.logs import begin
+from daemon.runtime.token_file import read_token
 
 NAME = re.compile(r"\bsia_[a-z_]+")
 PARTS = re.compile(r"_(total|bucket|sum|count|created)$")

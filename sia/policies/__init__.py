@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from cells.holds import Holds
-from sia.glance import glance
+from cells.placement.holds import Holds
+from sia.explain.glance import glance
+from sia.explain.why import PLACES, Why, in_turn, on_idle
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
-from sia.state import JobState, PoolState, State
-from sia.why import PLACES, Why, in_turn, on_idle
+from sia.state.state import JobState, PoolState, State
 
 
 class Needs(NamedTuple):

@@ -8,11 +8,11 @@ from math import inf
 
 from sortedcontainers import SortedList
 
-from sia.earliest import Earliest
 from sia.model import Stream
 from sia.policies import Needs, Proposal, Start
-from sia.policies.plain_why import Plain, Queues
-from sia.state import JobState, PoolState, State
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies.shared.earliest import Earliest
+from sia.state.state import JobState, PoolState, State
 
 
 class Easy(Plain):

@@ -19,7 +19,7 @@ from sortedcontainers import SortedDict
 
 from sia.model import Stream
 from sia.policies import Needs, Policy, Preempt, Proposal, Resize, Start, stream_of
-from sia.state import GroupState, JobState, PoolState, State
+from sia.state.state import GroupState, JobState, PoolState, State
 
 
 class _Memory(Struct):

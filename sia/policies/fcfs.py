@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sia.model import Stream
 from sia.policies import Proposal, Start
-from sia.policies.plain_why import Plain, Queues
-from sia.state import JobState
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.state.state import JobState
 
 
 class Fcfs(Plain):

@@ -8,8 +8,8 @@ from itertools import chain, takewhile
 from sortedcontainers import SortedList
 
 from sia.policies import Needs, Proposal, anywhere, is_barred
-from sia.policies.plain_why import Plain, Queues
-from sia.state import GroupState, JobState, State
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.state.state import GroupState, JobState, State
 
 
 class GlobalSsf(Plain):

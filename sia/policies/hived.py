@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from sia.line import Line
 from sia.model import Stream
 from sia.policies import Proposal, Start, is_barred, stream_of
-from sia.policies.lineup import Lineup
-from sia.policies.plain_why import Plain, Queues
-from sia.state import GroupState, JobState, PoolState, State
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies.shared.fifo import Line
+from sia.policies.shared.lineup import Lineup
+from sia.state.state import GroupState, JobState, PoolState, State
 
 
 class HiveD(Plain):

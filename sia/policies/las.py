@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from sia.policies import Needs, Proposal
-from sia.policies.ranked import Ranked
-from sia.state import JobState, State
+from sia.policies.shared.ranked import Ranked
+from sia.state.state import JobState, State
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from sia.policies import Proposal, anywhere, is_barred
-from sia.policies.lineup import Lineup
-from sia.policies.plain_why import Plain, Queues
-from sia.state import JobState, PoolState, State
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies.shared.lineup import Lineup
+from sia.state.state import JobState, PoolState, State
 
 
 class MaxMin(Plain):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sia.policies.ssf import Ssf
-from sia.state import JobState
+from sia.state.state import JobState
 
 
 class Sjf(Ssf):

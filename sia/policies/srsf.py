@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sia.policies.srtf import Srtf
-from sia.state import JobState
+from sia.state.state import JobState
 
 
 class Srsf(Srtf):

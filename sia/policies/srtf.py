@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sia.policies.ranked import Ranked
-from sia.state import JobState
+from sia.policies.shared.ranked import Ranked
+from sia.state.state import JobState
 
 
 class Srtf(Ranked):

@@ -8,8 +8,8 @@ from sortedcontainers import SortedList
 
 from sia.model import Stream
 from sia.policies import Needs, Proposal, Start
-from sia.policies.plain_why import Plain, Queues
-from sia.state import JobState, PoolState, State
+from sia.policies.explain.plain_why import Plain, Queues
+from sia.state.state import JobState, PoolState, State
 
 
 class Ssf(Plain):

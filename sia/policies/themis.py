@@ -17,7 +17,7 @@ from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
 from sia.policies import Needs, Policy, Proposal, Start, is_barred, stream_of
-from sia.state import JobState, PoolState, State
+from sia.state.state import JobState, PoolState, State
 
 MOMENT = 1e-6
 """Seconds, the least that a job may take alone, so that one estimated at 0 has a fairness too."""

@@ -180,12 +180,12 @@ def play_engine(config: Path, jobs: list[dict[str, str]]) -> list[Any]:
     """
     from msgspec import to_builtins  # noqa: PLC0415
 
-    from daemon.answers import StartEffect  # noqa: PLC0415
-    from daemon.build import setup_of  # noqa: PLC0415
-    from daemon.config_read import read_config  # noqa: PLC0415
-    from daemon.engine import Engine  # noqa: PLC0415
-    from daemon.inputs import Ended, Foreseen, Started, Submit, Tick  # noqa: PLC0415
-    from daemon.jobs import JobSpec  # noqa: PLC0415
+    from daemon.config.read import read_config  # noqa: PLC0415
+    from daemon.engine.engine import Engine  # noqa: PLC0415
+    from daemon.model.inputs import Ended, Foreseen, Started, Submit, Tick  # noqa: PLC0415
+    from daemon.model.job import JobSpec  # noqa: PLC0415
+    from daemon.model.outputs import StartEffect  # noqa: PLC0415
+    from daemon.process.build import setup_of  # noqa: PLC0415
     from sia.model import Load  # noqa: PLC0415
 
     setup = setup_of(read_config(config), None, {})

@@ -1,0 +1,53 @@
+"""What the worlds say of a job that came after they were played: cheap, at its submission. Pure."""
+
+from __future__ import annotations
+
+from daemon.answers.estimates.worlds import (
+    WORLDS,
+    Outlook,
+    Pending,
+    Times,
+    limited,
+    plain_job,
+    ran,
+    spread,
+)
+from daemon.model.book import JobRecord
+from daemon.model.job import ON_GPUS, JobPhase
+from predictors.run_time_distribution import Lasting
+
+
+def newcomer(
+    outlook: Outlook, lasting: Lasting, record: JobRecord, now: float, worlds: int = WORLDS
+) -> Times | None:
+    """When a job starts and ends; None where the worlds say nothing of its like.
+
+    One that waits starts when the last of its queue does that is as wide, or else as those did
+    that came in the worlds. O(worlds² · log worlds).
+    """
+    job = plain_job(record)
+    curve, chances = lasting.curve(job), lasting.chances(job, worlds)
+    age = ran(record, now)
+    lasts = [limited(record, curve.quantile(chance, age)) for chance in chances]
+    if record.phase in ON_GPUS:
+        return Times(spread(now - age + max(age, seconds) for seconds in lasts))
+    if record.phase is not JobPhase.PENDING or not record.core:
+        return None
+    starts = _starts(outlook.pools.get(job.pool), job.width, now)
+    if not starts:
+        return None
+    return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))
+
+
+def _starts(pending: Pending | None, width: int, now: float) -> list[float]:
+    """When it may start; nothing where that is not known."""
+    if pending is None:
+        return []
+    tails = [tail for tail in pending.tails if tail.width >= width] or pending.tails[-1:]
+    if tails:
+        nearest = min(tails, key=lambda tail: tail.width)
+        return [max(now, start) for start in nearest.starts]
+    waits = [wait for gpus, wait in pending.waits if gpus >= width] or [
+        wait for _, wait in pending.waits
+    ]
+    return [now + wait for wait in waits]

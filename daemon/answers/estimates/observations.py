@@ -1,0 +1,113 @@
+"""What estimates go by, as it is heard of: how long jobs last, which came, what came of estimates.
+
+Pure, and told in the order of the notices, so that the same journal makes the same estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import itemgetter
+
+from daemon.answers.estimates.calibration import Calibration, Given
+from daemon.answers.estimates.recent_arrivals import Lately
+from daemon.answers.estimates.recent_waits import Waits
+from daemon.answers.estimates.worlds import plain_job
+from daemon.model.book import JobRecord
+from daemon.model.outputs import Notice
+from predictors.run_time_distribution import Lasting
+from sia.model import Job
+
+Event = tuple[float, int, Callable[[float], None]]
+"""When something happened, its order at one moment, and what tells it."""
+
+OVER = ("ended", "cancelled", "lost")
+"""Notices of jobs that are over."""
+
+
+class Heard:
+    """Hears of each notice once.
+
+    Attributes:
+        lasting: How long jobs last.
+        lately: Which came.
+        calibration: What came of estimates.
+        waits: How long those waited that did.
+    """
+
+    def __init__(self) -> None:
+        """Nothing happened yet."""
+        self.lasting, self.lately, self.calibration = Lasting(), Lately(), Calibration()
+        self.waits = Waits()
+
+    def events(self, records: Iterable[JobRecord], given: Iterable[Given] = ()) -> list[Event]:
+        """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
+        found = [event for record in records for event in self._of(record)]
+        found += [(each.made, 1, partial(self._give, each)) for each in given]
+        return found
+
+    def _give(self, given: Given, _: float) -> None:
+        self.calibration.give(given)
+
+    def learn(self, events: Iterable[Event]) -> None:
+        """Hear of the past at once. O(n log n)."""
+        for now, _, tell in sorted(events, key=itemgetter(0, 1)):
+            self.calibration.advance(now)
+            tell(now)
+
+    def _of(self, record: JobRecord) -> list[Event]:
+        """What became of a job: submitted, started, over."""
+        job, thought = plain_job(record), record.run_time
+        began, ended, queued = record.decided, record.ended, record.queued
+
+        def come(_: float) -> None:
+            self.lasting.submitted(job)
+            self.lately.submitted(job, thought)
+
+        def start(now: float) -> None:
+            self._started(now, job, queued)
+
+        found: list[Event] = [(record.submitted, 0, come)]
+        if began is not None:
+            found.append((began, 2, start))
+        if ended is not None:
+            found.append((ended, 3, lambda now: self._over(now, job, began)))
+        return found
+
+    def hear(self, notice: Notice, record: JobRecord | None) -> bool:
+        """A notice, and the job that it is of; whether it changes what may be estimated."""
+        if record is None:
+            return not notice.job
+        now, job = notice.time, plain_job(record)
+        self.calibration.advance(now)
+        kind = notice.kind
+        if kind == "submitted":
+            self.lasting.submitted(job)
+            self.lately.submitted(job, record.run_time)
+        elif kind == "started":
+            self._started(now, job, record.queued)
+        elif kind == "held":
+            self.calibration.gone(job.id, now)
+        elif kind == "requeued":
+            self.calibration.gone(job.id, now)
+            self.lasting.withdrawn(now, job)
+            self.lasting.submitted(job)
+        elif kind in OVER:
+            self._over(now, job, record.decided)
+        return True
+
+    def _started(self, now: float, job: Job, queued: float) -> None:
+        self.lasting.started(now, job)
+        self.calibration.started(job.id, now)
+        self.waits.started(job.pool, now - queued)
+
+    def _over(self, now: float, job: Job, began: float | None) -> None:
+        if began is None:
+            self.calibration.gone(job.id, now)
+            self.lasting.withdrawn(now, job)
+            self.lately.ended(job.id, None)
+        else:
+            seconds = max(0.0, now - began)
+            self.calibration.ended(job.id, now)
+            self.lasting.finished(now, job, seconds)
+            self.lately.ended(job.id, seconds)

@@ -1,0 +1,114 @@
+"""Estimates that were given, in the journal's database."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import json
+
+from daemon.answers.estimates.calibration import Given
+from daemon.journal.journal import Journal
+from daemon.model.errors import JournalError
+from daemon.service.queries import Reading
+
+PAGE = 1000
+"""Estimates read at a time: a few milliseconds in which nothing commits."""
+
+MEMORY_KEPT = 10_000
+"""Newest estimates kept where there is no table: some 10 MB."""
+
+AT_ONCE = 200
+"""Estimates written in one transaction: a millisecond or two."""
+
+_read = json.Decoder(Given).decode
+
+
+class Kept(Protocol):
+    """Where they are."""
+
+    async def keep(self, given: Sequence[Given]) -> None:
+        """Have these be durable. Raises JournalError."""
+
+    async def since(self, made: float) -> list[Given]:
+        """All that were made at that time (seconds) or later, in order. Raises JournalError."""
+
+    async def of_job(self, job_id: str) -> list[Given]:
+        """Those of a job, in order. Raises JournalError."""
+
+
+class Table:
+    """The table `estimates`."""
+
+    def __init__(self, service: Reading) -> None:
+        """Of its journal."""
+        self._service = service
+
+    async def keep(self, given: Sequence[Given]) -> None:
+        """Have these be durable. Raises JournalError."""
+        for start in range(0, len(given), AT_ONCE):
+            rows = [
+                (each.job, each.pool, each.made, json.encode(each).decode())
+                for each in given[start : start + AT_ONCE]
+            ]
+            await self._service.journal(partial(_write, rows))
+
+    async def since(self, made: float) -> list[Given]:
+        """All that were made at that time (seconds) or later, in order. Raises JournalError."""
+        sql = (
+            "SELECT number, body FROM estimates WHERE number > ? AND made >= ?"
+            " ORDER BY number LIMIT ?"
+        )
+        found: list[Given] = []
+        after = -1
+        while rows := await self._all(sql, after, made, PAGE):
+            found += [_read(body) for _, body in rows]
+            after = rows[-1][0]
+        return found
+
+    async def of_job(self, job_id: str) -> list[Given]:
+        """Those of a job, in order. Raises JournalError."""
+        rows = await self._all("SELECT body FROM estimates WHERE job = ? ORDER BY number", job_id)
+        return [_read(body) for (body,) in rows]
+
+    async def _all(self, sql: str, *values: object) -> list[Any]:
+        return await self._service.journal(lambda journal: journal.store.all(sql, values))
+
+
+def _write(rows: Sequence[tuple[str, str, float, str]], journal: Journal) -> None:
+    with journal.store.transaction():
+        sql = "INSERT INTO estimates (job, pool, made, body) VALUES (?, ?, ?, ?)"
+        journal.store.many(sql, rows)
+    journal.added(len(rows))
+
+
+class Memory:
+    """For as long as the daemon lives: where there is no such table yet."""
+
+    def __init__(self) -> None:
+        """None were given."""
+        self._given: deque[Given] = deque(maxlen=MEMORY_KEPT)
+
+    async def keep(self, given: Sequence[Given]) -> None:
+        """Have these here."""
+        self._given += given
+
+    async def since(self, made: float) -> list[Given]:
+        """All that were made at that time (seconds) or later, in order."""
+        return [each for each in self._given if each.made >= made]
+
+    async def of_job(self, job_id: str) -> list[Given]:
+        """Those of a job, in order."""
+        return [each for each in self._given if each.job == job_id]
+
+
+async def kept_by(service: Reading) -> Kept:
+    """The table, or else memory."""
+    table = Table(service)
+    try:
+        await table.of_job("")
+    except JournalError:
+        return Memory()
+    return table

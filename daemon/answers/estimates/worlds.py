@@ -1,0 +1,339 @@
+"""When jobs will start and end, by playing the present forward in many possible worlds. Pure.
+
+PCS (§4) plays the present state forward once, with run times that are known. Here nobody knows
+them: in each world every job lasts as long as one drawn from those like it that got as far, and
+jobs come as they came on days drawn from the last two weeks. Loads stay as they were last told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import ceil, inf
+
+from msgspec import Raw, Struct, msgpack
+
+from daemon.answers.estimates.recent_arrivals import DAY, Lately
+from daemon.answers.simulate.futures import began, future_of
+from daemon.engine.engine import Engine
+from daemon.model.book import JobRecord
+from daemon.model.job import ON_GPUS
+from predictors.random_forecast import draw
+from predictors.run_time_distribution import Lasting
+from sia.core.core import Core
+from sia.core.playout import Arrival, Fact, Instant, play
+from sia.core.snapshot import Snapshot, dump, restore
+from sia.decisions import StartJob
+from sia.events import JobFinished, LendingSwitched
+from sia.forecasts import RunTimes
+from sia.model import Job
+from sia.policies import load
+
+WORLDS = 19
+"""Possible worlds: the 18th of their order is the 90th of 100, and one more would be the 95th. A
+prime, as `Lasting.chances` asks for."""
+
+HORIZON = 7 * DAY
+"""Seconds played forward: beyond a week an estimate says nothing but that."""
+
+COME = DAY
+"""Seconds in which jobs come that are drawn: later ones hardly change when those start that wait
+now, which nobody who comes later may slow, and are most of what is to be played."""
+
+NEAR = 3600.0
+"""Seconds within which jobs that come say how long one waits that is submitted now."""
+
+MOST_NEAR = 100
+"""Of them, of a pool: enough for a quantile of 0.9."""
+
+DRAWN = "\x1e"
+"""Begins the ids of jobs that are drawn; no job's id has it."""
+
+
+class Spread(Struct, frozen=True, array_like=True):
+    """When something will be, in seconds since the epoch; infinite is beyond the horizon."""
+
+    p50: float
+    p90: float
+    mean: float
+
+
+class Times(Struct, frozen=True, array_like=True):
+    """When a job starts and ends; `start` is None for one that has started."""
+
+    end: Spread
+    start: Spread | None = None
+
+
+class Tail(Struct, frozen=True, array_like=True):
+    """The last job of a width that waits in a pool: when it starts, in each world."""
+
+    width: int
+    starts: list[float]
+
+
+class Pending(Struct, frozen=True, array_like=True):
+    """What the worlds say of jobs that come to a pool after they were played."""
+
+    tails: list[Tail]
+    """Of each width the last one, in the order of the queue."""
+    waits: list[tuple[int, float]]
+    """(GPUs, seconds) of those that came and did not start at once."""
+
+
+class Outlook(Struct, frozen=True):
+    """What the worlds say, seen from `now` (seconds), of jobs that wait.
+
+    Of those that run, too, where the policy stops jobs; else that needs no worlds.
+    """
+
+    now: float
+    jobs: dict[str, Raw] = {}
+    """By ids: `times` reads them, as few are asked for."""
+    pools: dict[str, Pending] = {}
+
+    def times(self, job_id: str) -> Times | None:
+        """When a job starts and ends, if that was asked."""
+        raw = self.jobs.get(job_id)
+        return None if raw is None else msgpack.decode(raw, type=Times)
+
+    def encode(self) -> bytes:
+        """As bytes; times may be infinite, which JSON cannot say."""
+        return msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Outlook:
+        """Of `encode`."""
+        return msgpack.decode(data, type=cls)
+
+
+def spread(times: Iterable[float]) -> Spread:
+    """The quantiles of what as many worlds say, one place higher than their share. O(n log n)."""
+    ordered = sorted(times)
+    count = len(ordered)
+    places = (min(ceil((count + 1) * share), count) - 1 for share in (0.5, 0.9))
+    p50, p90 = (ordered[place] for place in places)
+    return Spread(p50, p90, sum(ordered) / count)
+
+
+def plain_job(record: JobRecord) -> Job:
+    """A job as those know it that learn how long jobs last: under the id that people know."""
+    spec = record.spec
+    return Job(spec.id, spec.pool, record.submitted, spec.gpus, spec.user, spec.kind)
+
+
+def ran(record: JobRecord, now: float) -> float:
+    """Seconds that a job has run, or been on its GPUs where nobody saw it run yet."""
+    return max(0.0, now - began(record, now)) if record.phase in ON_GPUS else 0.0
+
+
+def limited(record: JobRecord, seconds: float) -> float:
+    """A run time within a job's time limit."""
+    return seconds if record.time_limit is None else min(seconds, record.time_limit)
+
+
+def outlook(
+    engine: Engine, lasting: Lasting, lately: Lately, now: float, worlds: int = WORLDS
+) -> Outlook:
+    """Play so many worlds forward from the present; nothing is changed.
+
+    O(worlds · (jobs · log jobs + what happens until all that wait have started)).
+    """
+    return Worlds(engine, lasting, lately, now, worlds).said()
+
+
+class Worlds:
+    """So many worlds, played forward from the present.
+
+    Attributes:
+        starts: When jobs that wait start in each world, by their ids in the core.
+        ends: When they end; under a policy that stops jobs, those that run too.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        lasting: Lasting,
+        lately: Lately,
+        now: float,
+        worlds: int = WORLDS,
+        only: Collection[str] | None = None,
+    ) -> None:
+        """Play them until all that wait have started, or `only` these (ids of the core)."""
+        self.engine, self.lasting, self.now, self.worlds = engine, lasting, now, worlds
+        book, state = engine.book, engine.core.state
+        self.stays = not engine.core.policy.needs.preemption
+        self.records = {record.core: record for record in book.jobs.values() if record.core}
+        self.waiting = [
+            core_id
+            for core_id, job in state.jobs.items()
+            if job.stream is None and (only is None or core_id in only)
+        ]
+        self.starts: dict[str, list[float]] = {core_id: [] for core_id in self.waiting}
+        asked = self.waiting if self.stays else self.records
+        self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
+        self.waits: dict[str, list[tuple[int, float]]] = {}
+        self._chances: dict[str, list[float]] = {}
+        snapshot = dump(engine.core)
+        for world in range(worlds):
+            _World(self, lately, snapshot, world).play()
+
+    def lasts(self, record: JobRecord, world: int) -> float:
+        """How long a job runs in a world, in all."""
+        job = plain_job(record)
+        chances = self._chances.get(job.id)
+        if chances is None:
+            chances = self._chances[job.id] = self.lasting.chances(job, self.worlds)
+        age = ran(record, self.now)
+        seconds = self.lasting.curve(job).quantile(chances[world], age)
+        return max(age, limited(record, seconds))
+
+    def said(self) -> Outlook:
+        """What they say together."""
+        jobs = {}
+        for core_id, record in self.records.items():
+            if core_id in self.ends:
+                waits = core_id in self.starts
+                start = spread(self.starts[core_id]) if waits else None
+                times = Times(spread(self.ends[core_id]), start)
+                jobs[record.spec.id] = Raw(msgpack.encode(times))
+        return Outlook(self.now, jobs, self._pools())
+
+    def _pools(self) -> dict[str, Pending]:
+        found = {}
+        for name, pool in self.engine.core.state.pools.items():
+            last = {job.job.width: job.job.id for job in pool.waiting()}
+            tails = [
+                Tail(width, self.starts[core_id])
+                for width, core_id in last.items()
+                if core_id in self.starts
+            ]
+            waits = self.waits.get(name, [])
+            if tails or waits:
+                found[name] = Pending(tails, waits)
+        return found
+
+
+class _Told(RunTimes):
+    """How long jobs that are drawn were thought to run."""
+
+    def __init__(self) -> None:
+        self.thought: dict[str, float] = {}
+
+    def run_time(self, job: Job) -> float:
+        return self.thought[job.id]
+
+
+class _Lasts(dict[str, float]):
+    """How long jobs run in a world, thought of when they start."""
+
+    def __init__(self, seen: Worlds, world: int) -> None:
+        super().__init__()
+        self._seen, self._world = seen, world
+
+    def __missing__(self, core_id: str) -> float:
+        seconds = self[core_id] = self._seen.lasts(self._seen.records[core_id], self._world)
+        return seconds
+
+
+class _World:
+    """One playout."""
+
+    def __init__(self, seen: Worlds, lately: Lately, snapshot: Snapshot, world: int) -> None:
+        self._seen, self._lately, self._world = seen, lately, world
+        self._core: Core = restore(snapshot, load(seen.engine.book.setup.policy)())
+        self._told, self._lasts = _Told(), _Lasts(seen, world)
+        future = future_of(seen.engine, seen.now, lambda record: seen.lasts(record, world))
+        self._ends = {core_id: end for end, core_id in future.running}
+        # Asked to look again at once: a wish of before the copy to be woken is none of the copy's.
+        kick = LendingSwitched(seen.now, seen.engine.book.lending)
+        self._facts: Sequence[Fact] = [kick, *future.facts]
+        self._left = set(seen.ends)
+        self._starts: dict[str, float] = {}
+        self._done: dict[str, float] = {}
+        self._drawn = 0
+
+    def play(self) -> None:
+        """Play until all that is asked for is known, or the horizon is reached."""
+        seen = self._seen
+        now, end = seen.now, seen.now + HORIZON
+        while self._left and now < end:
+            until = min(now + DAY, end) if seen.stays else end
+            now = self._play(now, until)
+        for core_id, starts in seen.starts.items():
+            starts.append(self._starts.get(core_id, inf))
+        for core_id, ends in seen.ends.items():
+            ends.append(self._done.get(core_id, inf))
+
+    def _play(self, since: float, until: float) -> float:
+        """Play jobs that come in [since, until); returns when it stopped, infinite if for good."""
+        running = [(end, core_id) for core_id, end in self._ends.items()]
+        facts, self._facts = self._facts, [f for f in self._facts if f.time >= until]
+        for instant in play(
+            self._core,
+            self._arrivals(since, until),
+            run_times=self._told,
+            facts=[fact for fact in facts if fact.time < until],
+            running=running,
+            durations=self._lasts,
+        ):
+            if instant.now >= self._seen.now + HORIZON:
+                return instant.now
+            self._hear(instant)
+            if not self._left or instant.now >= until:
+                return instant.now
+        return until if self._ends or self._facts else inf
+
+    def _hear(self, instant: Instant) -> None:
+        for event in instant.events:
+            if type(event) is JobFinished:
+                self._finish(event.job_id, instant.now)
+        for decision in instant.decisions:
+            if type(decision) is StartJob:
+                self._start(decision.job_id, instant.now)
+
+    def _finish(self, core_id: str, now: float) -> None:
+        self._ends.pop(core_id, None)
+        if core_id in self._left:
+            self._done[core_id] = now
+            self._left.discard(core_id)
+
+    def _start(self, core_id: str, now: float) -> None:
+        if core_id.startswith(DRAWN):
+            self._wait(core_id, now)
+        elif core_id not in self._starts and core_id in self._seen.starts:
+            self._starts[core_id] = now
+        self._ends[core_id] = now + self._lasts[core_id]
+        if self._seen.stays and core_id in self._left:
+            self._done[core_id] = self._ends[core_id]
+            self._left.discard(core_id)
+
+    def _wait(self, core_id: str, now: float) -> None:
+        """A job that was drawn waited until now."""
+        job = self._core.state.jobs[core_id].job
+        waited = now - job.submit
+        if waited > 0 and job.submit < self._seen.now + NEAR:
+            waits = self._seen.waits.setdefault(job.pool, [])
+            if len(waits) < MOST_NEAR:
+                waits.append((job.width, waited))
+
+    def _arrivals(self, since: float, until: float) -> list[Arrival]:
+        """Jobs that come, in order."""
+        seen, found = self._seen, []
+        pools = self._core.state.pools
+        until = min(until, seen.now + COME)
+        came = self._lately.next(self._world, since, until, seen.now) if since < until else ()
+        for time, (job, thought, ran_for) in sorted(came, key=lambda each: each[0]):
+            pool = pools.get(job.pool)
+            if pool is None or job.width > pool.quota:
+                continue
+            self._drawn += 1
+            job_id = f"{DRAWN}{self._drawn}"
+            lasts = ran_for
+            if lasts is None:
+                chance = draw("drawn", self._world, self._drawn) / 2.0**64
+                lasts = seen.lasting.curve(job).quantile(min(chance, 1 - 1e-9))
+            self._told.thought[job_id] = thought
+            self._lasts[job_id] = lasts
+            drawn = Job(job_id, job.pool, time, job.width, job.user, job.name)
+            found.append(Arrival(drawn, lasts))
+        return found

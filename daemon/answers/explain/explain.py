@@ -1,0 +1,141 @@
+"""Why a job waits, runs or is over: what the policy says, and what the daemon adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from daemon.answers.explain.placement import apart, out, seatless
+from daemon.answers.explain.wording import doubt, needed, over_words, run_words
+from daemon.model.access import Who
+from daemon.model.book import Book, JobRecord, PoolRecord, job_of
+from daemon.model.job import JobPhase
+from daemon.wire.explain import Held, JobWhy, Kept, Obstacle, Place, PoolHeld, WayView
+from sia.core.core import Core
+from sia.explain.why import Leaves, Limit, Quota, Room, Turn
+from sia.explain.why import Obstacle as CoreObstacle
+from sia.state.state import JobState
+
+
+def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
+    """All that is known of why a job is where it is. O(jobs).
+
+    Of pools that somebody may not see it names no single job.
+    """
+    spec = record.spec
+    found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, [])
+    if record.phase.over:
+        found.words = over_words(record)
+        return found
+    if record.stream is not None:
+        found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
+    job = waiting_in(core, record)
+    if job is not None and record.phase is JobPhase.PENDING:
+        said = core.policy.why(job)
+        found.exact, found.position = said.exact, position_of(core, record)
+        found.obstacles = _seen(said.obstacles, book, who)
+        found.ways = [WayView(w.name, w.open, _seen(w.obstacles, book, who)) for w in said.ways]
+        found.words = [*needed(found, found.time), *_beside(book, core, job), *doubt(said)]
+        return found
+    found.obstacles = _outside(book, record)
+    found.exact = bool(found.obstacles)
+    found.words = _waits_outside(book, record) or run_words(record)
+    return found
+
+
+def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
+    """Why a job does not run, at first sight: a line a reason, none for one that does.
+
+    O(waiting jobs of its pool + pools).
+    """
+    job = waiting_in(core, record)
+    if job is None or record.phase is not JobPhase.PENDING:
+        return _waits_outside(book, record)
+    return [*needed(core.policy.glance(job), core.state.now), *_beside(book, core, job)]
+
+
+def position_of(core: Core, record: JobRecord) -> int | None:
+    """Its place in its pool's queue, from 1 on; None for a job that waits in none. O(waiting)."""
+    job = waiting_in(core, record)
+    if job is None:
+        return None
+    pool, number = job.pool, job.sequence
+    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.aside)
+
+
+def waiting_in(core: Core, record: JobRecord) -> JobState | None:
+    """The job as the core knows it, where it waits there."""
+    job = core.state.jobs.get(record.core) if record.core else None
+    return job if job is not None and job.stream is None else None
+
+
+def _waits_outside(book: Book, record: JobRecord) -> list[str]:
+    """In words why a job waits that is in no queue of the core. O(jobs)."""
+    if record.phase is JobPhase.HELD:
+        return [f"it is held: sia release {record.spec.id}"]
+    if record.phase is JobPhase.PENDING:
+        pool = record.spec.pool
+        return [f"pool {pool} is on hold: sia pool set {pool} --state open"]
+    if record.phase is not JobPhase.STARTING:
+        return []
+    if record.placed:
+        return ["it was started, and the backend has not yet said that it runs"]
+    return seatless(book, record)
+
+
+def _beside(book: Book, core: Core, job: JobState) -> list[str]:
+    """What no policy says: nodes that are out, and cells."""
+    places = core.state.places is not None
+    nodes = "; ".join(out(book)) if places or job.pool.group.out else ""
+    gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
+    if not places:
+        return gone
+    return [*apart(core, job, out=bool(nodes)), *gone]
+
+
+def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
+    """What keeps a job that waits in no queue of the core."""
+    if record.phase is JobPhase.HELD:
+        return [Held()]
+    if record.phase is JobPhase.PENDING:
+        return [PoolHeld(record.spec.pool)]
+    if record.phase is JobPhase.STARTING and not record.placed:
+        out = tuple(node.name for node in book.nodes.values() if node.reasons)
+        return [Place(record.spec.gpus, out)]
+    return []
+
+
+def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Who) -> list[Obstacle]:
+    """What somebody may see of them, as the daemon knows it."""
+    found: list[Obstacle] = []
+    for each in obstacles:
+        if isinstance(each, Quota | Room):
+            found.append(replace(each, ends=_told(each.ends, who)))
+        elif isinstance(each, Turn):
+            found.append(replace(each, first=job_of(each.first)))
+        elif isinstance(each, Limit) and each.pool and each.kind == "lend":
+            found.append(_lends(each, book.pools[each.pool], who))
+        else:
+            found.append(each)
+    return found
+
+
+def _lends(each: Limit, pool: PoolRecord, who: Who) -> Limit | Kept:
+    """Why a pool lends no more: the core knows of no reason but a limit."""
+    if not pool.told:
+        return each
+    why = pool.told if who.sees(pool.name) else dict.fromkeys(pool.told, "")
+    return Kept(pool.name, dict(why), pool.lend_limit)
+
+
+def _told(ends: Iterable[Leaves], who: Who) -> tuple[Leaves, ...]:
+    """Jobs by their names; those of a pool that somebody may not see are one, without an end."""
+    found: list[Leaves] = []
+    hidden: dict[str, int] = {}
+    for each in ends:
+        if who.sees(each.pool):
+            found.append(replace(each, job=job_of(each.job)))
+        else:
+            hidden[each.pool] = hidden.get(each.pool, 0) + each.gpus
+    return (*found, *(Leaves("", pool, gpus, None) for pool, gpus in hidden.items()))

@@ -1,0 +1,77 @@
+"""Where a job's GPUs are missing, in words: nodes that are out, cells that do not lie together."""
+
+from __future__ import annotations
+
+from daemon.engine.nodes import BACKEND, CONFIG, OPERATOR
+from daemon.model.book import Book, JobRecord, NodeRecord
+from daemon.model.job import ON_GPUS
+from sia.core.core import Core
+from sia.state.state import JobState
+from sia.wording import counted
+
+NAMED = 3
+"""Nodes that are out and named: more make no line."""
+
+
+def seatless(book: Book, record: JobRecord) -> list[str]:
+    """Why a job that has its turn is on no node yet. O(jobs)."""
+    gone = out(book)
+    if not gone and book.setup.areas:
+        needs = counted(record.spec.gpus, "GPU")
+        return [f"it has its turn, and its {needs} are not free in any one partition yet"]
+    if not gone:
+        return ["its GPUs are given to it, and who had them has not ended yet"]
+    free = {name: len(node.gpus) for name, node in book.nodes.items() if not node.reasons}
+    for other in book.jobs.values():
+        if other.placed and other.phase in ON_GPUS:
+            for node, gpus in other.nodes:
+                if node in free:
+                    free[node] -= len(gpus)
+    needs = f"it has its turn and needs {counted(record.spec.gpus, 'GPU')}"
+    return [f"{needs}; nodes that take jobs have {sum(free.values())} free", *gone]
+
+
+def out(book: Book) -> list[str]:
+    """Nodes that are out, by whom and why, with what brings them back. O(nodes)."""
+    nodes = [node for node in book.nodes.values() if node.reasons]
+    more = [f"and {counted(len(nodes) - NAMED, 'more node')}"] if len(nodes) > NAMED else []
+    return [*map(_why_out, nodes[:NAMED]), *more]
+
+
+def _why_out(node: NodeRecord) -> str:
+    who = ", ".join(f"{name}: {why}" for name, why in node.reasons.items())
+    mends = [_back(node.name, name) for name in node.reasons]
+    return f"node {node.name} is out ({who}): " + ", ".join(mends)
+
+
+def _back(node: str, who: str) -> str:
+    """What takes a reason away."""
+    if who == OPERATOR:
+        return f"sia resume {node}"
+    if who == CONFIG:
+        return "the cells file says so"
+    if who == BACKEND:
+        return "its own cluster says so: mend it there"
+    return f"sia maintenance cancel {who.partition(' ')[2]}"
+
+
+def apart(core: Core, job: JobState, *, out: bool) -> list[str]:
+    """Why there is no cell for the first job of a pool, whose unused quota has the GPUs for it.
+
+    Where nodes are `out`, nobody knows whether it would have one with them.
+    """
+    places, pool = core.state.places, job.pool
+    if places is None or pool.head is not job or job.gpus > pool.quota - pool.dedicated:
+        return []
+    needs = str(job.width) if job.gpus == job.width else f"{job.width} (in cells {job.gpus})"
+    spare = any(each.spare for each in pool.group.pools)
+    if not places.within(pool.name, job.width):
+        others = f"other jobs of {pool.name}"
+        why = f"{others}, and nodes that are out, leave" if out else f"{others} leave"
+        why += " no such cell"
+    elif out:
+        why = "jobs on spare GPUs, or nodes that are out," if spare else "nodes that are out"
+        why += " are in the way"
+    else:
+        why = "jobs on spare GPUs are in the way"
+    return [f"it needs {needs} GPUs that lie together, and {why}"]

@@ -1,0 +1,184 @@
+"""Two futures beside each other: which jobs start earlier, which later, by how much. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import islice
+
+from daemon.answers.simulate.forward import Played, Start
+from daemon.answers.simulate.futures import is_unknown, overruns, thought
+from daemon.answers.simulate.whatif import Question, anew
+from daemon.model.book import Book, JobRecord
+from daemon.model.job import ON_GPUS, JobPhase, JobSpec
+from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
+from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.wording import counted
+
+SHOWN = 100
+"""Jobs that are listed as earlier, and as later: what people read; the sums have all of them."""
+
+Sees = Callable[[str], bool]
+"""Whether whoever asks may know of a pool's jobs."""
+
+
+def compare(
+    book: Book,
+    now: float,
+    question: Question,
+    as_is: Played,
+    changed: Played,
+    sees: Sees,
+    notes: Sequence[str],
+) -> WhatIfAnswer:
+    """What a change would do, to pools that may be seen. O(starts · log starts).
+
+    Args:
+        book: Of the engine that was played, or a few steps later.
+        now: When the change is made.
+        question: What is changed.
+        as_is: The future without it.
+        changed: The future with it.
+        sees: Which pools are shown.
+        notes: What could not be known: `notes_of`.
+    """
+    asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
+    shown = {job_id: one for job_id, one in asked.items() if sees(_pool(one))}
+    names = {name for job_id in asked for name in (job_id, anew(job_id))}
+    moved = [
+        move
+        for job_id in dict.fromkeys((*before, *after))
+        if job_id not in names
+        and (move := _moved(before.get(job_id), after.get(job_id), as_is, changed)) is not None
+        and sees(move.pool)
+    ]
+    return WhatIfAnswer(
+        now,
+        min(as_is.until, changed.until),
+        as_is.cut or changed.cut,
+        [sum(sees(start.pool) for start in played.starts) for played in (as_is, changed)],
+        [*islice(_described(book, now, question, shown, before, after), WHATIF_JOBS)],
+        nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
+        nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
+        _sums(moved),
+        [*notes],
+    )
+
+
+def _by_job(played: Played) -> dict[str, Start]:
+    return {start.job: start for start in played.starts}
+
+
+def _moved(a: Start | None, b: Start | None, as_is: Played, changed: Played) -> Moved | None:
+    """How a job's start changes; None if it does not, or if nobody can tell.
+
+    One that does not start within one of the futures starts after all that was played of it.
+    """
+    one = a or b
+    assert one is not None, "it starts in one of them"
+    start = as_is.until if a is None else a.start
+    by = (changed.until if b is None else b.start) - start
+    whole = a is not None and b is not None
+    if abs(by) <= SLOWED or (not whole and (by > 0) is (a is None)):
+        return None
+    is_now, then = None if a is None else a.start, None if b is None else b.start
+    return Moved(one.job, one.pool, one.gpus, is_now, then, abs(by))
+
+
+def _is_earlier(move: Moved) -> bool:
+    return move.now is None or (move.then is not None and move.then < move.now)
+
+
+def _most(move: Moved) -> tuple[float, str]:
+    return -move.by, move.job
+
+
+def _sums(moved: Iterable[Moved]) -> list[PoolMoved]:
+    found: dict[str, PoolMoved] = {}
+    for move in moved:
+        of = found.get(move.pool)
+        if of is None:
+            of = found[move.pool] = PoolMoved(move.pool, 0, 0, 0.0, 0.0, 0.0, 0.0)
+        hours = move.by * move.gpus / 3600.0
+        if _is_earlier(move):
+            of.earlier += 1
+            of.earlier_seconds += move.by
+            of.earlier_gpu_hours += hours
+        else:
+            of.later += 1
+            of.later_seconds += move.by
+            of.later_gpu_hours += hours
+    return [found[name] for name in sorted(found)]
+
+
+def _pool(one: JobRecord | JobSpec) -> str:
+    return one.pool if isinstance(one, JobSpec) else one.spec.pool
+
+
+def _asked(book: Book, question: Question) -> dict[str, JobRecord | JobSpec]:
+    """The jobs that it is about, by their ids; of new ones what they are."""
+    found: dict[str, JobRecord | JobSpec] = {
+        record.spec.id: record for job in question.asked.jobs for record in book.named(job.job)
+    }
+    return found | {spec.id: spec for spec in question.new}
+
+
+def _described(
+    book: Book,
+    now: float,
+    question: Question,
+    asked: Mapping[str, JobRecord | JobSpec],
+    before: Mapping[str, Start],
+    after: Mapping[str, Start],
+) -> Iterator[AskedJob]:
+    """What becomes of the jobs that it is about."""
+    changes = {record.spec.id: job for job in question.asked.jobs for record in book.named(job.job)}
+    for job_id, one in asked.items():
+        if isinstance(one, JobSpec):
+            yield AskedJob(job_id, one.pool, one.gpus, None, _span(after.get(job_id)))
+            continue
+        change, running = changes[job_id], _running(one, now)
+        is_now = running or _span(before.get(job_id))
+        then = running or _span(after.get(anew(job_id)) or after.get(job_id))
+        yield AskedJob(
+            job_id, change.pool or one.spec.pool, change.gpus or one.spec.gpus,
+            is_now, None if change.cancel else then, one.phase is JobPhase.HELD,
+        )  # fmt: skip
+
+
+def _running(record: JobRecord, now: float) -> Span | None:
+    """When a job that runs began, and is thought to end."""
+    if record.phase not in ON_GPUS or record.started is None:
+        return None
+    run_time = thought(now)(record)
+    end = None if run_time >= UNKNOWN_RUN_TIME else max(now, record.started + run_time)
+    return Span(record.started, end)
+
+
+def _span(start: Start | None) -> Span:
+    if start is None:
+        return Span(None, None)
+    endless = start.end - start.start >= UNKNOWN_RUN_TIME
+    return Span(start.start, None if endless else start.end)
+
+
+def notes_of(jobs: Iterable[JobRecord], now: float, sees: Sees) -> list[str]:
+    """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
+    unknown = late = held = 0
+    for record in jobs:
+        if sees(record.spec.pool):
+            unknown += is_unknown(record)
+            late += overruns(record, now)
+            held += record.phase is JobPhase.HELD
+    found = ["no jobs come that are not here; what is foreseen stays as it is"]
+    _note(found, unknown, "of which nobody knows how long it runs",
+          "of which nobody knows how long they run", "taken to run on")  # fmt: skip
+    _note(found, late, "that has run longer than thought", "that have run longer than thought",
+          "taken to run as long again")  # fmt: skip
+    _note(found, held, "that is held", "that are held", "taken to stay so")
+    return found
+
+
+def _note(found: list[str], jobs: int, one: str, many: str, taken: str) -> None:
+    if jobs:
+        found.append(f"{counted(jobs, 'job')} {one if jobs == 1 else many}: {taken}")

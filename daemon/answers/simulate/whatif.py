@@ -1,0 +1,172 @@
+"""What if: two futures of one engine, as it is and changed, played with the same run times.
+
+Each is played by a child (`aside`) on its own copy. The change is made by the engine's own inputs,
+so that what is impossible is refused as the real command is. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, UnsetType
+from msgspec.structs import replace
+
+from daemon.answers.simulate.forward import Forward, Played
+from daemon.answers.simulate.futures import thought
+from daemon.engine.engine import Engine
+from daemon.engine.step import refused, unknown_job
+from daemon.model.book import Book, JobRecord
+from daemon.model.inputs import Cancel, Command, Drain, Lending, SetPool, SetPriority, Submit
+from daemon.model.job import JobPhase, JobSpec
+from daemon.model.limits import MAX_ID
+from daemon.model.outputs import Refused
+from daemon.wire.whatif import JobWhatIf, PoolWhatIf, WhatIf
+from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
+
+ANEW = "~"
+"""After the id of a job that is as if it were submitted anew; no client's id has it."""
+
+WAITS = (JobPhase.PENDING, JobPhase.HELD)
+
+Guess = Callable[[float, JobSpec], float]
+"""How long a job is thought to run that is submitted at a time; 0 where that is not known."""
+
+
+class Question(Struct, frozen=True):
+    """A what-if as the daemon has it."""
+
+    asked: WhatIf
+    new: tuple[JobSpec, ...]
+    """The jobs that it submits."""
+    guess: Guess
+
+
+class Told(Struct, frozen=True):
+    """What a child says: why that cannot be, or what came of it."""
+
+    refused: Refused | None = None
+    played: Played | None = None
+    notes: tuple[str, ...] = ()
+
+
+def play(engine: Engine, now: float, question: Question) -> Told:
+    """The future of an engine as it is. It changes the engine."""
+    asked = question.asked
+    future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
+    return Told(played=future.play(now + asked.horizon, asked.starts))
+
+
+def play_changed(engine: Engine, now: float, question: Question) -> Told:
+    """The future of an engine that is changed now. It changes the engine."""
+    asked = question.asked
+    future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
+    commands = commands_of(engine.book, now, question)
+    if isinstance(commands, Refused):
+        return Told(refused=commands)
+    for said in future.do(commands):
+        if isinstance(said, Refused):
+            return Told(refused=said)
+    return Told(played=future.play(now + asked.horizon, asked.starts))
+
+
+def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:
+    """Pools whose jobs a change can move: those that share with its own. None is all.
+
+    Groups share nothing, as long as all GPUs are there and nobody needs certain nodes.
+    """
+    book, pools = engine.book, engine.core.state.pools
+    bound = book.setup.areas or book.windows or engine.core.state.places is not None
+    if bound or book.seatless or asked.drain or asked.lending is not None:
+        return None
+    if any(node.reasons for node in book.nodes.values()):
+        return None
+    names = {spec.pool for spec in new} | {job.pool for job in asked.submit}
+    names |= {pool.pool for pool in asked.pools}
+    for job in asked.jobs:
+        names |= {record.spec.pool for record in book.named(job.job)}
+        names |= {job.pool or ""}
+    groups = dict.fromkeys(pools[name].group for name in names if name in pools)
+    return {pool.name for group in groups for pool in group.pools}
+
+
+def commands_of(book: Book, now: float, question: Question) -> list[Command] | Refused:
+    """The change as commands, or why it cannot be."""
+    asked = question.asked
+    commands: list[Command] = [_pool(pool) for pool in asked.pools]
+    if asked.lending is not None:
+        commands.append(Lending(asked.lending))
+    commands += (Drain(node, "what if") for node in asked.drain)
+    for job in asked.jobs:
+        found = _nothing(book, job) or _job(book, now, job, question.guess)
+        if isinstance(found, Refused):
+            return found
+        commands += found
+    commands += (Submit(spec, question.guess(now, spec)) for spec in question.new)
+    return commands
+
+
+def _pool(asked: PoolWhatIf) -> SetPool:
+    return SetPool(
+        asked.pool, asked.quota, asked.cells, asked.state,
+        limit_of(asked.lend_limit), limit_of(asked.borrow_limit), asked.weight,
+    )  # fmt: skip
+
+
+def limit_of(said: int | UnsetType | None) -> int | None:
+    """As the engine has it: None leaves it as it is, UNLIMITED takes it away."""
+    if isinstance(said, UnsetType):
+        return None
+    return UNLIMITED if said is None else said
+
+
+def _job(book: Book, now: float, asked: JobWhatIf, guess: Guess) -> list[Command] | Refused:
+    if asked.cancel:
+        return [Cancel(asked.job)]
+    if asked.gpus is None and asked.pool is None and asked.time_limit is None:
+        return [] if asked.priority is None else [SetPriority(asked.job, asked.priority)]
+    record = book.job(asked.job)
+    if record is None:
+        if not book.named(asked.job):
+            return unknown_job(asked.job)
+        why = f"{asked.job!r} is an array, whose jobs are others one by one"
+        return refused(422, "cannot be", why, f"ask of {asked.job}.0, or cancel and submit it")
+    if record.phase not in WAITS:
+        why = f"job {asked.job} is {record.phase.value}"
+        return refused(409, "job does not wait", why, "only a job that waits can be another one")
+    return [Cancel(asked.job), _anew(record, asked, now, guess)]
+
+
+def _nothing(book: Book, asked: JobWhatIf) -> Refused | None:
+    """The refusal of a job, or an array, that is to be just as it is."""
+    wanted = asked.gpus, asked.pool, asked.time_limit, asked.priority
+    has: tuple[object, ...] = (None,) * len(wanted)
+    if (record := book.job(asked.job)) is not None:
+        has = record.spec.gpus, record.spec.pool, record.time_limit, record.priority
+    if asked.cancel or any(want not in (None, old) for want, old in zip(wanted, has, strict=True)):
+        return None
+    why = f"nothing of job {asked.job} is otherwise"
+    return refused(422, "invalid", why, "give other GPUs, or another pool, limit or priority")
+
+
+def anew(job_id: str) -> str:
+    """The id of a job that is as if it were submitted anew."""
+    return job_id[: MAX_ID - len(ANEW)] + ANEW
+
+
+def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: Guess) -> Submit:
+    """The same job with other numbers. Of how long it runs nobody knows more than before."""
+    old, limit = record.spec, record.time_limit
+    spec = replace(
+        old,
+        id=anew(old.id),
+        array=None,
+        pool=asked.pool or old.pool,
+        gpus=asked.gpus or old.gpus,
+        time_limit=asked.time_limit or limit,
+        priority=record.priority if asked.priority is None else asked.priority,
+        hold=record.phase is JobPhase.HELD,
+    )
+    run_time = guess(now, spec)
+    if not run_time and record.run_time < (limit or UNKNOWN_RUN_TIME):
+        run_time = record.run_time
+    return Submit(spec, run_time)

@@ -1,0 +1,296 @@
+"""What the daemon does in Kubernetes: it makes Jobs, suspended; releases them; ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from daemon.backends.attempt_names import Marks
+from daemon.backends.interface import House
+from daemon.backends.kube.attempts import DELETED, Ref, Run, jobs_path, name_of
+from daemon.backends.kube.client import (
+    Kube,
+    KubeConflictError,
+    KubeError,
+    KubeForbiddenError,
+    KubeGoneError,
+    KubeRefusedError,
+)
+from daemon.backends.kube.kueue import deactivate
+from daemon.backends.kube.manifests import (
+    is_marked,
+    narrowed,
+    new_job,
+    release,
+    split,
+    suspend,
+    to_kueue,
+    unstarted,
+)
+from daemon.backends.kube.nodes import Nodes
+from daemon.backends.kube.releases import Left
+from daemon.backends.kube.schema import DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
+from daemon.config.kube import KubeConfig
+from daemon.model.inputs import Ended, Observation, Requeued, StartFailed
+from daemon.runtime.concurrency import parts, together
+from daemon.runtime.logs import log
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Requests that are on their way at a time: a part of what an API server grants one account."""
+
+SUSPENDED = "somebody has suspended its Job in Kubernetes"
+
+STARTED = "somebody has started its Job in Kubernetes before it was its turn"
+
+NEVER = "it was never started"
+
+LEFT = "it runs in Kubernetes since before this journal was put back; left alone until it is over"
+
+TAKEN = "a Job {name} is there that this daemon has not made; delete it, then release the job here"
+
+CHANGED = (
+    "it asks for other GPUs than when it was taken over ({now}, not {was}): have it ask for the "
+    "same again and release it here, or create another Job"
+)
+
+
+class Acts:
+    """Does what the attempts need next; whatever fails for Kubernetes' sake is done later.
+
+    Attributes:
+        unwanted: What is to be no more; whether the daemon has made it, and deletes it.
+        forbidden: Why something could not be done for want of rights, and the mend.
+        error: Why Kubernetes could not be asked, and the mend.
+    """
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        kube: Kube,
+        house: House,
+        name: str,
+        marks: Marks,
+        *,
+        nodes: Nodes,
+        left: Left,
+        known: Callable[[Ref], Job | None],
+        seen: Callable[[Job], None],
+        done: Callable[[Run, Observation], None],
+    ) -> None:
+        """`known` has Jobs; `seen` hears of Jobs, `done` of ends."""
+        self._config, self._kube, self._house, self._name = config, kube, house, name
+        self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
+        self._seen, self._done = seen, done
+        self.unwanted: dict[Ref, bool] = {}
+        self.forbidden = self.error = "", ""
+
+    async def do(self, runs: Iterable[Run]) -> None:
+        """All that these need now; what Kubernetes does not do is undone. Raises JournalError."""
+        there = list(runs)
+        self.forbidden = self.error = "", ""
+        for run in there:
+            if run.ref is None and run.ending:
+                self._done(run, Ended(*run.key, why=NEVER))
+        fresh = [run for run in there if run.ref is None and not run.ending]
+        for some in parts(fresh, AT_ONCE):
+            if not self._house.fence.holds() or self.error[0]:
+                return
+            await self._make_all(some)
+        ready = [run for run in there if run.ref and not run.released and not run.ending]
+        await self._each(ready, self._release)
+        await self._each([run for run in there if run.ref and _to_end(run)], self._end)
+        await self._each([run for run in there if run.grown and not run.ending], self._cut)
+        await self._each(list(self.unwanted), self._remove)
+
+    async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+        """Do it to all of these, as long as this daemon may."""
+        for some in parts(all_of, AT_ONCE):
+            if not self._house.fence.holds() or self.error[0]:
+                return
+            await together(self.tried(act(each)) for each in some)
+
+    async def tried(self, act: Awaitable[T]) -> T | None:
+        """What that comes to; None where Kubernetes did not do it: others go on."""
+        try:
+            return await act
+        except KubeForbiddenError as error:
+            self.forbidden = error.why, error.mend
+        except KubeError as error:
+            self.error = error.why, error.mend
+        return None
+
+    async def _make_all(self, some: Sequence[Run]) -> None:
+        """Have these be there, suspended, and durable what they are."""
+        made = await together(self.tried(self._make(run)) for run in some)
+        known = {run: ref for run, ref in zip(some, made, strict=True) if ref is not None}
+        if not known:
+            return
+        await self._marks.note({run.key: str(ref) for run, ref in known.items()})
+        for run, ref in known.items():
+            run.ref = ref
+
+    async def _make(self, run: Run) -> Ref | None:
+        """Its Job, which a daemon before may have made already: it has that name, and no other."""
+        order = run.order
+        space = self._config.namespace_of(order.spec.pool)
+        name = name_of(self._name, order.job, order.attempt)
+        if not order.spec.command or not self._config.image:
+            why = "it has no command" if self._config.image else "[backend] has no image for it"
+            self._done(run, StartFailed(*run.key, why))
+            return None
+        try:
+            job = await self._kube.create(
+                jobs_path(space), new_job(self._config, self._name, order), Job
+            )
+        except KubeConflictError:
+            job = await self._kube.get(f"{jobs_path(space)}/{name}", Job)
+            if not self._is_own(job, run):
+                self._done(run, Requeued(*run.key, TAKEN.format(name=name), hold=True))
+                return None
+        except KubeRefusedError as error:
+            self._done(run, StartFailed(*run.key, f"Kubernetes does not take it: {error}"))
+            return None
+        self._seen(job)
+        return Ref(space, job.metadata.name, job.metadata.uid)
+
+    def _is_own(self, job: Job, run: Run) -> bool:
+        meta, (pods, gpus) = job.metadata, split(run.order)
+        said = meta.note(DAEMON), meta.note(JOB), meta.note(ORDER)
+        same = said == (self._name, run.order.job, str(run.order.attempt))
+        return same and job.suspended and gpus_of(job, self._config.gpu) == pods * gpus
+
+    def look(self, run: Run, job: Job) -> None:
+        """See whether its Job was released, and whether somebody has undone that, or done it."""
+        marked = is_marked(self._config, self._name, run.order, job)
+        bound = self._nodes.sent(run.order.nodes, job.spec.template.spec)
+        if self._config.kueue:
+            run.released = run.released or marked
+        elif job.suspended and marked:
+            run.end(Requeued(*run.key, SUSPENDED, hold=True))
+            run.ended, run.due = run.adopted, 0.0
+        elif not job.suspended and marked and bound:
+            run.released = True
+        elif not job.suspended and not run.released and not self._is_left(run, job):
+            run.end(Requeued(*run.key, STARTED, hold=True))
+
+    def _is_left(self, run: Run, job: Job) -> bool:
+        return run.adopted and self._left.runs(job, *run.key)
+
+    async def _release(self, run: Run) -> None:
+        """Have it run, by one request that does nothing where the Job has changed meanwhile."""
+        assert run.ref is not None, "what has no name cannot be released"
+        try:
+            job = await self._job_of(run)
+            self.look(run, job)  # a daemon before, or a request without an answer, has done it
+            if not run.released and self._is_left(run, job):
+                await self._left.leave(run.ref, job, run.order.job)
+                self._done(run, Requeued(*run.key, LEFT, hold=True))
+                return
+            if run.released or run.ending or not self._may_run(run, job):
+                return
+            if job.status.start_time and job.suspended and not self._config.kueue:
+                job = await self._kube.patch(f"{run.path}/status", unstarted(job), Job)
+            job = await self._kube.patch(run.path, self._release_of(run, job), Job)
+        except KubeConflictError:
+            run.unsure = True
+        except KubeGoneError:
+            run.end(Ended(*run.key, why=DELETED, cancelled=True))
+            run.ended, run.due = True, 0.0
+        except KubeRefusedError as error:
+            why = f"Kubernetes does not let it run: {error}"
+            self._done(run, Requeued(*run.key, why, hold=True))
+        else:
+            run.released = True
+            self._seen(job)
+
+    async def _job_of(self, run: Run) -> Job:
+        """Its Job, as far as is known; asked for where a request has shown that it is another."""
+        assert run.ref is not None, "what has no name is not there"
+        job = None if run.unsure else self._known(run.ref)
+        if job is None:
+            job = await self._kube.get(run.path, Job)
+            run.unsure = False
+            if job.metadata.uid == run.ref.uid:
+                self._seen(job)
+        if job.metadata.uid != run.ref.uid or job.metadata.deletion_timestamp:
+            raise KubeGoneError(DELETED)
+        return job
+
+    def _may_run(self, run: Run, job: Job) -> bool:
+        """Whether it is what it was when it was decided."""
+        was, now = run.order.spec.gpus, gpus_of(job, self._config.gpu)
+        if now != was and run.adopted:
+            self._done(run, Requeued(*run.key, CHANGED.format(now=now, was=was), hold=True))
+            return False
+        run.grown = now > was  # that is cut first
+        return not run.grown
+
+    def _release_of(self, run: Run, job: Job) -> dict[str, Any]:
+        if self._config.kueue:
+            return to_kueue(self._name, run.order, job)
+        hosts = [self._nodes.host(node) for node, _ in run.order.nodes]
+        seal = self._left.seal(job.metadata.uid, run.order.attempt, hosts)
+        return release(self._config, self._name, run.order, job, hosts, seal)
+
+    async def _end(self, run: Run) -> None:
+        """Have nothing of it be left: what others made stays there, suspended."""
+        assert run.ref is not None, "what has no name cannot be ended"
+        known = self._known(run.ref)
+        if known is not None and known.verdict is not None:
+            run.due = 0.0  # it has ended by itself: how, a look tells
+            return
+        try:
+            if not run.adopted:
+                await self._kube.delete(run.path, run.ref.uid)
+            elif self._config.kueue and run.released:
+                if not await deactivate(self._kube, run.ref):
+                    run.unsure = True
+                    return
+            else:
+                over = "" if isinstance(run.leaving, Requeued) else "ended by sia"
+                job = await self._job_of(run)
+                self._seen(await self._kube.patch(run.path, suspend(job, over), Job))
+        except KubeGoneError:
+            pass  # a look tells what has become of it
+        except KubeConflictError:
+            run.unsure = True
+            if run.adopted:
+                return
+        except KubeRefusedError as error:
+            raise KubeError(str(error), "see why: kubectl describe job") from None
+        run.ended, run.due = True, 0.0
+
+    async def _cut(self, run: Run) -> None:
+        """Have a Job that asks for more pods than it was given have those again."""
+        try:
+            job = await self._job_of(run)
+            pods = run.order.spec.gpus // gpus_of_pod(job.spec.template.spec, self._config.gpu)
+            if gpus_of(job, self._config.gpu) > run.order.spec.gpus:
+                log().warning("a Job has grown, and is set back", job=run.order.job, pods=pods)
+                self._seen(await self._kube.patch(run.path, narrowed(job, pods), Job))
+            run.grown = False
+        except KubeRefusedError:
+            run.unsure = True
+
+    async def _remove(self, ref: Ref) -> None:
+        try:
+            if self.unwanted[ref]:
+                await self._kube.delete(ref.path, ref.uid)
+            else:
+                job = await self._kube.get(ref.path, Job)
+                if job.metadata.uid == ref.uid:
+                    await self._kube.patch(ref.path, suspend(job, "ended by sia"), Job)
+        except KubeConflictError:
+            if not self.unwanted[ref]:
+                return  # it has changed: the next turn looks again
+        except KubeGoneError:
+            pass
+        except KubeRefusedError as error:
+            raise KubeError(str(error), "see why: kubectl describe job") from None
+        del self.unwanted[ref]
+
+
+def _to_end(run: Run) -> bool:
+    return run.ending and not run.ended

@@ -1,0 +1,373 @@
+"""A Kubernetes cluster: pools are namespaces or labels; Jobs wait suspended, and are released.
+
+Nothing runs twice: the Job of an attempt has a name that no other one has, is made suspended, and
+is released only once what it is called is durable, by one request that also writes which attempt
+that was, and that does nothing where the Job has changed. One task acts and looks, in turns;
+watches tell it what has changed, and Kubernetes may be away for any of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from daemon.backends.attempt_names import Key, Marks
+from daemon.backends.interface import Ability, Asked, Expected, House, Piece, StopKind
+from daemon.backends.kube.actions import Acts
+from daemon.backends.kube.adopt import Adopter
+from daemon.backends.kube.attempts import RUNS, Ref, Run, jobs_path, name_of, plain
+from daemon.backends.kube.client import Kube
+from daemon.backends.kube.completion import Ends
+from daemon.backends.kube.discovery import NODES, Found
+from daemon.backends.kube.kueue import Steering
+from daemon.backends.kube.lease import TIMEOUT, Leased
+from daemon.backends.kube.nodes import Nodes
+from daemon.backends.kube.pod_logs import Logs
+from daemon.backends.kube.releases import Left
+from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
+from daemon.backends.kube.watch import Mirror
+from daemon.config.kube import KubeConfig
+from daemon.model.book import JobRecord
+from daemon.model.errors import JournalError, UnavailableError
+from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
+from daemon.model.outputs import StartEffect
+from daemon.runtime.fence import Alone, Fence
+from daemon.runtime.logs import log
+from sia.model import Nodes as Gpus
+
+NAME = "kube/name"
+"""The mark that says what this daemon is called in Kubernetes."""
+
+UNREAD = "backend jobs"
+"""The part that is not well where Kubernetes says of Jobs what is not understood."""
+
+RIGHTS = "backend rights"
+"""The part that is not well where the daemon may not do what it should."""
+
+MORE = "backend nodes"
+"""The part that is not well where nodes came that are not used before a restart."""
+
+AFTER = "backend backup"
+"""The part that is not well where Jobs run that a backup of the journal does not know of."""
+
+KUEUE = "backend kueue"
+"""The part that is not well where Kueue's queues cannot be told what they lend."""
+
+SOON = 0.2
+"""Seconds until a request is made again that met another's."""
+
+BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
+
+
+class KubeBackend:
+    """See the module.
+
+    Args:
+        config: which cluster, which namespaces.
+        kube: the way to it.
+        found: what was found there at the start.
+
+    Attributes:
+        fence: Whether this daemon may act in the cluster; None until it is opened.
+    """
+
+    can: frozenset[Ability] = frozenset({"commands", "logs", "requeue"})
+
+    def __init__(self, config: KubeConfig, kube: Kube, found: Found) -> None:
+        """Nothing is asked yet."""
+        self._config, self._kube, self._found = config, kube, found
+        self._runs: dict[Key, Run] = {}
+        self._by_ref: dict[tuple[str, str], Key] = {}
+        self._strays: dict[Key, Ref] = {}
+        self._news: set[tuple[str, str]] = set()
+        self._poke = asyncio.Event()
+        self._jobs: dict[str, Mirror[Job]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._house: House
+        self.fence: Fence | None = None
+
+    @property
+    def gpus(self) -> Gpus | None:
+        """Those of its nodes; None where Kueue places jobs."""
+        return self._found.gpus or None
+
+    @property
+    def areas(self) -> dict[str, tuple[str, ...]]:
+        """The nodes of each pool, where some have not all."""
+        return self._found.areas
+
+    async def open(self, house: House) -> None:
+        """Begin; whether Kubernetes is there is seen later."""
+        marks = await house.notes.read("kube/")
+        name = marks.get(NAME)
+        if name is None:
+            name = secrets.token_hex(4)
+            await house.notes.write({NAME: name})
+        self._name = name
+        self._lease: Leased | None = None
+        if isinstance(house.fence, Alone):  # PostgreSQL has no say in who acts
+            own = Kube(self._config, tries=1, timeout=TIMEOUT)
+            self._lease = Leased(self._config, own, house.fence, name)
+            house = house._replace(fence=self._lease)
+        self._kube.fence = self.fence = house.fence
+        self._house = house
+        if self._found.away[0]:
+            house.parts.say("backend", *self._found.away)
+        self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
+        self._marks = Marks(house, RUNS, marks)
+        self._nodes = Nodes(self._config, house, self._found)
+        self._logs = Logs(self._config, name)
+        self._left = await Left.of(house.notes, name, marks)
+        self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
+        self._acts = Acts(
+            self._config, self._kube, house, name, self._marks,
+            nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
+        )  # fmt: skip
+        self._adopter = Adopter(
+            self._config, self._kube, house, self._nodes, self._left, self._job, self._seen
+        )
+
+    async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
+        """Look for all of these, as soon as Kubernetes is there; none is to be started again."""
+        for each in expected:
+            run = Run(each.order, fresh=False, started=each.started is not None)
+            mark = self._marks.get(run.key)
+            if mark is not None and not run.adopted:
+                run.ref = Ref.of(mark)
+            self._add(run)
+        for node, why in self._found.out.items():
+            self._house.sink(NodeDown(node, why))
+        self._begin()
+        return []
+
+    def _begin(self) -> None:
+        spaces = {self._config.namespace_of(pool) for pool in self._house.book().pools}
+        for space in sorted(spaces):
+            news = partial(self._hear, space)
+            self._jobs[space] = Mirror(self._kube, jobs_path(space), Job, news)
+        mirrors: list[Mirror[Job] | Mirror[Node]] = list(self._jobs.values())
+        if not self._config.kueue:
+            self._nodes.mirror = Mirror(self._kube, NODES, Node, lambda _: self._hear_of_nodes())
+            mirrors.append(self._nodes.mirror)
+        self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        if self._lease is not None:
+            self._tasks.append(asyncio.create_task(self._lease.run(self._poke.set)))
+        if self._steering is not None:
+            self._tasks.append(asyncio.create_task(self._steering.run(self._poke)))
+        self._tasks.append(asyncio.create_task(self._follow()))
+
+    def _add(self, run: Run) -> None:
+        self._runs[run.key] = run
+        if run.ref is not None:
+            self._by_ref[run.ref[:2]] = run.key
+
+    async def start(self, order: StartEffect) -> None:
+        """Have it made, or released, in the next turn."""
+        if (order.job, order.attempt) not in self._runs:
+            self._add(Run(order, fresh=True))
+            self._poke.set()
+
+    async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
+        """Have it ended in the next turn; pods are warned by their own grace period."""
+        run = self._runs.get((job, attempt))
+        if kind == "end" and run is not None:
+            run.end(Ended(*run.key, signal=15))
+        elif kind == "end" and (job, attempt) in self._strays:
+            ref = self._strays[job, attempt]
+            self._acts.unwanted[ref] = self._is_made(ref)
+        self._poke.set()
+
+    async def close(self) -> None:
+        """Stop asking; jobs go on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._lease is not None:
+            await self._lease.close()
+        await self._logs.close()
+        await self._kube.close()
+
+    def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
+        """None: what pods write stays in Kubernetes."""
+        return None
+
+    async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
+        """As Kubernetes has it now."""
+        return await self._logs.read(record, asked)
+
+    def _hear(self, space: str, name: str) -> None:
+        self._news.add((space, name))
+        self._poke.set()
+
+    def _hear_of_nodes(self) -> None:
+        self._nodes.news = True
+        self._poke.set()
+
+    def _job(self, ref: Ref) -> Job | None:
+        """A Job as far as is known; None where that is nothing, or another has its name."""
+        mirror = self._jobs.get(ref.namespace)
+        job = None if mirror is None else mirror.objects.get(ref.name)
+        return job if job is not None and job.metadata.uid == ref.uid else None
+
+    def _seen(self, job: Job) -> None:
+        mirror = self._jobs.get(job.metadata.namespace)
+        if mirror is not None:
+            mirror.put(job)
+
+    def _done(self, run: Run, last: Observation) -> None:
+        self._runs.pop(run.key, None)
+        if run.ref is not None:
+            self._by_ref.pop(run.ref[:2], None)
+            if not run.adopted and isinstance(last, Requeued):
+                self._acts.unwanted[run.ref] = True
+        self._house.sink(last)
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            wait = self._config.poll
+            try:
+                wait = await self._turn(loop.time())
+            except (JournalError, UnavailableError):
+                await asyncio.sleep(wait)  # the journal says by itself how it is
+            except Exception as error:  # noqa: BLE001  starts and ends go on, whatever that was
+                self._house.parts.say("backend", f"a look at Kubernetes went wrong: {error!r}", BUG)
+                log().exception("a look at Kubernetes went wrong")
+                await asyncio.sleep(wait)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._poke.wait()
+            self._poke.clear()
+
+    async def _turn(self, now: float) -> float:
+        """Do what is to be done, then look at what has come; returns seconds until the next."""
+        synced = {space for space, mirror in self._jobs.items() if mirror.synced}
+        await self._acts.do(
+            [run for run in self._runs.values() if self._space_of(run) in synced or run.fresh]
+        )
+        for run in self._runs.values():
+            if run.ref is not None:
+                self._by_ref[run.ref[:2]] = run.key
+        news, self._news = self._news, set()
+        try:
+            for at in [each for each in news if each[0] in synced]:
+                self._look_at(*at)
+            due = [run for run in self._runs.values() if run.due is not None and run.due <= now]
+            for run in due:
+                if self._space_of(run) in synced:
+                    await self._acts.tried(self._ends.look(run, now))
+            await self._acts.tried(self._adopter.look(self._jobs, news, self._runs))
+        except BaseException:
+            self._news |= news  # it is all looked at again
+            raise
+        self._nodes.look(self._runs.values())
+        self._say()
+        await self._marks.forget(self._runs)
+        if any(run.unsure for run in self._runs.values()) and not self._acts.error[0]:
+            return min(SOON, self._config.poll)
+        return self._config.poll
+
+    def _space_of(self, run: Run) -> str:
+        if run.ref is not None:
+            return run.ref.namespace
+        return self._config.namespace_of(run.order.spec.pool)
+
+    def _look_at(self, space: str, name: str) -> None:
+        """See what has become of a Job, or, with no name, of all that are not there."""
+        mirror = self._jobs[space]
+        if not name:
+            for run in self._runs.values():
+                if (
+                    run.ref is not None
+                    and run.ref.namespace == space
+                    and self._job(run.ref) is None
+                ):
+                    self._missing(run)
+            return
+        found = self._runs.get(self._by_ref.get((space, name), ("", 0)))
+        job = mirror.objects.get(name)
+        same = found is not None and found.ref is not None and self._job(found.ref) is not None
+        if found is not None and same and job is not None:
+            self._shown(found, job)
+        elif found is not None and name not in mirror.unread:
+            self._missing(found)
+        if job is not None and not same:
+            self._sweep(job)
+
+    def _missing(self, run: Run) -> None:
+        """A Job is not there by what was heard; it is asked for before that is believed."""
+        if run.due is None:
+            run.due = 0.0
+
+    def _shown(self, run: Run, job: Job) -> None:
+        """See what a Job says of itself."""
+        run.seen = True
+        if job.verdict is not None or run.ending:
+            run.due = 0.0 if run.due is None else run.due
+            return
+        if job.metadata.deletion_timestamp:
+            return
+        self._acts.look(run, job)
+        if run.ending:
+            self._poke.set()
+        elif run.released and job.begun and not run.told:
+            run.told = True
+            self._house.sink(Started(*run.key))
+        run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
+
+    def _sweep(self, job: Job) -> None:
+        """Find what this daemon has made or released, and should not be there."""
+        meta = job.metadata
+        if meta.note(DAEMON) != self._name or job.verdict is not None or meta.deletion_timestamp:
+            return
+        made = meta.note(ORDER)
+        number = made or meta.note(ATTEMPT)
+        if not (number.isascii() and number.isdecimal() and len(number) < 9):
+            return
+        key, ref = (meta.note(JOB), int(number)), Ref(meta.namespace, meta.name, meta.uid)
+        if (
+            key in self._runs
+            or ref in self._left
+            or (made and meta.name != name_of(self._name, *key))
+        ):
+            return
+        if job.suspended and made:
+            self._acts.unwanted[ref] = True
+            self._poke.set()
+        elif not job.suspended and self._strays.get(key) != ref:
+            self._strays[key] = ref
+            self._house.sink(Stray(*key))
+
+    def _is_made(self, ref: Ref) -> bool:
+        """Whether the daemon has made that Job, and may delete it."""
+        job = self._job(ref)
+        return job is not None and bool(job.metadata.note(ORDER))
+
+    def _say(self) -> None:
+        """How the backend is, all looked at."""
+        said = [self._acts.error, *(mirror.trouble for mirror in self._jobs.values())]
+        if self._nodes.mirror is not None:
+            said.append(self._nodes.mirror.trouble)
+        if self._lease is not None:
+            said.append(self._lease.trouble)
+        self._house.parts.say("backend", *next((each for each in said if each[0]), ("", "")))
+        if self._steering is not None:
+            self._house.parts.say(KUEUE, *self._steering.trouble)
+        self._house.parts.say(RIGHTS, *self._acts.forbidden)
+        self._house.parts.say(MORE, *self._nodes.unused)
+        self._house.parts.say(AFTER, *self._left.trouble)
+        unread = [
+            f"{at}/{plain(name, 63)}" for at, mirror in self._jobs.items() for name in mirror.unread
+        ]
+        if unread:
+            some = ", ".join(sorted(unread)[:8])
+            why = f"of {len(unread)} Jobs Kubernetes says what is not understood: {some}"
+            mend = "they are left alone; report it with the version of Kubernetes"
+            self._house.parts.say(UNREAD, why, mend)
+        else:
+            self._house.parts.say(UNREAD)

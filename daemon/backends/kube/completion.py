@@ -1,0 +1,97 @@
+"""Whether an attempt is over in Kubernetes: it is when no pod of it is on a node any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from daemon.backends.kube.attempts import DELETED, FORGOTTEN, Ref, Run, end_of
+from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeGoneError
+from daemon.backends.kube.nodes import Nodes
+from daemon.backends.kube.schema import Job, Pod
+from daemon.config.kube import KubeConfig
+from daemon.model.inputs import Ended, Lost, Observation, Requeued
+
+
+class Ends:
+    """Says of attempts that may be over whether they are, and how they ended."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        kube: Kube,
+        nodes: Nodes,
+        seen: Callable[[Job], None],
+        done: Callable[[Run, Observation], None],
+    ) -> None:
+        """`seen` hears of Jobs as they are, `done` of ends."""
+        self._config, self._kube, self._nodes = config, kube, nodes
+        self._seen, self._done = seen, done
+
+    async def look(self, run: Run, now: float) -> None:
+        """See what is left of one; it is looked at again while that are pods. Raises KubeError."""
+        assert run.ref is not None, "what has no name is not looked at"
+        run.due = now + self._config.poll
+        job = await self._asked(run.ref)
+        if job is not None:
+            self._seen(job)
+        over = job is None or job.verdict is not None
+        if not over and not run.ending:
+            run.due = None
+            await self._strand(run, now)
+            return
+        off = over or (run.ended and job is not None and job.suspended)
+        pods = await pods_of(self._kube, run.ref.namespace, run.ref.uid) if off else []
+        if off and not any(pod.holds for pod in pods):
+            self._done(run, _last(run, job, pods))
+
+    async def _strand(self, run: Run, now: float) -> None:
+        """Have one wait again whose node is lost with all that ran there."""
+        lost = self._nodes.lost(run.order.nodes, begun=run.told)
+        if not lost or not run.released or run.ref is None:
+            return
+        if any(pod.holds for pod in await pods_of(self._kube, run.ref.namespace, run.ref.uid)):
+            run.due = now + self._config.poll
+            return
+        ran = run.told and not run.adopted  # whether it is to run again is its owner's matter
+        run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
+
+    async def _asked(self, ref: Ref) -> Job | None:
+        """A Job as it is now; None where it is not there any more."""
+        try:
+            job = await self._kube.get(ref.path, Job)
+        except KubeGoneError:
+            return None
+        return job if job.metadata.uid == ref.uid else None
+
+
+def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:
+    """What to say of one of which nothing is left."""
+    if job is not None and job.verdict is not None:
+        last = end_of(run.key, job.verdict, pods)
+        told = run.ended or job.metadata.deletion_timestamp is not None
+        return last if told or not isinstance(last, Ended) else replace(last, by_itself=True)
+    if run.leaving is not None:
+        return run.leaving
+    return Ended(*run.key, why=DELETED if run.seen else FORGOTTEN, cancelled=run.seen)
+
+
+async def pods_of(kube: Kube, namespace: str, uid: str) -> list[Pod]:
+    """Those of the Job of that uid, also of one that is gone. Raises KubeError.
+
+    They are asked for by a label, which whoever makes a pod may give it: what says that it is
+    another's is left out. What says nothing counts: it is what a Job leaves that was deleted
+    without its pods, and these are on GPUs.
+    """
+    path, found = f"/api/v1/namespaces/{namespace}/pods", list[Pod]()
+    try:
+        async for page in kube.pages(path, {"labelSelector": f"controller-uid={uid}"}):
+            found += [msgspec.json.decode(raw, type=Pod) for raw in page.items]
+    except KubeExpiredError as error:
+        raise KubeError(str(error)) from None
+    except msgspec.MsgspecError as error:
+        why = f"of pods the API server says what is not understood: {error}"
+        raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+    return [pod for pod in found if pod.metadata.owned_by(uid) is not False]

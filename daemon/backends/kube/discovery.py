@@ -1,0 +1,101 @@
+"""What a Kubernetes cluster has when the daemon starts: nodes, their GPUs, each pool's nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import DecodeError, Struct, json
+from msgspec.structs import replace
+
+from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeRefusedError
+from daemon.backends.kube.schema import Node
+from daemon.config.kube import KubeConfig
+from daemon.journal.journal import Journal
+from sia.console.errors import UserError
+from sia.model import Nodes
+
+MARK = "kube/found"
+"""The mark that says what was found last: a daemon may start while Kubernetes is away."""
+
+NODES = "/api/v1/nodes"
+
+
+class Found(Struct, frozen=True, omit_defaults=True):
+    """Nodes with GPUs, and which of them each pool has, where some have not all."""
+
+    gpus: Nodes
+    areas: dict[str, tuple[str, ...]] = {}
+    out: dict[str, str] = {}
+    """Why no job starts there, by node, where none does."""
+    away: tuple[str, str] = ("", "")
+    """Why Kubernetes could not be asked, so that this is what it said last; and the mend."""
+
+
+def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> Found:
+    """Ask Kubernetes; where it is away, what it said last counts. Waits for the answer.
+
+    In front of Kueue nothing is asked: it places jobs. Raises UserError where nothing is known of
+    the cluster, or a pool has no node.
+    """
+    if config.kueue:
+        return Found(())
+    with ThreadPoolExecutor(1) as aside:  # this thread's loop, if it has one, cannot wait
+        try:
+            nodes = aside.submit(asyncio.run, _ask(config)).result()
+        except KubeError as error:
+            known = journal.marks(MARK).get(MARK)
+            why = UserError(f"backend: {error.why}; {error.mend}")
+            if known is None:
+                raise why from None
+            try:
+                return replace(json.decode(known, type=Found), away=(error.why, error.mend))
+            except DecodeError:
+                raise why from None
+    found = found_in(nodes, config, list(pools))
+    journal.mark({MARK: json.encode(found).decode()})
+    return found
+
+
+async def _ask(config: KubeConfig) -> list[Node]:
+    kube, found = Kube(config), list[Node]()
+    try:
+        async for page in kube.pages(NODES, {}):
+            found += [json.decode(raw, type=Node) for raw in page.items]
+    except (KubeExpiredError, KubeRefusedError) as error:
+        raise KubeError(str(error)) from None
+    except DecodeError as error:
+        why = f"of its nodes the API server says what is not understood: {error}"
+        raise KubeError(why, "report it with the version of Kubernetes") from None
+    finally:
+        await kube.close()
+    return found
+
+
+def found_in(nodes: Sequence[Node], config: KubeConfig, pools: Sequence[str]) -> Found:
+    """The nodes with GPUs that are pools'. Raises UserError where a pool has none."""
+    gpus = {node.metadata.name: node.gpus(config.gpu) for node in nodes}
+    there = [node for node in nodes if gpus[node.metadata.name]]
+    if not there:
+        raise UserError(
+            f"backend.gpu: no node of Kubernetes has {config.gpu}; see: kubectl describe nodes"
+        )
+    areas = {}
+    for pool in pools:
+        wanted = config.nodes.get(pool, {}).items()
+        labels = {node.metadata.name: (node.metadata.labels or {}).items() for node in there}
+        areas[pool] = tuple(name for name in labels if wanted <= labels[name])
+        if not areas[pool]:
+            asked = ", ".join(f"{key}={value}" for key, value in wanted)
+            raise UserError(
+                f"backend.nodes: no node with GPUs bears pool {pool}'s labels {asked}; "
+                f"see: kubectl get nodes -l {asked.replace(', ', ',')}"
+            )
+    used = {node for area in areas.values() for node in area}
+    against = {node.metadata.name: node.against(config.tolerations) for node in there}
+    return Found(
+        tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used),
+        areas if config.nodes else {},
+        {name: why for name, why in against.items() if why and name in used},
+    )

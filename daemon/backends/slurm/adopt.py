@@ -1,0 +1,249 @@
+"""Jobs that people submit to Slurm, held: they are taken over, and started when it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from time import time
+
+from msgspec.structs import replace
+
+from daemon.backends.attempt_names import Key
+from daemon.backends.interface import House
+from daemon.backends.slurm.attempts import MARK, Run, View
+from daemon.backends.slurm.interface import Slurm, SlurmRefusedError
+from daemon.backends.slurm.schema import SlurmJob
+from daemon.config.slurm import SlurmConfig
+from daemon.model.book import JobRecord
+from daemon.model.inputs import Cancel, Command, Limited, Release, SetPriority, Submit
+from daemon.model.job import JobPhase, JobSpec
+from daemon.model.limits import MAX_PRIORITY
+from daemon.model.outputs import Refused
+from daemon.runtime.logs import log
+
+ACTOR = "slurm"
+"""Who asks for what people have Slurm do."""
+
+AT_ONCE = 500
+"""Jobs that are adopted in one step: no other client waits for long."""
+
+RETRY = 60.0
+"""Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
+
+WAITING = (JobPhase.PENDING, JobPhase.HELD)
+
+ENDED_WAITING = ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED")
+"""States of what is over and need never have run."""
+
+
+class Adopter:
+    """Takes jobs over, and follows what becomes of those that wait."""
+
+    def __init__(self, config: SlurmConfig, slurm: Slurm, house: House) -> None:
+        """None is known; those of before come to be known by their origin."""
+        self._config, self._slurm, self._house = config, slurm, house
+        self._jobs: dict[str, str] = {}  # by origin: the job's id here
+        self._refused: dict[str, float] = {}  # by origin: when it is asked for again
+        self._locked: set[str] = set()  # those that only an operator can release
+        self._strange: set[int] = set()  # those that are left alone, of which that was said
+        self._nice: set[str] = set()  # those with a `Nice`; without, the priority here counts
+        self._last: View | None = None
+
+    @property
+    def waiting(self) -> list[str]:
+        """What those are called in Slurm that are followed."""
+        return [origin.partition("@")[0] for origin in self._jobs]
+
+    async def look(self, view: View, runs: Mapping[Key, Run]) -> None:
+        """Take over what is new, and follow what waits. O(jobs in Slurm) where any changed."""
+        if self._last is None:
+            self._remember()
+        again = view.began >= min(self._refused.values(), default=inf)
+        if self._last is None or self._last.jobs is not view.jobs or again:
+            await self._take_over(view)
+        self._last = view
+        await self._follow(view, runs)
+
+    def _remember(self) -> None:
+        for record in self._house.book().jobs.values():
+            if record.spec.origin:
+                self._jobs[record.spec.origin] = record.spec.id
+
+    async def _take_over(self, view: View) -> None:
+        new: dict[str, JobSpec] = {}
+        known = {origin.partition("@")[0] for origin in self._jobs}
+        for ref, job in view.jobs.items():
+            origin = origin_of(ref, job)
+            again = job.restarts > 0 and ref in known  # queued again, it counts as submitted then
+            left = view.began < self._refused.get(origin, 0.0)
+            if not again and origin not in self._jobs and not left:
+                spec = self._spec(ref, job)
+                if spec is not None:
+                    new[origin] = spec
+        self._refused = {
+            origin: due
+            for origin, due in self._refused.items()
+            if due > view.began or origin in new
+        }
+        self._strange &= {job.array or job.id for job in view.jobs.values()}
+        specs = list(new.values())
+        for i in range(0, len(specs), AT_ONCE):
+            await self._submit(specs[i : i + AT_ONCE], view)
+
+    async def _submit(self, specs: list[JobSpec], view: View) -> None:
+        """Have these be jobs here, under another id where another job has theirs."""
+        if not self._config.adopt or not self._house.fence.holds():
+            return
+        book = self._house.book()
+        asked = []
+        for spec in specs:
+            known = book.job(spec.id)
+            if known is not None and known.spec.origin != spec.origin:
+                spec = _renamed(spec)  # noqa: PLW2901  Slurm counts its jobs from 1 again
+            elif known is not None:
+                self._jobs[spec.origin] = spec.id
+                continue
+            asked.append(spec)
+        answers = await self._house.ask([Submit(spec, actor=ACTOR) for spec in asked])
+        for spec, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Refused):
+                if spec.origin not in self._refused:
+                    log().warning(
+                        "a held job of Slurm is left alone", job=spec.id, user=spec.user,
+                        why=answer.detail, mend=answer.mend,
+                    )  # fmt: skip
+                self._refused[spec.origin] = view.began + RETRY
+            else:
+                self._refused.pop(spec.origin, None)
+                self._jobs[spec.origin] = spec.id
+
+    def _spec(self, ref: str, job: SlurmJob) -> JobSpec | None:
+        """The job that a held one of Slurm is here; None where it is not to be taken over."""
+        pool = self._pool_of(job.partition)
+        waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
+        if pool is None or not waits or job.comment.startswith(f"{MARK}:"):
+            return None
+        if job.strange:
+            self._say_strange(job)
+        if job.gpus <= 0 or job.strange:
+            return None
+        if "unfulfilled" in job.dependency or job.eligible > time():
+            return None  # it could not run yet: GPUs would only be kept for it
+        return JobSpec(
+            f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
+            nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
+        )  # fmt: skip
+
+    def _say_strange(self, job: SlurmJob) -> None:
+        number = job.array or job.id
+        if number not in self._strange:
+            self._strange.add(number)
+            why, _, mend = job.strange.partition("; ")
+            log().warning(
+                "a held job of Slurm is left alone",
+                job=f"slurm-{number}", user=job.user, why=why, mend=mend,
+            )  # fmt: skip
+
+    def _pool_of(self, partition: str) -> str | None:
+        """The pool whose jobs are in a partition; of several, the first that is a pool's."""
+        pools = {self._config.partition_of(pool): pool for pool in self._house.book().pools}
+        return next((pools[name] for name in partition.split(",") if name in pools), None)
+
+    async def _follow(self, view: View, runs: Mapping[Key, Run]) -> None:
+        """What people do to jobs that wait, or that are over here."""
+        book = self._house.book()
+        wanted: list[Command] = []
+        for origin, job_id in list(self._jobs.items()):
+            ref = origin.partition("@")[0]
+            if not view.shows(ref):
+                continue
+            record = book.jobs.get(job_id)
+            job = view.jobs.get(ref)
+            if not origin_of_any(origin, job, "" if record is None else record.spec.user):
+                job = None  # another has its number by now: that one is let be
+            if record is None:
+                await self._let_go(origin, job_id, job)
+            elif (job_id, record.attempt) not in runs and record.phase in WAITING:
+                wanted += await self._waits(record, job)
+            if job is not None and record is not None:
+                self._limit(record, job)
+        if wanted:
+            await self._house.ask(wanted)
+
+    async def _let_go(self, origin: str, job_id: str, job: SlurmJob | None) -> None:
+        """It is over here: what still waits there was cancelled here, and is cancelled there."""
+        ended = self._house.book().ended.get(job_id)
+        waits = job is not None and job.state == "PENDING"
+        if waits and ended is not None and self._house.fence.holds():
+            await self._cancel(origin.partition("@")[0])
+            return
+        if not waits:
+            del self._jobs[origin]
+            self._locked.discard(origin)
+            self._nice.discard(origin)
+
+    async def _cancel(self, ref: str) -> None:
+        try:
+            await self._slurm.cancel(ref)
+        except SlurmRefusedError as error:
+            log().warning("Slurm does not let a job be ended", job=ref, why=str(error))
+
+    async def _waits(self, record: JobRecord, job: SlurmJob | None) -> list[Command]:
+        """What somebody has done to a job that waits here and in Slurm."""
+        job_id, origin = record.spec.id, record.spec.origin
+        if job is None:  # a list of tasks that is cut does not name all
+            there = await self._slurm.job(origin.partition("@")[0])
+            if any(each.unread or origin_of_any(origin, each) for each in there):
+                return []
+        if job is None or job.state in ENDED_WAITING:
+            return [Cancel(job_id, actor=ACTOR)]
+        if job.state not in ("PENDING", ""):
+            log().warning("a job was started in Slurm by somebody else", job=job_id)
+            return [Cancel(job_id, actor=ACTOR)]
+        found: list[Command] = []
+        if job.state == "PENDING" and "COMPLETING" not in job.flags:
+            found += await self._keep(record, job, origin)
+        priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, -job.nice))
+        if record.priority != priority and (job.nice or origin in self._nice):
+            found.append(SetPriority(job_id, priority, actor=ACTOR))
+        (self._nice.add if job.nice else self._nice.discard)(origin)
+        return found
+
+    async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:
+        """Have it wait until it is started from here; who releases it in Slurm does so here."""
+        locked = origin in self._locked or job.reason == "JobHeldAdmin"
+        if not self._house.fence.holds() or (job.held and locked):
+            return iter(())
+        try:
+            await self._slurm.hold(origin.partition("@")[0])
+        except SlurmRefusedError as error:
+            log().warning("Slurm does not let a job be held", job=record.spec.id, why=str(error))
+        self._locked.add(origin)
+        if not job.held and record.phase is JobPhase.HELD:
+            return iter((Release(record.spec.id, actor=ACTOR),))
+        return iter(())
+
+    def _limit(self, record: JobRecord, job: SlurmJob) -> None:
+        if job.time_limit is not None and record.time_limit != job.time_limit:
+            self._house.sink(Limited(record.spec.id, job.time_limit, believed=True))
+
+
+def origin_of(ref: str, job: SlurmJob) -> str:
+    """What a job of Slurm is called for good: its numbers come again one day."""
+    return f"{ref}@{int(job.submitted)}"
+
+
+def origin_of_any(origin: str, job: SlurmJob | None, user: str = "") -> bool:
+    """Whether this is that job, of that user, and not a later one of its number."""
+    if job is None:
+        return False
+    again = job.restarts > 0 and user in ("", job.user)  # that counts as submitted then
+    return again or origin == origin_of(origin.partition("@")[0], job)
+
+
+def _renamed(spec: JobSpec) -> JobSpec:
+    return replace(spec, id=f"{spec.id}-{spec.origin.partition('@')[2]}")
+
+
+def _plain(name: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in name)[:200]

@@ -1,0 +1,86 @@
+"""What a Slurm cluster has when the daemon starts: nodes, their GPUs, the pools' partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec import DecodeError, Struct, json
+from msgspec.structs import replace
+
+from daemon.backends.slurm.cli import Commands
+from daemon.backends.slurm.interface import Slurm, SlurmError
+from daemon.backends.slurm.rest import Rest
+from daemon.config.slurm import SlurmConfig
+from daemon.journal.journal import Journal
+from sia.console.errors import UserError
+from sia.model import Nodes
+
+MARK = "slurm/found"
+"""The mark that says what was found last: a daemon may start while Slurm is away."""
+
+
+class Found(Struct, frozen=True, omit_defaults=True):
+    """Nodes with GPUs in the pools' partitions, and which of them each pool's has."""
+
+    gpus: Nodes
+    areas: dict[str, tuple[str, ...]]
+    away: tuple[str, str] = ("", "")
+    """Why Slurm could not be asked, so that this is what it said last; and the mend."""
+
+
+def door_of(config: SlurmConfig) -> Slurm:
+    """The way to Slurm that is configured."""
+    if config.commands:
+        return Commands(config.conf)
+    return Rest(config.rest, Path(config.jwt_file) if config.jwt_file else None, config.user)
+
+
+def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> Found:
+    """Ask Slurm; where it is away, what it said last counts. Waits for the answer.
+
+    Raises UserError where nothing is known of it, or a pool has no partition.
+    """
+    with ThreadPoolExecutor(1) as aside:  # this thread's loop, if it has one, cannot wait
+        try:
+            found = aside.submit(asyncio.run, _ask(config, list(pools))).result()
+        except SlurmError as error:
+            known = journal.marks(MARK).get(MARK)
+            if known is None:
+                raise UserError(f"backend: {error.why}; {error.mend}") from None
+            try:
+                return replace(json.decode(known, type=Found), away=(error.why, error.mend))
+            except DecodeError:
+                raise UserError(f"backend: {error.why}; {error.mend}") from None
+    journal.mark({MARK: json.encode(found).decode()})
+    return found
+
+
+async def _ask(config: SlurmConfig, pools: list[str]) -> Found:
+    door = door_of(config)
+    try:
+        nodes, partitions = await door.nodes(), await door.partitions()
+    finally:
+        await door.close()
+    gpus = {node.name: node.gpus for node in nodes if node.gpus}
+    known = {part.name: part for part in partitions}
+    areas = {}
+    for pool in pools:
+        name = config.partition_of(pool)
+        if name not in known:
+            there = ", ".join(sorted(known)[:8])
+            raise UserError(
+                f"backend.partitions: pool {pool} has the partition {name!r}, and Slurm has "
+                f"{there}; name one of those, or make it in Slurm"
+            )
+        areas[pool] = tuple(node for node in known[name].nodes if node in gpus)
+        if not areas[pool]:
+            raise UserError(
+                f"backend.partitions: no node of partition {name!r} has GPUs; see: sinfo -o '%P %G'"
+            )
+    used = {node for area in areas.values() for node in area}
+    return Found(
+        tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used), areas
+    )

@@ -1,0 +1,146 @@
+"""`sia account, ledger, statement`: what a pool gained and lost by sharing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from daemon.cli.client import Client, at
+from daemon.cli.common import asks, moment, say
+from daemon.wire.accounts import Statement
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import NONE, counted, decimal
+
+PAGE = 1000
+"""Rows in one request."""
+
+
+@click.command()
+@click.argument("pool")
+@asks
+def account(client: Client, pool: str, as_json: bool) -> None:
+    """Show what a pool gained and lost by sharing.
+
+    The account compares each ended job of POOL with its virtual start: when it would have started
+    if the pool shared nothing.
+    """
+    said = client.get(f"/v1/pools/{at(pool)}/account")
+    if as_json:
+        say(said)
+        return
+    known, unknown = counted(said["jobs"], "job"), said["unknown"]
+    _line("since", moment(said["since"]))
+    _line("compared", f"{known}; not yet {unknown:,} that have ended" if unknown else known)
+    _lines(said)
+    _late(said)
+    if said["renewed"]:
+        _line("restarted", f"{counted(said['renewed'], 'time')}, after an internal error")
+
+
+def _lines(sums: dict[str, Any]) -> None:
+    """Print the sums that accounts and statements share."""
+    share = sums["slowed_pct"]
+    late = "" if share is None else f" ({decimal(share, 3)} %), {decimal(sums['later_hours'])} h"
+    _line("slowed", f"{counted(sums['slowed'], 'job')}{late}")
+    _line("gained", f"{decimal(sums['sooner_hours'])} h")
+    if sums["forgotten"]:
+        _line("not comparable", counted(sums["forgotten"], "job"))
+    if sums["never"]:
+        _line("too wide alone", counted(sums["never"], "job"))
+    _line("speed-up", decimal(sums["speed_up"], 3))
+    _line("lent", f"{decimal(sums['lent_gpu_hours'])} GPU-hours")
+    _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
+
+
+def _late(said: dict[str, Any]) -> None:
+    """Print how many jobs are late now; the sums count them once they have ended."""
+    waiting, running = said["late_waiting"], said["late_running"]
+    text = counted(waiting + running, "job")
+    if waiting or running:
+        text += f" past their virtual start ({waiting:,} pending, {running:,} running)"
+    _line("late now", text)
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name:18}{printable(text)}")
+
+
+@click.command()
+@click.argument("pool")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most loans to list."
+)
+@asks
+def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
+    """List the loans of a pool, newest first.
+
+    Rows are numbered over all pools, so that the missing numbers belong to other pools.
+    """
+    path = f"/v1/pools/{at(pool)}/ledger"
+    said = client.get(path, limit=min(PAGE, limit))
+    rows, before = said["loans"], said["next"]
+    while before is not None and len(rows) < limit:
+        page = client.get(path, limit=min(PAGE, limit - len(rows)), before=before)
+        rows, before = rows + page["loans"], page["next"]
+    if as_json:
+        say({"loans": rows, "open": said["open"], "next": before})
+        return
+    header = ["row", "lender", "borrower", "job", "GPUs", "from", "until", "GPU-hours"]
+    shown = [
+        [
+            str(row.get("number") or NONE), row["lender"], row["borrower"],
+            row.get("job") or NONE, f"{row['gpus']:,}", moment(row["start"]),
+            moment(row.get("end")), decimal(row["gpu_hours"], 4),
+        ]
+        for row in (*said["open"], *rows)
+    ]  # fmt: skip
+    show_table(f"Loans of {pool}", header, shown, ("lender", "borrower", "job", "from", "until"))
+
+
+@click.command()
+@click.argument("pool")
+@click.option(
+    "--month", type=click.DateTime(["%Y-%m"]), help="Month in UTC.  [default: the current one]"
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write an HTML page to this file.",
+)
+@asks
+def statement(
+    client: Client, pool: str, month: datetime | None, html: Path | None, as_json: bool
+) -> None:
+    """Show the monthly statement of a pool.
+
+    With --html or --json the statement lists every loan and every job, so that it can be checked.
+    """
+    named = None if month is None else f"{month:%Y-%m}"
+    said = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
+    if html is not None:
+        from daemon.doors.views.statement_page import page  # noqa: PLC0415  jinja takes its time
+
+        try:
+            html.write_text(page(msgspec.convert(said, Statement)), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{html}: {error.strerror}; choose another file with --html") from error
+    if as_json:
+        say(said)
+        return
+    _line("pool", f"{said['pool']}, {said['month']}")
+    _line("opened", moment(said["since"]))
+    _line("compared", counted(said["totals"]["jobs"], "job"))
+    _lines(said["totals"])
+    if said["made"] < said["end"]:
+        _late(said)
+    if said["unknown"]:
+        _line("not compared yet", counted(len(said["unknown"]), "job"))
+    if said["open"]:
+        _line("open", counted(len(said["open"]), "loan"))
+    click.echo("To check every row, use --html FILE or --json.")

@@ -1,0 +1,368 @@
+"""The daemon from the other side of its door: what the command line asks it with."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, quote, urlsplit
+
+import msgspec
+from click import ClickException
+
+from daemon.config.config import Address
+from daemon.config.read import find_config, peek
+from daemon.runtime.token_file import checked_token, read_token
+from daemon.runtime.trust import trusting
+from sia.console.errors import UserError
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+"""Seconds that an answer may take: a batch of 10,000 jobs takes a few."""
+
+SILENCE = 60.0
+"""Seconds without so much as a heartbeat after which events are asked for anew."""
+
+PATIENCE = 60.0
+"""Seconds in which a daemon that is started anew should be there again for those who wait."""
+
+RETRY = 1.0
+"""Seconds between two attempts then."""
+
+CUT_OFF = {
+    "http": "look at SIA_URL: if it encrypts, write https://",
+    "https": "if it wants a certificate of ours, set SIA_CERT_FILE and SIA_KEY_FILE",
+}
+"""What to do where somebody listens and says nothing."""
+
+STANDS_BY = "stand-by"
+"""What a daemon says that waits for its turn: nothing is done there."""
+
+AWAY = HTTPStatus.SERVICE_UNAVAILABLE
+
+DENIED, UNREACHABLE = 1, 3
+"""Exit codes: the daemon says no; nobody answers."""
+
+OTHER_HOST, OTHER_ADDRESS = 62, 64
+"""OpenSSL's numbers for certificates of somebody else."""
+
+
+class DeniedError(ClickException):
+    """The daemon says no, and why."""
+
+    exit_code = DENIED
+
+    def __init__(self, status: int, details: Mapping[str, Any]) -> None:
+        """Say what it said: what is wrong, and the mend."""
+        self.status = status
+        mend = details.get("mend", "")
+        super().__init__(f"{details.get('detail') or status}{'; ' if mend else ''}{mend}")
+
+
+class UnreachableError(ClickException):
+    """Nobody answers there."""
+
+    exit_code = UNREACHABLE
+
+
+class ElsewhereError(Exception):
+    """Nobody answers there, or a stand-by does: another daemon may be the one."""
+
+    def __init__(self, error: ClickException) -> None:
+        """With what is to be said where no other one is."""
+        super().__init__(str(error))
+        self.error = error
+
+
+class Where(NamedTuple):
+    """A daemon, or several of which one leads, the token, and files in PEM."""
+
+    urls: tuple[str, ...]
+    token: str
+    ca: str = ""
+    """Whose certificates are trusted, besides those that this machine trusts."""
+    certificate: str = ""
+    """Our own, with its key, for a daemon that wants one."""
+    key: str = ""
+
+
+def find(config: Path | None) -> Where:
+    """The daemon that is meant: by SIA_URL, SIA_TOKEN and files, else by its configuration.
+
+    Raises UserError where there is no token.
+    """
+    said = peek(find_config(config))
+    listen = said.listen
+    if listen.host in ("0.0.0.0", "::"):  # noqa: S104  it listens there; it is asked here
+        listen = listen._replace(host="127.0.0.1" if listen.host == "0.0.0.0" else "::1")  # noqa: S104
+    named = os.environ.get("SIA_URL", listen.url).split(",")
+    urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
+    get = os.environ.get
+    own = "" if "SIA_URL" in os.environ else said.tls.certificate
+    ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")
+    return Where(urls, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate))
+
+
+def checked_url(url: str) -> str:
+    """An address to ask. Raises UserError where it is none, or tells the token to everybody."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https"):
+        raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
+    insecure = parts.scheme == "http" and not Address(host, 0).loopback
+    if insecure and "SIA_INSECURE" not in os.environ:
+        raise UserError(
+            f"SIA_URL: {url} would carry the token in clear over the network; write https://, or "
+            "set SIA_INSECURE=1 where something else encrypts"
+        )
+    return url
+
+
+def _token(usual: Path) -> str:
+    """By SIA_TOKEN, else by SIA_TOKEN_FILE, else the machine's own. Raises UserError."""
+    token = os.environ.get("SIA_TOKEN", "").strip()
+    if token:
+        return checked_token(token, "SIA_TOKEN", "set it to a token, or not at all")
+    return read_token(Path(os.environ.get("SIA_TOKEN_FILE", usual)))
+
+
+class Client:
+    """Asks a daemon; a connection is kept as long as that works, with others tried where not."""
+
+    def __init__(self, where: Where) -> None:
+        """Nothing is asked yet."""
+        self._where, self._url = where, where.urls[0]
+        self._kept: HTTPConnection | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    @property
+    def _at(self) -> SplitResult:
+        return urlsplit(self._url)
+
+    def _each(self, ask: Callable[[], T]) -> T:
+        """What the first says that neither is away nor stands by; else what the last said."""
+        urls, first = self._where.urls, self._where.urls.index(self._url)
+        for i in range(len(urls)):
+            self._url = urls[(first + i) % len(urls)]
+            try:
+                return ask()
+            except ElsewhereError as error:
+                self.close()
+                last = error.error
+        self._url = urls[first]
+        raise last
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is there. Raises DeniedError and UnreachableError, as all of these."""
+        pairs = [f"{key}={quote(str(value))}" for key, value in query.items() if value is not None]
+        return self.ask("GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
+
+    def patiently(self, ask: Callable[[], T]) -> T:
+        """What the daemon says, in a minute perhaps: it may be started anew meanwhile."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask()
+            except UnreachableError:
+                if time.monotonic() >= until:
+                    raise
+            except DeniedError as error:
+                if error.status != AWAY:
+                    raise
+                if time.monotonic() >= until:
+                    raise UnreachableError(str(error)) from None
+            time.sleep(RETRY)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The answer's JSON; None where there is none."""
+        data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+        response, text = self._send(method, path, data, headers or {})
+        try:
+            value = msgspec.json.decode(text) if text else None
+        except msgspec.DecodeError:
+            raise UnreachableError(
+                f"{self._url}: does not answer as sia serve does; look at SIA_URL"
+            ) from None
+        if response.status >= 400:
+            raise DeniedError(response.status, value if isinstance(value, dict) else {})
+        return value
+
+    def piece(self, path: str) -> tuple[bytes, str | None]:
+        """What is there as it is, and the path of what comes after it, if anything may."""
+        response, body = self._send("GET", path, None, {})
+        if response.status >= 400:
+            raise DeniedError(response.status, _said(body))
+        link = re.match(r'<([^>]*)>; rel="next"', response.getheader("Link", ""))
+        return body, None if link is None else link[1]
+
+    def _send(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[HTTPResponse, bytes]:
+        return self._each(lambda: self._send_there(method, path, data, headers))
+
+    def _send_there(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[HTTPResponse, bytes]:
+        kept = self._kept is not None
+        try:
+            response = self._request(method, path, data, headers, TIMEOUT)
+            body = response.read()
+        except ConnectionRefusedError as error:  # nothing of it was heard there
+            raise ElsewhereError(self._unreachable(error)) from None
+        except (OSError, HTTPException) as error:
+            self.close()
+            if kept and method == "GET":  # the daemon has let go of it meanwhile
+                return self._send_there(method, path, data, headers)
+            if method == "GET":
+                raise ElsewhereError(self._unreachable(error)) from None
+            raise self._unreachable(error) from None
+        if response.status == AWAY:
+            said = _said(body)
+            if method == "GET" or said.get("title") == STANDS_BY:  # else it may have been done
+                raise ElsewhereError(DeniedError(response.status, said))
+        return response, body
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+    ) -> HTTPResponse:
+        connection = self._kept
+        if connection is None:
+            connection = self._kept = self._connection(timeout)
+        sent = {"Authorization": f"Bearer {self._where.token}", **headers}
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        connection.request(method, self._at.path + path, data, sent)
+        return connection.getresponse()
+
+    def _connection(self, timeout: float) -> HTTPConnection:
+        host, port = self._at.hostname, self._at.port
+        assert host is not None, "find has looked"
+        if self._at.scheme == "http":
+            return HTTPConnection(host, port, timeout=timeout)
+        if self._tls is None:
+            self._tls = _tls_of(self._where)
+        return HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        if isinstance(error, ssl.SSLError):
+            return UnreachableError(f"{self._url}: {_distrust(error)}")
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        mend = "start sia serve, or set SIA_URL"
+        if isinstance(error, HTTPException | ConnectionResetError):  # somebody is there
+            mend = CUT_OFF[self._at.scheme]
+        return UnreachableError(f"{self._url}: {why.lower()}; {mend}")
+
+    def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
+        """Events as they happen, for ever; after a cut it goes on where it was."""
+        begun = False
+        while True:
+            headers = {"Accept": "text/event-stream"}
+            if after is not None:
+                headers["Last-Event-ID"] = str(after)
+            self.close()
+            try:
+                response = self._request("GET", "/v1/events", None, headers, SILENCE)
+                if response.status >= 400 and not (begun and response.status == AWAY):
+                    raise DeniedError(response.status, _said(response.read()))
+                begun = True
+                for number, event in _events(response):
+                    after = number
+                    if event is not None:
+                        yield event
+            except (OSError, HTTPException):
+                pass
+            self.close()
+            ready = partial(self.get, "/readyz")
+            if begun:
+                self.patiently(ready)
+            else:
+                ready()  # raises where nobody is there, or nobody leads
+
+
+def _said(body: bytes) -> dict[str, Any]:
+    """What a refusal says; nothing where it is none of sia serve's."""
+    try:
+        value = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Where the stream is, and what happened there; nothing where it begins."""
+    number = 0
+    for line in response:
+        if line.startswith(b"id: "):
+            number = int(line.removeprefix(b"id: "))
+            yield number, None
+        elif line.startswith(b"data: "):
+            yield number, msgspec.json.decode(line.removeprefix(b"data: "))
+
+
+def at(name: str) -> str:
+    """A name as a part of a path. Raises UserError for one that there cannot be."""
+    if name in ("", ".", ".."):
+        raise UserError(f"{name!r} is no name; see: sia jobs, sia pools, sia nodes")
+    return quote(name, safe="")
+
+
+def _tls_of(where: Where) -> ssl.SSLContext:
+    """What this machine trusts, and what the environment names. Raises UserError."""
+    context = trusting(where.ca, system=True, mend="set SIA_CA_FILE to a PEM file")
+    if where.certificate:
+        try:
+            context.load_cert_chain(where.certificate, where.key, password=lambda: "")
+        except OSError as error:
+            mend = "set SIA_CERT_FILE and SIA_KEY_FILE to a pair in PEM, without a password"
+            raise UserError(f"{where.certificate}: {_unusable(error)}; {mend}") from None
+    return context
+
+
+def _unusable(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "is not the certificate of that key"
+    return "holds no certificates"
+
+
+def _distrust(error: ssl.SSLError) -> str:
+    """Why nothing is said to who is there, and the mend."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in (OTHER_HOST, OTHER_ADDRESS):
+            what = error.verify_message.rstrip(".").replace("Hostname mismatch, c", "c")
+            return f"{what[:1].lower()}{what[1:]}; set SIA_URL to a name that the certificate has"
+        return (
+            f"its certificate is not trusted: {error.verify_message}; set SIA_CA_FILE to the "
+            "certificate of who issued it"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return "does not encrypt; write http:// in SIA_URL"
+    if "certificate required" in reason or "handshake failure" in reason:
+        return "wants a certificate of ours; set SIA_CERT_FILE and SIA_KEY_FILE"
+    return f"cannot agree on encryption: {reason}; look at SIA_URL and the daemon's certificate"

@@ -1,0 +1,109 @@
+"""`sia eta, estimates`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from daemon.cli.client import Client, at
+from daemon.cli.common import asks, moment, say
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.wording import NONE, duration
+
+FAR = "more than a week away"
+
+OLD = 60.0
+"""Age in seconds above which an estimate is shown with its age."""
+
+COLUMNS = """\b
+of          what was estimated: starts or ends of jobs
+within      estimated time ahead; – is longer than all others
+came        number of estimated starts or ends that have happened
+by p50      share that happened by the estimated p50; 50 % is exact. Estimates
+            whose p50 has passed without a start or end count too.
+by p90      the same for the p90; 90 % is exact
+off         median distance from the estimated p50 to the real time
+p50 to p90  median distance from the estimated p50 to the estimated p90
+Pred_err    for ends: median of |real - estimated| / estimated, from submission
+"""
+"""What the columns of `sia estimates` mean."""
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@asks
+def eta(client: Client, job_id: str, as_json: bool) -> None:
+    """Estimate when a job starts and ends.
+
+    Shows the p50 and the p90 of both, or why there is no estimate.
+    """
+    said = client.get(f"/v1/jobs/{at(job_id)}/eta")
+    if as_json:
+        say(said)
+        return
+    click.echo(printable(f"{said['id']} in {said['pool']}: {said['phase']}"))
+    for what in ("started", "ended"):
+        if what in said:
+            name = "turn" if said["phase"] == "starting" else what
+            click.echo(f"{name:8}{moment(said[what])}")
+    if "estimate" in said:
+        _show(said["estimate"], said["now"])
+        if (age := said["now"] - said.get("played", said["now"])) > OLD:
+            click.echo(f"estimated {duration(age)} ago; the next estimate comes soon")
+    else:
+        click.echo(printable(f"no estimate: {said['why']}"))
+
+
+def _show(estimate: dict[str, Any], now: float) -> None:
+    for what, name in (("start", "starts"), ("end", "ends")):
+        if what in estimate:
+            click.echo(f"{name:8}{_when(estimate[what]['p50'], now)} with 50 % probability")
+            click.echo(f"{'':8}{_when(estimate[what]['p90'], now)} with 90 % probability")
+
+
+def _when(time: float | None, now: float) -> str:
+    if time is None:
+        return FAR
+    return f"by {moment(time)}, in {duration(max(0.0, time - now))},"
+
+
+@click.command(epilog=COLUMNS)
+@click.option("--pool", help="Only estimates of this pool.")
+@asks
+def estimates(client: Client, pool: str | None, as_json: bool) -> None:
+    """Show how accurate past estimates were.
+
+    A row is a pool and a time ahead.
+    """
+    said = client.get("/v1/estimates", pool=pool)
+    if as_json:
+        say(said)
+        return
+    header = ["pool", "of", "within", "came", "by p50", "by p90", "off", "p50 to p90", "Pred_err"]
+    rows = [
+        [
+            row["pool"], row["what"], NONE if row["horizon"] is None else duration(row["horizon"]),
+            f"{row['count']:,}", _held(row, "p50"), _held(row, "p90"),
+            _seconds(row["error"]), _seconds(row["width"]), _share(row["pred_err"]),
+        ]
+        for row in said["rows"]
+    ]  # fmt: skip
+    played = said["played"]
+    title = "No estimate has been made yet" if played is None else f"Estimates of {moment(played)}"
+    show_table(title, header, rows, ("pool", "of"))
+
+
+def _held(row: dict[str, Any], quantile: str) -> str:
+    """Return the share that came in time, and of how many."""
+    share = row[f"{quantile}_covered"] if row["count"] else None
+    return NONE if share is None else f"{_share(share)} of {row[f'{quantile}_judged']:,}"
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else duration(value)

@@ -1,0 +1,361 @@
+"""`sia submit, cancel, hold, release, priority, jobs, job`."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from daemon.cli.client import DENIED, Client, DeniedError, at
+from daemon.cli.common import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
+from daemon.model.job import JobPhase
+from sia.console.errors import UserError
+from sia.console.tables import show_table
+from sia.console.terminal import printable
+from sia.console.text import SPAN, Seconds
+from sia.wording import NONE, counted, duration
+
+OVER = ("finished", "failed", "cancelled", "lost")
+
+LOOK = 1.0
+"""Seconds between two polls of a job that the command waits for."""
+
+WITH_FILE = ("file", "wait", "as_json", "config")
+"""Options of `submit` that --file allows."""
+
+NAMES = {"run_time": "estimated run", "alone": "virtual start"}
+"""Names that differ from the keys of the API."""
+
+PAGE = 500
+"""Jobs in one request."""
+
+WAITING = "waiting"
+"""Another word for the phase `pending`."""
+
+PHASES = [phase.value for phase in JobPhase]
+
+
+@click.command()
+@click.option("--pool", help="Pool whose quota the job uses.")
+@click.option(
+    "--gpus", type=int, default=1, show_default=True, help="Number of GPUs; all start together."
+)
+@click.option("--id", "job_id", help="Job ID. Submitting the same ID again has no effect.")
+@click.option(
+    "--name", default="", help="Job name; run times are estimated from jobs with the same name."
+)
+@click.option("--user", help="User who owns the job.  [default: you]")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag to find the job by; repeatable."
+)
+@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Environment variable; repeatable.")
+@click.option("--cwd", help="Working directory.  [default: the current one]")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Jobs with a higher number start first.",
+)
+@click.option("--hold", is_flag=True, help="Hold the job until it is released.")
+@click.option("--time-limit", type=SPAN, help="End the job after this time, like 2h.")
+@click.option(
+    "--warn", type=Seconds(), help="Warn the job this long before its time limit.  [default: 60s]"
+)
+@click.option("--run-time", type=Seconds(), help="Your estimate of the run time, like 3h.")
+@click.option("--duration", type=Seconds(), help="Run time of a simulated job, like 10m.")
+@click.option("--requeue", is_flag=True, help="Requeue the job if its node is lost.")
+@click.option("--array", type=int, metavar="N", help="Submit N jobs, ID.0 to ID.(N-1).")
+@click.option("--file", "file", type=click.File("rb"), help="Read jobs as JSON; - for stdin.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the job has ended; exit with code 1 if it failed."
+)
+@click.argument("command", nargs=-1)
+@asks
+def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any) -> int:
+    """Submit a job, an array, or a file of jobs.
+
+    Example: sia submit --pool vision --gpus 4 -- python train.py
+    """
+    body = _read(file, wait=wait) if file else _job(**options)
+    said = client.ask("POST", "/v1/jobs", body)
+    if as_json and not wait:
+        say(said)
+    elif not wait:
+        _tell(said)
+    if "jobs" in said:
+        return DENIED if said["refused"] else 0
+    return _await(client, said["id"], as_json=as_json) if wait else 0
+
+
+def _read(file: Any, *, wait: bool) -> bytes:
+    """Read the jobs of a file. Raises UsageError for options that --file does not allow."""
+    if wait:
+        raise click.UsageError("--wait does not work with --file; leave one of them out")
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in WITH_FILE:
+            raise click.UsageError(
+                f"{option.get_error_hint(context)} does not work with --file; put it in the file"
+            )
+    data: bytes = file.read()
+    try:
+        values = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        raise UserError(
+            f"{file.name}: {what}; write JSON in UTF-8: one job, or a list of jobs"
+        ) from None
+    jobs = values if isinstance(values, list) else [values]
+    if isinstance(values, dict) and isinstance(values.get("jobs"), list):
+        jobs = values["jobs"]
+    for job in jobs:
+        if isinstance(job, dict):
+            job.setdefault("user", getpass.getuser())  # as without --file
+    return msgspec.json.encode({"jobs": values} if isinstance(values, list) else values)
+
+
+def _job(
+    pool: str | None, gpus: int, job_id: str | None, name: str, user: str | None,
+    tags: tuple[str, ...], env: tuple[str, ...], cwd: str | None, priority: int, hold: bool,
+    command: tuple[str, ...], **given: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the body of the request."""
+    if pool is None:
+        raise click.UsageError("--pool is missing; sia pools lists all pools")
+    job = {
+        "pool": pool, "gpus": gpus, "name": name, "user": user or getpass.getuser(),
+        "tags": pairs_of(tags, "--tag"), "env": pairs_of(env, "--env"),
+        "cwd": cwd or str(Path.cwd()), "priority": priority, "hold": hold, "command": command,
+    }  # fmt: skip
+    if job_id is not None:
+        job["id"] = job_id
+    return job | {key: value for key, value in given.items() if value is not None}
+
+
+def _tell(said: dict[str, Any]) -> None:
+    if "jobs" not in said:
+        click.echo(printable(said["id"]))
+        return
+    for line in said["jobs"]:
+        why = f": {line['detail']}; {line['mend']}" if line["status"] >= 400 else ""
+        click.echo(printable(f"{line['id']}{why}"), err=bool(why))
+
+
+def _await(client: Client, job_id: str, *, as_json: bool) -> int:
+    """Poll a job or an array until it has ended."""
+    try:
+        click.echo(f"submitted {printable(job_id)}", err=True)
+        said = _over(client, job_id)
+    except KeyboardInterrupt:
+        click.echo(f"sia: interrupted, the job goes on; see: sia job {printable(job_id)}", err=True)
+        return INTERRUPTED
+    phases = [job["phase"] for job in said.get("jobs", [said])]
+    if as_json:
+        say(said)
+    else:
+        click.echo(printable(f"{job_id} {_outcome(said)}" if "phase" in said else job_id))
+    return 0 if all(phase == "finished" for phase in phases) else DENIED
+
+
+def _over(client: Client, job_id: str) -> dict[str, Any]:
+    """Return a job or an array once it has ended."""
+    while True:
+        said: dict[str, Any] = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
+        if all(job["phase"] in OVER for job in said.get("jobs", [said])):
+            return said
+        time.sleep(LOOK)
+
+
+def _outcome(job: dict[str, Any]) -> str:
+    """Describe how a job ended."""
+    said = [job["phase"], job.get("why", "")]
+    said += [f"{key} {job[key]}" for key in ("code", "signal") if job.get(key)]
+    return ", ".join(part for part in said if part)
+
+
+def _each(
+    client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
+) -> int:
+    """Send a request for each job and print the results, also if some are refused."""
+    said, code = [], 0
+    for job_id in ids:
+        try:
+            said.append(client.ask(method, path.format(at(job_id)), body))
+        except DeniedError as error:
+            if len(ids) == 1:
+                raise
+            code = error.exit_code
+            click.echo(printable(f"sia: {job_id}: {error.message}"), err=True)
+            continue
+        if not as_json:
+            now = said[-1] if method != "DELETE" else client.get(f"/v1/jobs/{at(job_id)}")
+            click.echo(printable(f"{job_id}: {_standing(now)}"))
+    if as_json:
+        say(said)
+    return code
+
+
+def _standing(said: dict[str, Any]) -> str:
+    """Return the phase of a job, or the number of jobs in each phase of an array."""
+    if "phases" not in said:
+        now: str = said["phase"]
+        return now if now in OVER else f"{now}, priority {said.get('priority', 0)}"
+    of = Counter(said["phases"])
+    return ", ".join(f"{count:,} {phase}" for phase, count in sorted(of.items()))
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def cancel(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
+    """Cancel jobs or arrays.
+
+    Running jobs are ended. The ID of an array cancels all of its jobs.
+    """
+    return _each(client, ids, "DELETE", "/v1/jobs/{}", as_json=as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def hold(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
+    """Hold pending jobs.
+
+    A held job does not start until it is released.
+    """
+    return _each(client, ids, "POST", "/v1/jobs/{}/hold", as_json=as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def release(client: Client, ids: tuple[str, ...], as_json: bool) -> int:
+    """Release held jobs."""
+    return _each(client, ids, "POST", "/v1/jobs/{}/release", as_json=as_json)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("number", type=int)
+@click.argument("ids", nargs=-1, required=True)
+@asks
+def priority(client: Client, number: int, ids: tuple[str, ...], as_json: bool) -> int:
+    """Set the priority of pending jobs within their pool.
+
+    Jobs with a higher NUMBER start first.
+    """
+    return _each(client, ids, "PATCH", "/v1/jobs/{}", as_json=as_json, body={"priority": number})
+
+
+@click.command()
+@click.option("--pool", help="Only jobs of this pool.")
+@click.option(
+    "--phase",
+    type=click.Choice([*PHASES, WAITING]),
+    help="Only jobs in this phase; waiting means pending.",
+)
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--tag", metavar="KEY[=VALUE]", help="Only jobs with this tag.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs to list."
+)
+@asks
+def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
+    """List jobs, newest first."""
+    if filters["phase"] == WAITING:
+        filters["phase"] = JobPhase.PENDING.value
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while len(found) < limit:
+        asked = min(PAGE, limit - len(found))
+        page = client.get("/v1/jobs", limit=asked, cursor=cursor, **filters)
+        found += page["jobs"]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    if not found and filters["pool"] is not None:
+        client.get(f"/v1/pools/{at(filters['pool'])}")  # raises where there is none
+    if as_json:
+        say({"jobs": found, "next": cursor})
+        return
+    now = client.get("/healthz")["time"]
+    show_jobs("Jobs, newest first", found, now)
+    if cursor is not None:
+        click.echo(
+            f"\n{counted(limit, 'job')} shown, there are more; list them with a higher --limit"
+        )
+
+
+def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
+    """Print a table of jobs."""
+    header = ["job", "pool", "GPUs", "phase", "user", "name", "waited", "ran", "stream", "from"]
+    rows = [
+        [
+            job["id"], job["pool"], f"{job['gpus']:,}", job["phase"], job.get("user", ""),
+            job.get("name", ""), waited(job, now), lasted(job, now), job.get("stream") or NONE,
+            ", ".join(job.get("loans", {})),
+        ]
+        for job in found
+    ]  # fmt: skip
+    show_table(title, header, rows, ("pool", "phase", "user", "name", "stream", "from"))
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@asks
+def job(client: Client, job_id: str, as_json: bool) -> None:
+    """Show a job or an array.
+
+    A pending job also shows what it waits for.
+    """
+    said = client.get(f"/v1/jobs/{at(job_id)}")
+    if as_json:
+        say(said)
+    elif "jobs" in said:
+        phases = ", ".join(f"{count:,} {phase}" for phase, count in said["phases"].items())
+        now = client.get("/healthz")["time"]
+        show_jobs(f"Array {said['id']} of {said['size']:,}: {phases}", said["jobs"], now)
+    else:
+        for name, text in description(said):
+            _line(name, text)
+
+
+def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return the label and the text of each known fact about a job."""
+    shown: dict[str, Callable[[Any], str]] = {
+        "submitted": moment, "started": moment, "ended": moment, "alone": moment,
+        "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
+        "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
+        "array": lambda array: f"number {array[0]} of {array[1]}",
+    }  # fmt: skip
+    keys = [key for key in said if key not in ("alone", "waits", "ran")]
+    if "alone" in said:
+        keys.insert(keys.index("started" if "started" in said else "submitted") + 1, "alone")
+    for key in keys:
+        value = said[key]
+        if value not in (None, "", {}, [], False):
+            yield NAMES.get(key, key), shown[key](value) if key in shown else str(value)
+            if key == "ended" and "started" in said:
+                yield "ran", lasted(said, value)
+    if "command" in said and said.get("attempt"):
+        yield "output", f"sia log {shlex.quote(said['id'])}, if the backend keeps it"
+    for i, line in enumerate(said.get("waits", [])):
+        yield "" if i else "waits", line
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name.replace('_', ' '):16}{printable(text)}")
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())

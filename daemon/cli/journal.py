@@ -1,0 +1,206 @@
+"""`sia journal`: back up a daemon's journal, export it as a job log, and replay that log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.cli.common import moment
+from daemon.config.database import DatabaseUrl
+from daemon.config.read import find_config, peek
+from replay.cli.options import Labels
+from sia.console.as_json import json_option, print_json
+from sia.console.errors import UserError
+from sia.console.groups import Group
+from sia.console.tables import show_table
+from sia.console.text import Seconds
+from sia.wording import NONE, as_typed, counted, decimal, duration, percent
+
+MONTH = "30d"
+
+STATE = click.option("--state", type=Path, help="State folder of the daemon.")
+CONFIG = click.option(
+    "--config",
+    type=Path,
+    help="Configuration of the daemon.  [default: ./sia.toml, else the built-in one]",
+)
+OUT = click.option("--out", type=Path, required=True, help="Folder for the results.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
+
+
+@click.group(cls=Group)
+def journal() -> None:
+    """Back up, export or replay the journal of a daemon.
+
+    The daemon may be running. The journal is only read.
+    """
+
+
+def _database(state: Path | None, config: Path | None) -> Path | DatabaseUrl:
+    """Return the database that the options name. Raises UserError."""
+    if state is not None and config is not None:
+        raise UserError("--state and --config exclude each other; give one of them")
+    return state / "sia.db" if state is not None else peek(find_config(config)).database
+
+
+@journal.command("backup")
+@STATE
+@CONFIG
+@click.argument("file", type=Path)
+@json_option()
+def backup_(state: Path | None, config: Path | None, file: Path, as_json: bool) -> None:
+    """Back up a journal to a new FILE that only you can read.
+
+    The daemon may be running. To restore, stop the daemon and
+    replace its database by FILE.
+    """
+    from daemon.export.copy import backup  # noqa: PLC0415  help needs none of it
+
+    database = _database(state, config)
+    if not isinstance(database, Path):
+        raise UserError(f"{database}: back up PostgreSQL with pg_dump --schema=sia")
+    try:
+        backup(database, file)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; choose a file in another folder") from None
+    if as_json:
+        print_json({"file": str(file), "bytes": file.stat().st_size})
+        return
+    click.echo(f"{file}: {decimal(file.stat().st_size / 2**20, 1)} MB")
+
+
+def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:
+    """Export a database to files, and return the report."""
+    from daemon.export.copy import opened  # noqa: PLC0415  help and other commands need none of it
+    from daemon.export.files import write_export  # noqa: PLC0415
+    from daemon.export.job_log import export  # noqa: PLC0415
+
+    database = _database(state, config)
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: no such folder; create it, or choose another --out")
+    with opened(database, out.parent) as book:
+        made = export(book, alive=alive)
+    return write_export(made, out, [database] if isinstance(database, Path) else [])
+
+
+@journal.command("export")
+@STATE
+@CONFIG
+@click.option("--ended", is_flag=True, help="Leave out pending and running jobs.")
+@OUT
+@JSON
+def export_(state: Path | None, config: Path | None, ended: bool, out: Path, as_json: bool) -> None:
+    """Export a journal as a job log and a pools file for sia replay.
+
+    Writes OUT/trace.csv, pools.csv and export.json, and the real schedule as OUT/real/jobs.csv and
+    loans.csv. A job that has not ended has its estimated run time.
+    """
+    report = _written(state, config, out, alive=not ended)
+    if as_json:
+        print_json(report)
+        return
+    _tell(report)
+    click.echo(f"results: {out / 'trace.csv'}, {out / 'pools.csv'}")
+
+
+def _tell(report: Any) -> None:
+    click.echo(
+        f"{counted(report.jobs, 'row')} of jobs from {moment(report.begin)} to "
+        f"{moment(report.end)}; {counted(report.ended, 'run')} ended, "
+        f"{report.gpu_hours:,.1f} GPU-hours"
+    )
+    for what, number in report.counted.items():
+        click.echo(f"counted: {number:,} {what}")
+    for note in report.notes:
+        click.echo(f"note: {note}")
+
+
+@journal.command("replay")
+@STATE
+@CONFIG
+@click.option("--policy", "policies", type=Labels(), required=True,
+              help="Policies of sia replay, separated by commas.")  # fmt: skip
+@click.option("--forecast", default="peaks", show_default=True,
+              help="Forecast of new load, as for sia replay.")  # fmt: skip
+@click.option("--durations", default="survival", show_default=True,
+              help="Estimates of run times, as for sia replay.")  # fmt: skip
+@click.option("--since", type=Seconds(), default=MONTH, show_default=True,
+              help="Measure only jobs submitted in this time before the end; earlier jobs are "
+                   "replayed as a warm-up.")  # fmt: skip
+@OUT
+@JSON
+def replay_(
+    state: Path | None, config: Path | None, policies: list[str], forecast: str, durations: str,
+    since: float, out: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare the real schedule with that of other policies.
+
+    Exports the ended jobs, replays them with the windows of the daemon into the same folder, and
+    draws the real and the simulated waiting times (OUT/waits.svg).
+    """
+    from daemon.export.replay import answer, newest  # noqa: PLC0415  numpy takes its time
+
+    report = _written(state, config, out, alive=False)
+    warmup = max(0.0, report.end - since - report.begin)
+    if newest(out) < warmup:
+        raise UserError(
+            f"--since {as_typed(since)}: no job was submitted in this time; give a longer one"
+        )
+    _replayed(out, policies, forecast, durations, report, warmup)
+    found = answer(out, out / "real", policies, warmup)
+    if as_json:
+        said = {"export": report, "outcomes": found}
+        print_json(said)
+        return
+    _tell(report)
+    _show(found)
+    click.echo(f"results: {out / 'waits.svg'}, {out / 'summary.json'}")
+
+
+def _replayed(
+    out: Path, policies: list[str], forecast: str, durations: str, report: Any, warmup: float
+) -> None:
+    """Run `sia replay` without its tables."""
+    from replay.cli.replay import replay  # noqa: PLC0415
+
+    asked = ["--trace", str(out / "trace.csv"), "--pools", str(out / "pools.csv"), "--no-report"]
+    asked += ["--policy", ",".join(policies), "--forecast", forecast, "--durations", durations]
+    asked += ["--windows", ",".join(map(as_typed, report.windows)), "--warmup", as_typed(warmup)]
+    _quietly(lambda: replay.main([*asked, "--out", str(out)], standalone_mode=False))
+
+
+def _quietly(do: Callable[[], object]) -> None:
+    from contextlib import redirect_stdout  # noqa: PLC0415
+    from io import StringIO  # noqa: PLC0415
+
+    with redirect_stdout(StringIO()):
+        do()
+
+
+def _show(found: dict[str, Any]) -> None:
+    header = [
+        "outcome", "jobs", "mean wait", "p50", "p95", "mean JCT", "geo JCT real / simulated",
+        "% sooner", "% later",
+    ]  # fmt: skip
+    rows = []
+    for name, outcome in found.items():
+        times = (outcome.wait_mean, outcome.wait_p50, outcome.wait_p95, outcome.jct_mean)
+        rows.append([name, f"{outcome.jobs:,}", *map(duration, times), *_against(outcome.against)])
+    show_table("Real schedule and simulated policies", header, rows)
+
+
+def _against(comparison: dict[str, Any] | None) -> list[str]:
+    """Return the ratio of completion times with its interval, and the shares sooner and later."""
+    if comparison is None:
+        return [NONE] * 3
+    measures = comparison["measures"]
+    ratio = measures["geomean_ratio"]
+    text = decimal(ratio["value"], 3)
+    if ratio["low"] is not None:
+        text += f" ({decimal(ratio['low'], 3)} to {decimal(ratio['high'], 3)})"
+    # A is the real schedule: a job that is later in A ends sooner under the policy.
+    sooner, later = (measures[key]["value"] for key in ("later_pct", "sooner_pct"))
+    return [text, percent(sooner), percent(later)]

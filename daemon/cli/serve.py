@@ -1,0 +1,117 @@
+"""`sia serve, demo, asyncapi`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+import msgspec
+
+from daemon.config.config import Address, Config
+from daemon.config.database import DatabaseUrl, require_psycopg
+from daemon.config.read import ConfigError, find_config, read_config
+from daemon.runtime.logs import begin
+from daemon.runtime.sd_notify import ready
+from sia.console.as_json import json_option, print_json
+from sia.console.terminal import printable
+from sia.console.text import Seconds
+from sia.wording import counted
+
+MISUSE = 2
+
+
+@click.command()
+@click.option(
+    "--config", type=Path, help="Configuration file (see docs/daemon.md).  [default: ./sia.toml]"
+)
+@click.option("--check", is_flag=True, help="Only check the configuration, then exit.")
+@json_option("With --check: print the result as JSON.")
+def serve(config: Path | None, check: bool, as_json: bool) -> int:
+    """Run the daemon until SIGTERM.
+
+    The daemon accepts jobs, starts them, and lends idle GPUs. Running jobs continue when it stops.
+    """
+    if as_json and not check:
+        raise click.UsageError("--json works only with --check; the daemon logs to standard error")
+    path = find_config(config)
+    try:
+        said = read_config(path)
+    except ConfigError as error:
+        if as_json:
+            print_json({"valid": False, "config": str(error.path), "problems": error.problems})
+            return MISUSE
+        for problem in error.problems:
+            click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
+        return MISUSE
+    if check and as_json:
+        found = None if path is None else str(path)
+        gpus = sum(pool.quota for pool in said.pools)
+        print_json({"valid": True, "config": found, "pools": len(said.pools), "gpus": gpus})
+        return 0
+    if check:
+        click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(said)}")
+        return 0
+    begin(said.log_level)
+    asyncio.run(_serve(said))
+    return 0
+
+
+def _summary(config: Config) -> str:
+    gpus = sum(pool.quota for pool in config.pools)
+    return f"{counted(len(config.pools), 'pool')} with {counted(gpus, 'GPU')}"
+
+
+async def _serve(config: Config) -> None:
+    from daemon.config.tls import survive_hangup  # noqa: PLC0415  the same
+    from daemon.process.serve import serving, stop_on_signals, until  # noqa: PLC0415  aiohttp takes time
+
+    survive_hangup()
+    stop = stop_on_signals()
+    if isinstance(config.database, DatabaseUrl):
+        require_psycopg()
+        from daemon.process.leadership import serve_in_turn  # noqa: PLC0415  not everybody has psycopg
+
+        await serve_in_turn(config, config.database, stop, lambda at: _say(config, at))
+        return
+    async with serving(config) as (daemon, address):
+        _say(config, address)
+        await until(daemon, stop)
+
+
+def _say(config: Config, address: Address) -> None:
+    click.echo(f"serving on {address.url}; the token is in {config.token_file}")
+    ready(f"serving on {address.url}")
+
+
+@click.command()
+@click.option(
+    "--for", "span", type=Seconds(), help="Stop after this time, like 30s.  [default: at Ctrl-C]"
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated cloud.")
+def demo(span: float | None, seed: int) -> None:
+    """Watch pools lend to each other in a simulated cloud.
+
+    One second of the demo is one hour of the cloud.
+    """
+    from daemon.process.demo import show  # noqa: PLC0415  aiohttp takes its time
+
+    begin("warning")
+    asyncio.run(show(span, seed))
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=Path,
+    help="Configuration, read for the broker's address.  [default: ./sia.toml]",
+)
+def asyncapi(config: Path | None) -> None:
+    """Print the AsyncAPI document of the MQTT topics.
+
+    The document is JSON.
+    """
+    from daemon.doors.mqtt.asyncapi import document  # noqa: PLC0415  other commands need none of it
+
+    made = document(read_config(find_config(config)).mqtt)
+    click.echo(msgspec.json.format(msgspec.json.encode(made), indent=2).decode())

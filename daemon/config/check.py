@@ -1,0 +1,231 @@
+"""What a configuration says that each key alone does not show to be wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import floor
+from pathlib import Path
+
+from cells.layout.spec import Spec
+from daemon.config import database
+from daemon.config.config import Config, LocalConfig, PoolConfig
+from daemon.config.kube import KubeConfig, kube_problems
+from daemon.config.local_gpus import count_gpus
+from daemon.config.mqtt import MqttBackendConfig, mqtt_problems
+from daemon.config.slurm import SlurmConfig, slurm_problems
+from daemon.config.tls import tls_problems
+from daemon.config.webhooks import webhook_problems
+from predictors.catalog import LEARNED, PEAKS, Choice, parse
+from replay.cluster.cells_file import NAME, cells_for, checked_places
+from replay.logs.trace import PoolTable
+from sia.console.errors import UserError
+from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
+from sia.policies import load, names
+from sia.wording import DAY, as_typed, counted
+
+NOT_FORESEEN = ("perfect", "random")
+"""Forecasts that a log can be replayed with, and nobody lives by."""
+
+USUAL = "sia"
+"""The policy that a forecast is checked for where the one that is named cannot be."""
+
+LEAST_RETRAIN = 3600.0
+"""Seconds: training takes minutes of a core, and an hour of a cloud teaches little."""
+
+LEAST_TICK = 0.01
+"""Seconds: below it there would be nothing but ticks."""
+
+
+def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
+    """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
+    checks: Sequence[Callable[[Config], Iterator[str]]] = (
+        _database, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
+    )  # fmt: skip
+    found = [problem for check in checks for problem in check(config)]
+    found += tls_problems(config.tls, config.listen)
+    found += mqtt_problems(config.mqtt)
+    if config.mqtt is None and isinstance(config.backend, MqttBackendConfig):
+        found.append("mqtt: is missing, and backend mqtt lives on it; add [mqtt]")
+    return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
+
+
+def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
+    """The cells of a file, which are those of the pools. Raises UserError."""
+    table = PoolTable([pool.pool for pool in pools])
+    spec = cells_for(path, table)
+    checked_places(path, spec, Path("[[pool]]"), table)
+    return spec
+
+
+def _database(config: Config) -> Iterator[str]:
+    return database.problems_of(config.database)
+
+
+def _policy(config: Config) -> Iterator[str]:
+    if config.policy not in names():
+        yield f"daemon.policy: is {config.policy!r}; there is {', '.join(_able())}"
+        return
+    policy = load(config.policy)
+    if config.policy not in _able():
+        why = "the future" if policy.needs.future else "jobs that are stopped and go on"
+        yield (
+            f"daemon.policy: {config.policy} needs {why}, which the daemon has not; "
+            f"there is {', '.join(_able())}"
+        )
+    if config.cells is not None and not policy.places:
+        able = ", ".join(name for name in _able() if load(name).places)
+        yield f"daemon.policy: {config.policy} knows no cells; there is {able}"
+
+
+def _able() -> list[str]:
+    """Policies that do with what a daemon has."""
+    needs = {name: load(name).needs for name in names()}
+    return [name for name in needs if not needs[name].future and not needs[name].preemption]
+
+
+def _forecast(config: Config) -> Iterator[str]:
+    if config.forecast == "none":
+        return
+    policy = config.policy if config.policy in _able() else USUAL
+    needs = load(policy).needs
+    if not (needs.loads or needs.run_times):
+        return
+    label = f"{policy}@{config.forecast}"
+    try:
+        choice = parse(label, Choice("", "", ""))
+    except KeyError as error:
+        mend = error.args[0].removeprefix(f"{label!r}: ").replace("sia@", "")
+        mend = mend.replace("POLICY@", "")
+        yield f"daemon.forecast: is {config.forecast!r}; {mend}"
+        return
+    for name in (choice.forecast, choice.durations):
+        if name in NOT_FORESEEN:
+            yield f"daemon.forecast: nobody foresees by {name!r}; write peaks+survival"
+    yield from _quantile(config, choice)
+    yield from _learned(config, choice)
+
+
+def _quantile(config: Config, choice: Choice) -> Iterator[str]:
+    if choice.forecast != PEAKS or choice.load_quantile is None or not config.windows:
+        return
+    from predictors.loads.peaks import highest  # noqa: PLC0415  numpy takes its time
+
+    if choice.load_quantile > highest(config.windows):
+        most = floor(1000 * highest(config.windows)) / 1000
+        yield f"daemon.forecast: so high a quantile of peaks cannot be told; ask for {most:g}"
+
+
+def _learned(config: Config, choice: Choice) -> Iterator[str]:
+    if choice.forecast == LEARNED:
+        from replay.forecast.model_folder import require_xgboost  # noqa: PLC0415  numpy takes its time
+
+        try:
+            require_xgboost()
+        except UserError as error:
+            yield f"daemon.forecast: {error.format_message()}"
+    if config.retrain is None:
+        return
+    if choice.forecast != LEARNED:
+        yield f"daemon.retrain: {choice.forecast} learns nothing; leave it out, or have {LEARNED}"
+    elif config.retrain < LEAST_RETRAIN:
+        least = as_typed(LEAST_RETRAIN)
+        yield f"daemon.retrain: is {as_typed(config.retrain)}; write {least} or more"
+
+
+def _times(config: Config) -> Iterator[str]:
+    windows = config.windows
+    if not windows or len(windows) > MAX_WINDOWS or any(a >= b for a, b in pairwise(windows)):
+        shown = ", ".join(map(as_typed, windows))
+        yield f"daemon.windows: is {shown}; write 1 to {MAX_WINDOWS} times, ascending"
+    elif windows[-1] > LONGEST_WINDOW:
+        longest = as_typed(LONGEST_WINDOW)
+        yield f"daemon.windows: the last is {as_typed(windows[-1])}; write {longest} or less"
+    if not LEAST_TICK <= config.tick <= DAY:
+        yield f"daemon.tick: is {config.tick:g} s; write {LEAST_TICK:g}s to 1d"
+
+
+def _pools(config: Config) -> Iterator[str]:
+    for name in dict.fromkeys(pool.name for pool in config.pools):
+        if not name.isprintable() or "/" in name:
+            yield f"pool: {name!r} is no name; write letters, digits, dots and dashes"
+    most: Counter[tuple[bool, str]] = Counter()
+    for pool in config.pools:
+        most[pool.share, pool.group if pool.share else pool.name] += pool.quota
+    if most and max(most.values()) > MAX_GROUP:
+        yield f"pool: a sharing group owns more than {MAX_GROUP} GPUs; split it by group"
+
+
+def _nodes(config: Config) -> Iterator[str]:
+    owned = sum(pool.quota for pool in config.pools)
+    if config.nodes and config.cells is not None:
+        yield "node: the cells file has nodes already; leave [[node]] out"
+    yield from _twice("node", [node.name for node in config.nodes])
+    for name in dict.fromkeys(node.name for node in config.nodes):
+        if not NAME.fullmatch(name):
+            yield f"node: {name!r} is no name; write one without spaces, commas, colons, semicolons"
+    there = sum(node.gpus for node in config.nodes)
+    if config.nodes and there < owned:
+        yield (
+            f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
+            "give the pools smaller quotas or add a node"
+        )
+    yield from _cluster(config)
+    if not isinstance(config.backend, LocalConfig):
+        return
+    if len(config.nodes) > 1:
+        yield "node: backend local has this machine alone; leave all but one out"
+    gpus = config.backend.gpus
+    if gpus is not None and gpus < owned:
+        yield (
+            f"backend.gpus: is {gpus}, and the pools own {owned:,}; give the pools smaller quotas"
+        )
+    if gpus is None and not config.nodes and (found := count_gpus()) < owned:
+        yield (
+            f"backend.gpus: this machine has {counted(found, 'GPU')}, and the pools own {owned:,}; "
+            "give the pools smaller quotas, or declare backend.gpus"
+        )
+
+
+def _webhooks(config: Config) -> Iterator[str]:
+    yield from _twice("webhook", [hook.name for hook in config.webhooks])
+    yield from webhook_problems(config.webhooks, frozenset(pool.name for pool in config.pools))
+
+
+def _limits(config: Config) -> Iterator[str]:
+    """Bursts that count for nothing: without a rate nothing is limited."""
+    limits = config.limits
+    for key, burst, rate in (
+        ("rate", limits.burst, limits.rate),
+        ("token_rate", limits.token_burst, limits.token_rate),
+    ):
+        if burst and not rate:
+            name = key.replace("rate", "burst")
+            yield f"limits.{name}: is without a rate; add limits.{key}, or leave it out"
+    for pool in config.pools:
+        if pool.burst and not (pool.rate or limits.rate):
+            yield f"pool {pool.name}: burst: is without a rate; add rate, or leave it out"
+
+
+def _cluster(config: Config) -> Iterator[str]:
+    """Backends that have nodes of their own."""
+    backend, pools = config.backend, [pool.name for pool in config.pools]
+    if isinstance(backend, SlurmConfig):
+        kind = "slurm"
+        yield from slurm_problems(backend, pools)
+    elif isinstance(backend, KubeConfig):
+        kind = "kubernetes"
+        yield from kube_problems(backend, pools)
+    else:
+        return
+    if config.nodes:
+        yield f"node: backend {kind} has the nodes of its cluster; leave [[node]] out"
+    if config.cells is not None:
+        yield f"daemon.cells: backend {kind} has no cells yet; leave them out"
+
+
+def _twice(key: str, names: Sequence[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{key}: {name!r} stands {times} times; give each another name"

@@ -1,0 +1,210 @@
+"""`/v1/events`: what happened, in pages, or as it happens (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, cast
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.doors.http.authentication import Gate
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, query_of
+from daemon.model.access import Role, Rule, Who
+from daemon.model.outputs import Notice
+from daemon.model.visibility import seen_by
+from daemon.wire.jobs import Event, Events
+from daemon.wire.limits import (
+    HEARTBEAT,
+    MAX_PAGE,
+    MAX_READERS,
+    MAX_SEQ,
+    PAGE,
+    READERS_EACH,
+    READERS_KEPT,
+    SLOW_READER,
+)
+from daemon.wire.problems import ProblemError
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+SSE = "text/event-stream"
+
+Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+
+QUERY = (
+    Parameter("after", Seq, "Only events after this one; a stream without it begins now."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page.", default=PAGE),
+)
+LAST = Parameter("Last-Event-ID", Seq, "As `after`, sent by browsers that resume.", "header")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventRoutes:
+    """Pages and streams."""
+
+    def __init__(self, service: Service, gate: Gate) -> None:
+        """Serve this, to those whom the gate lets in as long as they read."""
+        self._service, self._gate = service, gate
+        self._readers: dict[asyncio.Task[object], Who] = {}
+        self._closed = False
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", "/v1/events", Rule.VIEW, self.events,
+                "Events after one: a page, or, with Accept: text/event-stream, all to come.",
+                {200: Events}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
+            )
+        ]  # fmt: skip
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """A page, or a stream."""
+        asked = query_of(request, QUERY)
+        resumed = _resumed(request)
+        after = resumed if asked["after"] is None else asked["after"]
+        if SSE not in request.headers.get("Accept", ""):
+            who = who_asks(request)
+            return answer(await self._page(who, after or 0, asked["limit"]))
+        return await self._stream(request, self._service.told if after is None else after)
+
+    def _follow(self, after: int) -> AsyncGenerator[Notice]:
+        return cast("AsyncGenerator[Notice]", self._service.notices(after))
+
+    async def _page(self, who: Who, after: int, limit: int) -> Events:
+        events: list[Event] = []
+        wanted = min(self._service.told, after + limit)
+        if wanted > after:
+            async with aclosing(self._follow(after)) as notices:
+                async for notice in notices:
+                    after = notice.seq
+                    if (shown := seen_by(who, notice)) is not None:
+                        events.append(_event(shown))
+                    if after >= wanted:
+                        break
+        return Events(events, after)
+
+    async def _stream(self, request: web.Request, after: int) -> web.StreamResponse:
+        who = who_asks(request)
+        self._make_sure_of_room(who)
+        headers = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers=headers)
+        reader = asyncio.current_task()
+        assert reader is not None, "requests are tasks"
+        self._readers[reader] = who
+        try:
+            await response.prepare(request)
+            async with aclosing(self._follow(after)) as notices:
+                still = self._gate.lasting(request)
+                await _feed(response, notices, after, who, still)
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            reader.uncancel()
+            await response.write_eof()
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()  # it does not read; it resumes by Last-Event-ID
+        finally:
+            self._readers.pop(reader, None)
+        return response
+
+    def _make_sure_of_room(self, who: Who) -> None:
+        """Raises ProblemError where there is none. O(readers)."""
+        why, others = "", who.role is not Role.OPERATOR
+        names = [each.name for each in self._readers.values() if each.role is not Role.OPERATOR]
+        if others and names.count(who.name) >= READERS_EACH:
+            why = f"{READERS_EACH} follow already with the token {who.name}"
+        elif others and len(names) >= MAX_READERS - READERS_KEPT:
+            why = f"{len(names)} follow already"
+        elif len(self._readers) >= MAX_READERS:
+            why = f"{MAX_READERS} follow already"
+        if why:
+            raise ProblemError(
+                503, "too many readers", why, "end one of them", headers={"Retry-After": "10"}
+            )
+
+    async def close(self, app: web.Application) -> None:
+        """Nobody follows any more: they come back to whoever serves next."""
+        self._closed = True
+        for reader in self._readers:
+            reader.cancel()
+
+
+async def _feed(
+    response: web.StreamResponse,
+    notices: AsyncIterator[Notice],
+    after: int,
+    who: Who,
+    still: Callable[[], bool],
+) -> None:
+    """Send somebody what happens until nothing more will, or it may not come in any more.
+
+    The number that comes first has a reader resume there who was cut off before the first event.
+    Raises TimeoutError for a reader that is slow.
+    """
+    following: asyncio.Task[Notice | None] | None = None
+    try:
+        await _send(response, b": after a cut, resume with Last-Event-ID\nid: %d\n\n" % after)
+        spoke = monotonic()
+        while still():
+            if (silent := monotonic() - spoke) >= HEARTBEAT:  # much may be for others
+                await _send(response, b": alive\n\n")
+                spoke, silent = monotonic(), 0.0
+            following = following or asyncio.ensure_future(_next(notices))
+            done, _ = await asyncio.wait((following,), timeout=HEARTBEAT - silent)
+            if not done:
+                continue
+            notice, following = following.result(), None
+            if notice is None:
+                return
+            shown = seen_by(who, notice)
+            if shown is not None and still():
+                await _send(response, line(shown))
+                spoke = monotonic()
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait((following,))
+
+
+async def _next(notices: AsyncIterator[Notice]) -> Notice | None:
+    return await anext(notices, None)
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(SLOW_READER):
+        await response.write(data)
+
+
+def line(notice: Notice) -> bytes:
+    """A notice as one server-sent event."""
+    body = _encode(_event(notice))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (notice.seq, notice.kind.encode(), body)
+
+
+def _event(notice: Notice) -> Event:
+    return Event(
+        notice.seq, notice.time, notice.kind, notice.job, notice.pool, notice.node, notice.data
+    )
+
+
+def _resumed(request: web.Request) -> int | None:
+    """What a reader has seen already. Raises ProblemError where it is no number."""
+    said = request.headers.get("Last-Event-ID")
+    if said is None:
+        return None
+    try:
+        return msgspec.convert(said, Seq, strict=False)
+    except msgspec.ValidationError:
+        raise ProblemError(
+            422, "invalid", f"Last-Event-ID is {said[:40]!r}", "send the id of an event"
+        ) from None

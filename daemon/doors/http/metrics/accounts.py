@@ -1,0 +1,59 @@
+"""`/metrics` of pools' accounts, looked at when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+
+class AccountMetrics(Collector):
+    """What sharing has been to each pool since its account was opened."""
+
+    def __init__(self, service: Service) -> None:
+        """Of these accounts."""
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is asked of the service before it serves."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """O(pools). Loans count up to their last change, so that no counter goes back."""
+        jobs = CounterMetricFamily(
+            "sia_alone_jobs",
+            "Jobs that were compared with their pool alone, by outcome; forgotten: will not be.",
+            labels=["pool", "outcome"],
+        )
+        seconds = CounterMetricFamily(
+            "sia_alone_seconds",
+            "Seconds by which jobs started sooner or later than alone.",
+            labels=["pool", "outcome"],
+        )
+        loans = CounterMetricFamily(
+            "sia_loan_gpu_seconds",
+            "GPU-seconds lent and borrowed, up to the last change of each loan.",
+            labels=["pool", "side"],
+        )
+        renewed = CounterMetricFamily(
+            "sia_alone_renewed",
+            "Times that a pool's account was begun anew after a defect.",
+            labels=["pool"],
+        )
+        self._service.engine.prepare()
+        for pool, account in self._service.book.accounts.items():
+            jobs.add_metric([pool, "slowed"], account.slowed)
+            jobs.add_metric([pool, "in time"], account.jobs - account.slowed)
+            jobs.add_metric([pool, "forgotten"], account.forgotten)
+            renewed.add_metric([pool], account.renewed)
+            seconds.add_metric([pool, "sooner"], account.gained)
+            seconds.add_metric([pool, "later"], account.lost)
+            loans.add_metric([pool, "lent"], account.lent)
+            loans.add_metric([pool, "borrowed"], account.borrowed)
+        yield from (jobs, seconds, loans, renewed)

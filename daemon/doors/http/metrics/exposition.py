@@ -1,0 +1,261 @@
+"""`/metrics`: what happens is counted as it does, what is there is looked at when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from daemon.doors.views.resources import own_loans, unplaced
+from daemon.engine.engine import Step
+from daemon.forecasts.load_errors import LoadErrors
+from daemon.model.account import Rehearsed
+from daemon.model.book import Book
+from daemon.model.inputs import Input
+from daemon.model.job import JobPhase
+from daemon.model.visibility import outside
+from daemon.runtime.fence import Fence
+from daemon.runtime.logs import log
+from daemon.service.observer import Watch
+from sia.decisions import MoveLoan, Refused, StartJob
+from sia.events import Event, ForecastUpdated
+from sia.limits import UNKNOWN_RUN_TIME
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+QUICK = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Seconds: from what one job costs to what nobody waits for."""
+
+WAITS = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
+"""Seconds that jobs wait: from at once to a week."""
+
+RATIOS = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
+"""How long a job ran / how long it was thought to: 1 is a forecast that was right."""
+
+
+class Metrics(Watch):
+    """Counts steps, decisions, waits and requests."""
+
+    def __init__(self) -> None:
+        """Begin at zero, in a registry of its own."""
+        self.registry = registry = CollectorRegistry()
+        self._decisions = Counter("sia_decisions", "Decisions.", ["kind"], registry=registry)
+        self._events = Counter("sia_events", "What happened.", ["kind"], registry=registry)
+        self._pass = Histogram(
+            "sia_pass_seconds", "One step of the engine.", buckets=QUICK, registry=registry
+        )
+        self._commit = Histogram(
+            "sia_commit_seconds", "One durable commit.", buckets=QUICK, registry=registry
+        )
+        self._pause = Histogram(
+            "sia_aside_pause_seconds",
+            "The loop stands still to make a child.",
+            buckets=QUICK,
+            registry=registry,
+        )
+        self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
+        self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
+        self._defects = Counter(
+            "sia_defects",
+            "Defects: inputs left out, forecasts gone, counts wrong.",
+            registry=registry,
+        )
+        self._ratio = Histogram(
+            "sia_run_time_ratio",
+            "Run time of jobs that ended / what was foreseen.",
+            buckets=RATIOS,
+            registry=registry,
+        )
+        self._loads = Counter(
+            "sia_load_forecasts",
+            "Forecasts of pools' new load for windows that are over.",
+            ["window", "outcome"],
+            registry=registry,
+        )
+        self._load_gpus = Counter(
+            "sia_load_missed_gpus",
+            "GPUs that new jobs came to hold beyond what was foreseen.",
+            ["window"],
+            registry=registry,
+        )
+        self._service: Service | None = None
+        self._events_made: Sequence[Event] = ()
+        self._errors: LoadErrors | None = None
+        self._requests = Counter(
+            "sia_http_requests", "Requests.", ["operation", "status"], registry=registry
+        )
+        self._children: dict[tuple[str, int], Counter] = {}
+
+    def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
+        """Count a step; O(what happened)."""
+        self._pass.observe(seconds)
+        self._events_made = step.events
+        for decision in step.decisions:
+            kind = type(decision)
+            if kind is StartJob or kind is MoveLoan or kind is Refused:
+                self._decisions.labels(kind.__name__).inc()
+        for notice in step.notices:
+            if (told := outside(notice)) is not None:
+                self._events.labels(told.kind).inc()
+        for record in step.over:
+            known = record.run_time < UNKNOWN_RUN_TIME
+            if known and record.started is not None and record.ended is not None:
+                self._ratio.observe((record.ended - record.started) / max(record.run_time, 1e-6))
+
+    def committed(self, seconds: float, inputs: int) -> None:
+        """Count a commit, and what became of forecasts by that step."""
+        self._commit.observe(seconds)
+        self._inputs.inc(inputs)
+        if self._errors is None:
+            self._compare()
+            return
+        for window, covered, missed, gpus in self._errors.hear(self._events_made):
+            label = f"{window:g}"
+            self._loads.labels(label, "covered").inc(covered)
+            self._loads.labels(label, "missed").inc(missed)
+            self._load_gpus.labels(label).inc(gpus)
+
+    def _compare(self) -> None:
+        """Compare forecasts with what comes, from the first forecast on."""
+        begun = next((e.time for e in self._events_made if type(e) is ForecastUpdated), None)
+        if begun is None or self._service is None:
+            return
+        state = self._service.engine.core.state
+        loads = {name: pool.load for name, pool in state.pools.items()}
+        width = None if state.places is None else state.places.gpus
+        self._errors = LoadErrors(begun, state.options.windows, loads, width)
+
+    def failed(self, why: str) -> None:
+        """Count a failure, and log it."""
+        self._failures.inc()
+        log().error("the journal cannot be written; commands are refused until it can", why=why)
+
+    def broke(self, error: str, inputs: Sequence[Input]) -> None:
+        """Count and log a defect of ours."""
+        self._defects.inc()
+        kinds = sorted({type(each).__name__ for each in inputs})
+        log().error("inputs were left out; please report it", error=error, inputs=kinds)
+
+    def blind(self, why: str) -> None:
+        """Count and log that nothing is foreseen."""
+        self._defects.inc()
+        log().error("nothing is foreseen for now; it is tried again; please report it", why=why)
+
+    def paused(self, seconds: float) -> None:
+        """Count a fork."""
+        self._pause.observe(seconds)
+
+    def miscounted(self, error: str) -> None:
+        """Count and log a defect of these counts."""
+        self._defects.inc()
+        log().error("a count is wrong from now on; please report it", error=error)
+
+    def asked(self, operation: str, status: int) -> None:
+        """Count a request. O(1)."""
+        child = self._children.get((operation, status))
+        if child is None:
+            child = self._requests.labels(operation, str(status))
+            self._children[operation, status] = child
+        child.inc()
+
+    def watch(self, service: Service) -> None:
+        """Look at this when asked."""
+        self._service = service
+        self.registry.register(_Gauges(service))
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format. O(pools + jobs)."""
+        return generate_latest(self.registry)
+
+
+class _Gauges(Collector):
+    """What is there at this moment."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is asked of the service before it serves."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Pools by use, jobs by phase, loans, lag."""
+        service = self._service
+        state = service.engine.core.state
+        gpus = GaugeMetricFamily("sia_pool_gpus", "GPUs of a pool by use.", labels=["pool", "use"])
+        jobs = GaugeMetricFamily("sia_pool_waiting_jobs", "Jobs that wait.", labels=["pool"])
+        lent, widths = 0, unplaced(service.book)
+        for name, pool in state.pools.items():
+            own = own_loans(pool)
+            lent += pool.lent - own
+            uses = {
+                "quota": pool.quota,
+                "dedicated": pool.dedicated,
+                "lent": pool.lent - own,
+                "borrowed": pool.spare - own,
+                "idle": max(0, pool.unused),
+                "waiting": pool.pending_width + sum(widths.get(name, ())),
+            }
+            for use, count in uses.items():
+                gpus.add_metric([name, use], count)
+            held = len(service.book.pools[name].waiting) + len(widths.get(name, ()))
+            jobs.add_metric([name], len(pool.pending) + len(pool.aside) + held)
+        parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
+        for part in service.parts.all():
+            parts.add_metric([part.name], float(part.ok))
+        kept = GaugeMetricFamily(
+            "sia_pool_kept", "Pools that lend nothing, by reason.", labels=["pool", "reason"]
+        )
+        for name, record in service.book.pools.items():
+            for reason in record.kept:
+                kept.add_metric([name, reason], 1.0)
+        yield from (gpus, jobs, parts, _would(service.book.shadow), kept)
+        status = service.status()
+        running = len(state.jobs) - state.waiting - len(service.book.seatless)
+        now, since = service.clock.now(), _turns_since(service.book)
+        lag = max(0.0, now - status.last_commit) if status.waiting else 0.0
+        for name, about, value in (
+            ("sia_running_jobs", "Jobs on GPUs.", running),
+            ("sia_starting_jobs", "Jobs that have their turn and do not run.", len(since)),
+            (
+                "sia_starting_longest_seconds",
+                "How long the first of these has had its turn.",
+                max(0.0, now - min(since, default=now)),
+            ),
+            ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
+            ("sia_lending", "Whether new loans are made.", service.book.lending),
+            ("sia_ready", "Whether submissions are taken.", service.ready),
+            ("sia_leader", "Whether this daemon may act.", _leads(service)),
+            ("sia_epoch", "Number of the daemon that acts.", service.fence.epoch),
+            ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
+        ):
+            yield GaugeMetricFamily(name, about, value=float(value))
+
+
+def _turns_since(book: Book) -> list[float]:
+    """When jobs had their turn that do not run yet. O(jobs)."""
+    starting = (r for r in book.jobs.values() if r.phase is JobPhase.STARTING)
+    return [record.decided for record in starting if record.decided is not None]
+
+
+def _leads(service: Service) -> bool:
+    """Whether it may act: by its journal, and by what its backend has for that."""
+    own: Fence | None = getattr(service.backend, "fence", None)
+    return service.fence.holds() and (own is None or own.holds())
+
+
+def _would(kept: Rehearsed | None) -> Metric:
+    """What pools would have lent while lending was only rehearsed."""
+    found = GaugeMetricFamily(
+        "sia_shadow_lent_gpu_seconds",
+        "GPU-seconds that lending would have lent, the last time that it stood on shadow.",
+        labels=["pool"],
+    )
+    for pool, sums in ({} if kept is None else kept.lent).items():
+        found.add_metric([pool], sum(sums.values()))
+    return found

@@ -1,0 +1,131 @@
+"""The OpenAPI 3.1 document, from the table of operations and the schemas of what goes over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from types import UnionType
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+from daemon.doors.http.event_stream import SSE
+from daemon.doors.http.operations import JSON, Operation, Parameter
+from daemon.model.access import Rule
+from daemon.wire.jobs import ProblemDetails, Why
+from daemon.wire.problems import PROBLEM_JSON
+from daemon.wire.webhooks import Again
+from sia import __version__
+
+ALWAYS = (400, 401, 403, 429, 500, 503)
+"""Problems that every operation may answer with, but those that are open to all."""
+
+OPTIONAL = (Why, Again)
+"""Bodies that may be left out."""
+
+Document = dict[str, Any]
+
+
+def document(operations: Iterable[Operation]) -> Document:
+    """All operations, as the world describes them."""
+    made = [*operations]
+    kinds = {kind for operation in made for kind in _structs(operation)} | {ProblemDetails}
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
+    _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
+    for schema in schemas.values():  # people outside know no paper's sections
+        schema["description"] = re.sub(r" \(§[^)]*\)", "", schema["description"])
+    paths: dict[str, Document] = {}
+    for operation in made:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "SIA",
+            "version": __version__,
+            "description": "Pools of GPUs that lend to each other what nobody will need.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": TOKEN},
+        },
+    }
+
+
+TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of a viewer, a submitter, an admin or an operator: each may do what "
+    "has its rule (x-sia-rule: view, submit, admin, operate), or one before that.",
+}
+
+REF = "#/components/schemas/{name}"
+
+
+def _structs(operation: Operation) -> Iterator[type[Struct]]:
+    for kind in (operation.body, *operation.answers.values()):
+        for part in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+            if isinstance(part, type) and issubclass(part, Struct):
+                yield part
+
+
+def _operation(operation: Operation) -> Document:
+    words = re.findall(r"[a-z]+", f"{operation.method.lower()} {operation.path}")
+    said: Document = {
+        "operationId": "_".join(words),
+        "summary": operation.about,
+        "x-sia-rule": operation.rule.value,
+        "responses": dict(_responses(operation)),
+    }
+    if operation.parameters:
+        said["parameters"] = [*map(_parameter, operation.parameters)]
+    if operation.body is not None:
+        content = {JSON: {"schema": _schema(operation.body)}}
+        said["requestBody"] = {"content": content, "required": operation.body not in OPTIONAL}
+    if operation.rule is Rule.OPEN:
+        said["security"] = []
+    return said
+
+
+def _responses(operation: Operation) -> Iterator[tuple[str, Document]]:
+    for status, kind in operation.answers.items():
+        said: Document = {"description": HTTPStatus(status).phrase}
+        if isinstance(kind, str):
+            said["content"] = {kind: {"schema": {"type": "string"}}}
+        elif kind is not None:
+            said["content"] = {JSON: {"schema": _schema(kind)}}
+            if operation.stream:
+                said["content"][SSE] = {"schema": {"type": "string"}}
+        yield str(status), said
+    always = () if operation.rule is Rule.OPEN else ALWAYS
+    sent = () if operation.body is None else (408, 415)
+    for status in sorted({*always, *sent, *operation.refusals}):
+        if status not in operation.answers:
+            content = {PROBLEM_JSON: {"schema": _schema(ProblemDetails)}}
+            yield str(status), {"description": HTTPStatus(status).phrase, "content": content}
+
+
+def _schema(kind: Any) -> Document:
+    if isinstance(kind, UnionType):
+        return {"anyOf": [_schema(part) for part in get_args(kind)]}
+    if kind is dict:
+        return {"type": "object"}
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
+def _parameter(parameter: Parameter) -> Document:
+    (schema,), _ = msgspec.json.schema_components([parameter.kind], ref_template=REF)
+    if "$ref" in schema:
+        schema = {"type": "string", "enum": [str(member.value) for member in parameter.kind]}
+    if parameter.default is not None:
+        schema = {**schema, "default": parameter.default}
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "description": parameter.about,
+        "required": parameter.where == "path",
+        "schema": schema,
+    }

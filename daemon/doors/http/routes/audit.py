@@ -1,0 +1,54 @@
+"""`/v1/audit`: who changed what, as it was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.doors.http.operations import Operation, Parameter, answer, query_of
+from daemon.model.access import Rule
+from daemon.wire.access import Audit, AuditView
+from daemon.wire.limits import MAX_PAGE, MAX_SEQ, PAGE
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+QUERY = (
+    Parameter(
+        "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Only records after this one.", default=0
+    ),
+    Parameter(
+        "limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page, at most.", default=PAGE
+    ),
+)
+
+
+class AuditRoutes:
+    """The one."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve this."""
+        self._service = service
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", "/v1/audit", Rule.OPERATE, self.audit,
+                "Who changed what. A digest is the SHA-256, in hex, of the digest before it, a "
+                "line feed and the record's JSON as it stands here; the first follows 64 zeros.",
+                {200: Audit}, parameters=QUERY, refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def audit(self, request: web.Request) -> web.Response:
+        """A page, shorter than asked for where records are great. O(limit)."""
+        asked = query_of(request, QUERY)
+        rows = await self._service.audit(asked["after"], asked["limit"])
+        views = [AuditView(row.number, msgspec.Raw(row.body.encode()), row.digest) for row in rows]
+        trail = self._service.trail
+        following = views[-1].number if views else asked["after"]
+        return answer(Audit(views, following, trail.number, trail.head))

@@ -1,0 +1,112 @@
+"""`/v1/jobs/{id}/eta` and `/v1/estimates`: when jobs start and end, and how true that was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from math import ceil, exp
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from daemon.answers.estimates.calibration import HORIZONS, SHARES, Key, Tally
+from daemon.answers.estimates.estimator import Eta
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, query_of
+from daemon.doors.views.estimates import estimate_view
+from daemon.model.access import Rule
+from daemon.model.errors import JournalError
+from daemon.wire.estimates import EstimateRow, Estimates
+from daemon.wire.estimates import Eta as EtaView
+from daemon.wire.jobs import Label
+from daemon.wire.problems import ProblemError, no_job
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+JOB = Parameter("id", str, "Of the job.", "path")
+POOL = (Parameter("pool", Label, "Only of this pool."),)
+
+
+class EtaRoutes:
+    """Handlers of these."""
+
+    def __init__(self, service: Service, eta: Eta) -> None:
+        """Serve this."""
+        self._service, self._eta = service, eta
+
+    def operations(self) -> list[Operation]:
+        """Both."""
+        return [
+            Operation(
+                "GET", "/v1/jobs/{id}/eta", Rule.VIEW, self.job,
+                "When a job starts and ends, as far as anybody can say.", {200: EtaView},
+                parameters=(JOB,), refusals=(404, 422), of="job",
+            ),
+            Operation(
+                "GET", "/v1/estimates", Rule.VIEW, self.estimates,
+                "How true estimates were, by pool and horizon.", {200: Estimates},
+                parameters=POOL, refusals=(404, 422),
+            ),
+        ]  # fmt: skip
+
+    async def job(self, request: web.Request) -> web.Response:
+        """O(log n), and what was given before."""
+        service, eta, job_id = self._service, self._eta, request.match_info["id"]
+        await service.settled()
+        if job_id in service.book.arrays:
+            raise ProblemError(
+                422, "an array", f"{job_id} is an array", f"ask for one of its jobs: {job_id}.0"
+            )
+        record = service.book.job(job_id) or await service.past_job(job_id)
+        if record is None:
+            raise no_job(job_id)
+        found = EtaView(
+            job_id, record.spec.pool, record.phase, service.clock.now(), record.decided,
+            record.ended,
+        )  # fmt: skip
+        if record.ended is None:
+            given = eta.estimate(record)
+            found.estimate = None if given is None else estimate_view(given)
+            found.why = eta.why_unknown(record) if given is None else ""
+            if given is not None and given.start is not None and eta.outlook is not None:
+                found.played = eta.outlook.now
+        else:
+            found.why = "it is over"
+        with suppress(JournalError):
+            found.given = [estimate_view(each) for each in await eta.kept.of_job(job_id)]
+        return answer(found)
+
+    async def estimates(self, request: web.Request) -> web.Response:
+        """O(pools · horizons)."""
+        asked, who = query_of(request, POOL), who_asks(request)
+        eta, pool = self._eta, asked["pool"]
+        if pool is not None and pool not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+        rows = [
+            self._row(key, tally)
+            for key, tally in sorted(eta.heard.calibration.tallies.items())
+            if who.sees(key[1]) and pool in (None, key[1])
+        ]
+        played = None if eta.outlook is None else eta.outlook.now
+        return answer(Estimates(eta.ready, played, rows))
+
+    def _row(self, key: Key, tally: Tally) -> EstimateRow:
+        what, pool, number = key
+        shift = self._eta.heard.calibration.shift
+        covered = [
+            hits / count if count else None
+            for hits, count in zip(tally.covered, tally.judged, strict=True)
+        ]
+        p50, p90 = (exp(shift(key, share)) for share in SHARES)
+        return EstimateRow(
+            pool, what, HORIZONS[number] if number < len(HORIZONS) else None, tally.count,
+            covered[0], covered[1], _quantile(tally.errors, 0.5), _quantile(tally.widths, 0.5),
+            _quantile(tally.pred_errors, 0.5), _quantile(tally.pred_errors, 0.9), p50, p90,
+            *tally.judged,
+        )  # fmt: skip
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    ordered = sorted(values)
+    return ordered[ceil(len(ordered) * share) - 1] if ordered else None

@@ -1,0 +1,225 @@
+"""`/v1/jobs`: submit, look, cancel, hold, release, change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.answers.estimates.estimator import Eta
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, body_of, query_of
+from daemon.doors.http.routes.submissions import Submissions
+from daemon.doors.views.alone import alone_of
+from daemon.doors.views.resources import array_detail, job_detail, job_view
+from daemon.model.access import Rule, Who, allows
+from daemon.model.book import JobRecord
+from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority
+from daemon.model.job import JobPhase
+from daemon.model.outputs import Answer, Refused
+from daemon.service.admission import Admission
+from daemon.wire.jobs import (
+    ArrayDetail,
+    Batch,
+    BatchAnswer,
+    History,
+    JobDetail,
+    JobPatch,
+    JobRequest,
+    Jobs,
+    Label,
+    Submitted,
+)
+from daemon.wire.limits import LOOKED_AT, MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
+from daemon.wire.problems import ProblemError, decoded, no_job, refusal
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+JOB = Parameter("id", str, "Of the job, or of an array.", "path")
+KEY = Parameter(
+    "Idempotency-Key",
+    Annotated[str, Meta(max_length=MAX_KEY)],
+    "Makes the id of a job that has none, in its pool: sent again, it is sent once.",
+    "header",
+)
+FILTERS = (
+    Parameter("pool", Label, "Only jobs of this pool."),
+    Parameter("phase", JobPhase, "Only jobs in this phase."),
+    Parameter("user", Label, "Only jobs of this user."),
+    Parameter("tag", Label, "Only jobs with this tag, as KEY=VALUE or KEY."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter("cursor", Label, "`next` of the page before."),
+)
+
+PAST = (
+    Parameter("pool", Label, "Only jobs of this pool.", default=""),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter(
+        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the page before.",
+        default=MAX_SEQ,
+    ),
+)  # fmt: skip
+
+
+class JobRoutes:
+    """Handlers that turn requests into commands, and the book into answers."""
+
+    def __init__(self, service: Service, admission: Admission, eta: Eta) -> None:
+        """Serve this."""
+        self._service = service
+        self._submissions = Submissions(service, admission, eta)
+        self._patch = msgspec.json.Decoder(JobPatch)
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        waits = {200: JobDetail | ArrayDetail}
+        one = "/v1/jobs/{id}"
+        return [
+            Operation(
+                "POST", "/v1/jobs", Rule.SUBMIT, self._submissions.submit,
+                "Submit a job, or several as a batch.",
+                {201: Submitted, 200: Submitted | BatchAnswer}, JobRequest | Batch, (KEY,),
+                (409, 413, 422), of="body",
+            ),
+            Operation(
+                "GET", "/v1/jobs", Rule.VIEW, self.list,
+                "List jobs, the latest first.", {200: Jobs},
+                parameters=FILTERS, refusals=(422,),
+            ),
+            Operation(
+                "GET", "/v1/history", Rule.VIEW, self.history,
+                "Jobs that have ended, as far as is kept.",
+                {200: History}, parameters=PAST, refusals=(422,),
+            ),
+            Operation(
+                "GET", one, Rule.VIEW, self.show, "One job and why it waits, or an array.", waits,
+                parameters=(JOB,), refusals=(404,), of="job",
+            ),
+            Operation(
+                "DELETE", one, Rule.SUBMIT, self.cancel, "Cancel a job, or all of an array.",
+                {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409), of="job",
+            ),
+            Operation(
+                "PATCH", one, Rule.ADMIN, self.change,
+                "Change the priority of a waiting job.", waits,
+                JobPatch, (JOB,), (404, 409, 413, 422), of="job",
+            ),
+            Operation(
+                "POST", f"{one}/hold", Rule.SUBMIT, self.hold,
+                "Have a waiting job wait for a release.", waits,
+                None, (JOB,), (404, 409), of="job",
+            ),
+            Operation(
+                "POST", f"{one}/release", Rule.SUBMIT, self.release,
+                "Let a held job start again.", waits,
+                None, (JOB,), (404, 409), of="job",
+            ),
+        ]  # fmt: skip
+
+    async def list(self, request: web.Request) -> web.Response:
+        """A page of jobs. O(limit), or O(LOOKED_AT) for a filter that few pass."""
+        asked = query_of(request, FILTERS)
+        await self._service.settled()
+        tag, _, value = (asked["tag"] or "").partition("=")
+        limit, following = asked["limit"], None
+        found: list[JobRecord] = []
+        records = self._records(who_asks(request), asked["pool"], asked["cursor"])
+        for looked, record in enumerate(records, 1):
+            spec = record.spec
+            if (
+                (asked["user"] is None or spec.user == asked["user"])
+                and (asked["phase"] is None or record.phase is asked["phase"])
+                and (not tag or (tag in spec.tags and value in ("", spec.tags[tag])))
+            ):
+                if len(found) == limit:
+                    following = found[-1].spec.id
+                    break
+                found.append(record)
+            if looked == LOOKED_AT:
+                following = spec.id
+                break
+        return answer(Jobs([job_view(record) for record in found], following))
+
+    def _records(self, who: Who, pool: str | None, cursor: str | None) -> Iterator[JobRecord]:
+        """Jobs that somebody sees, of a pool or of all, the latest first; those after a cursor."""
+        book = self._service.book
+        if cursor is not None:
+            known = book.job(cursor)
+            if known is None or not who.sees(known.spec.pool):  # which says not whether it is there
+                raise ProblemError(
+                    422, "invalid query", "the job of the cursor is forgotten",
+                    "begin anew without it",
+                )  # fmt: skip
+        return book.newest(_pools(who, pool), cursor or "")
+
+    async def history(self, request: web.Request) -> web.Response:
+        """A page of the journal's history: see `Journal.history`."""
+        asked = query_of(request, PAST)
+        limit = asked["limit"]
+        pools = _pools(who_asks(request), asked["pool"])
+        found = await self._service.past_jobs(asked["before"], limit, pools)
+        following = found[-1][0] if len(found) == limit else None
+        return answer(History([job_view(record) for _, record in found], following))
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One job, or an array."""
+        return await self._shown(request)
+
+    async def _shown(self, request: web.Request) -> web.Response:
+        job_id = request.match_info["id"]
+        await self._service.settled()
+        book = self._service.book
+        if job_id in book.arrays:
+            return answer(array_detail(book, job_id))
+        record = book.job(job_id) or await self._service.past_job(job_id)
+        if record is None:
+            raise no_job(job_id)
+        detail = job_detail(self._service, record)
+        detail.alone = await alone_of(self._service, record)
+        if not allows(who_asks(request), Rule.SUBMIT, record.spec.pool):
+            detail.env = {}  # there are secrets in it
+        return answer(detail)
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        """Cancel it; what runs ends soon."""
+        job_id = request.match_info["id"]
+        new = await self._do(request, Cancel(job_id, who_asks(request).name))
+        return answer(Submitted(job_id), 202 if new else 200)
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Change its priority."""
+        patch = decoded(await body_of(request), self._patch, JobPatch)
+        job_id = request.match_info["id"]
+        await self._do(request, SetPriority(job_id, patch.priority, who_asks(request).name))
+        return await self._shown(request)
+
+    async def hold(self, request: web.Request) -> web.Response:
+        """Hold it."""
+        job_id = request.match_info["id"]
+        await self._do(request, Hold(job_id, who_asks(request).name))
+        return await self._shown(request)
+
+    async def release(self, request: web.Request) -> web.Response:
+        """Release it."""
+        job_id = request.match_info["id"]
+        await self._do(request, Release(job_id, who_asks(request).name))
+        return await self._shown(request)
+
+    async def _do(self, request: web.Request, command: Command) -> bool:
+        """Whether it did something that had not been done. Raises ProblemError if refused."""
+        found: Answer
+        (found,) = await self._service.submit([command], request.remote or "")
+        if isinstance(found, Refused):
+            raise refusal(found)
+        return found.new
+
+
+def _pools(who: Who, pool: str | None) -> frozenset[str] | None:
+    """Of which pools somebody is told who asks for one, or for all that it sees; None is all."""
+    if pool:
+        return frozenset((pool,) if who.sees(pool) else ())
+    return None if who.sees_all else who.pools

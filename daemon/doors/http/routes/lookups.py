@@ -1,0 +1,210 @@
+"""What is only looked at: loans, forecasts, the plan, health, metrics, the document itself."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.config.config import Config
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
+from daemon.doors.http.routes.status import parts_of
+from daemon.doors.mqtt import asyncapi
+from daemon.doors.views.resources import job_view, loans_view
+from daemon.doors.views.usage import Usage as LastHour
+from daemon.forecasts.forecaster import Foresight
+from daemon.forecasts.retraining import Retraining
+from daemon.model.access import Rule, Who
+from daemon.model.book import job_of
+from daemon.model.errors import UnavailableError
+from daemon.model.inputs import Witness
+from daemon.runtime.logs import log
+from daemon.service.service import Service
+from daemon.wire.jobs import Health, Label, LogLevel
+from daemon.wire.limits import NEXT_SHOWN
+from daemon.wire.plan import (
+    Forecasts,
+    Loans,
+    Plan,
+    PlanGroup,
+    PlanPool,
+    PlanWindow,
+    PoolForecast,
+    Usage,
+)
+from daemon.wire.problems import ProblemError, decoded
+from daemon.wire.status import Ready
+from sia.policies.explain.pass_inputs import keeps_of, needs
+from sia.state.state import GroupState, PoolState
+
+UNREADY = "commands are not taken; sia status and the log say why"
+"""To everybody: why names files, hosts and users."""
+
+NEXT = (
+    Parameter(
+        "next", Annotated[int, Meta(ge=0, le=NEXT_SHOWN)], "Jobs of each pool.", default=NEXT_SHOWN
+    ),
+)
+POOL = (Parameter("pool", Label, "Only of this pool."),)
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ViewRoutes:
+    """Handlers of all that."""
+
+    def __init__(
+        self,
+        service: Service,
+        config: Config,
+        metrics: Metrics,
+        foresight: Foresight | None,
+        retraining: Retraining | None,
+        usage: LastHour,
+    ) -> None:
+        """Serve these."""
+        self._service, self._config, self._metrics = service, config, metrics
+        self._foresight, self._retraining, self._usage = foresight, retraining, usage
+        self._level = msgspec.json.Decoder(LogLevel)
+        self.document = b""
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        return [
+            Operation("GET", "/v1/loans", Rule.VIEW, self.loans, "Open loans.", {200: Loans}),
+            Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
+            "New load foreseen, and what is "
+                      "held back for it.", {200: Forecasts}),
+            Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
+                      "What became of GPUs over the last hour.", {200: Usage},
+                      parameters=POOL, refusals=(404, 422)),
+            Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
+                      {200: Plan}, parameters=NEXT, refusals=(422,)),
+            Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
+                      {200: Health}),
+            Operation("GET", "/readyz", Rule.OPEN, self.ready,
+                      "Whether it takes submissions, and which parts are not well.",
+                      {200: Ready, 503: Ready}),
+            Operation("GET", "/metrics", Rule.VIEW, self.metrics, "For Prometheus.",
+                      {200: "text/plain"}),
+            Operation("GET", "/v1/asyncapi.json", Rule.VIEW, self.asyncapi, "Topics over MQTT.",
+                      {200: dict}),
+            Operation("GET", "/v1/openapi.json", Rule.VIEW, self.openapi, "This document.",
+                      {200: dict}),
+            Operation("GET", "/v1/log-level", Rule.VIEW, self.log_level, "How much is logged.",
+                      {200: LogLevel}),
+            Operation("PUT", "/v1/log-level", Rule.OPERATE, self.set_log_level, "Log more or less.",
+                      {200: LogLevel}, LogLevel, refusals=(413, 422)),
+        ]  # fmt: skip
+
+    async def loans(self, request: web.Request) -> web.Response:
+        """O(jobs alive)."""
+        await self._service.settled()
+        return answer(loans_view(self._service.book.loans(), who_asks(request)))
+
+    async def forecasts(self, request: web.Request) -> web.Response:
+        """O(pools · windows)."""
+        await self._service.settled()
+        state = self._service.engine.core.state
+        config, windows = self._config, list(state.options.windows)
+        foresight, retraining = self._foresight, self._retraining
+        pools = []
+        for name, pool in state.pools.items():
+            held = needs(pool, state.options, keeps_of(pool, state.options))
+            record = [] if foresight is None else foresight.record(name)
+            judged, missed = [each[0] for each in record], [each[1] for each in record]
+            pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
+        ready = foresight is not None and foresight.ready
+        learned = retraining.last.why if retraining is not None and retraining.last else ""
+        model = self._service.book.model
+        return answer(
+            Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
+        )
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """O(samples)."""
+        pool = query_of(request, POOL)["pool"]
+        if pool is not None and pool not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+        return answer(Usage(pool or "", [*self._usage.samples(pool)]))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """O(jobs that wait); of none by name O(pools · windows)."""
+        service, count = self._service, query_of(request, NEXT)["next"]
+        await service.settled()
+        state = service.engine.core.state
+        who = who_asks(request)
+        groups = [self._group(group, who, count) for group in state.groups]
+        return answer(Plan(service.clock.now(), service.book.lending, groups))
+
+    def _group(self, group: GroupState, who: Who, count: int) -> PlanGroup:
+        options = self._service.engine.core.state.options
+        windows = []
+        needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
+        for window, *each in zip(options.windows, *needed, strict=True):
+            held = sum(each)
+            windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
+        waiting = [pool for pool in group.pools if pool.pending_width]
+        waiting.sort(key=lambda pool: (pool.ratio, pool.name))
+        return PlanGroup(
+            group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting]
+        )
+
+    def _next(self, pool: PoolState, who: Who, shown: int) -> PlanPool:
+        jobs = self._service.book.jobs
+        waiting = pool.waiting() if shown and who.sees(pool.name) else ()
+        records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, shown))
+        views = [job_view(record) for record in records if record is not None]
+        ratio = pool.ratio if pool.quota else None
+        return PlanPool(pool.name, ratio, pool.length, views)
+
+    async def health(self, request: web.Request) -> web.Response:
+        """It lives: it answers."""
+        return answer(Health("ok", self._service.clock.now()))
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """Whether submissions are taken; parts that are not well keep nobody from submitting."""
+        service, now = self._service, self._service.clock.now()
+        unwell = [part for part in parts_of(service) if not part.ok]
+        if service.ready:
+            return answer(Ready("ok", now, parts=unwell))
+        return answer(Ready("unavailable", now, UNREADY, unwell), 503)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """O(pools). It goes on where nobody knows what is durable: somebody is to be called."""
+        with suppress(UnavailableError):
+            await self._service.settled()
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": TEXT})
+
+    async def asyncapi(self, request: web.Request) -> web.Response:
+        """O(schemas)."""
+        return answer(asyncapi.document(self._config.mqtt))
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        """Made once."""
+        return web.Response(body=self.document, content_type=JSON)
+
+    async def log_level(self, request: web.Request) -> web.Response:
+        """As it is."""
+        name = logging.getLevelName(logging.getLogger("sia").getEffectiveLevel()).lower()
+        return answer({"level": name})
+
+    async def set_log_level(self, request: web.Request) -> web.Response:
+        """From now on; the change itself is logged if either level lets it."""
+        asked = decoded(await body_of(request), self._level, LogLevel)
+        logger = logging.getLogger("sia")
+        wanted = logging.getLevelNamesMapping()[asked.level.upper()]
+        logger.setLevel(min(wanted, logger.getEffectiveLevel()))
+        log().info("log level", new=asked.level)
+        with suppress(UnavailableError):  # to find out why, more may have to be logged
+            witness = Witness("log level", asked.level, 200, actor=who_asks(request).name)
+            await self._service.submit([witness], request.remote or "")
+        logger.setLevel(wanted)
+        return answer(asked)

@@ -1,0 +1,258 @@
+"""`/v1/pools`, `/v1/nodes`, `/v1/maintenance`, `/v1/lending`: what an operator changes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from daemon.doors.http.authorization import demand, who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, body_of
+from daemon.doors.views.resources import node_views, pool_view, pool_views, shadow_view, unplaced
+from daemon.engine.nodes import CONFIG
+from daemon.model.access import Rule
+from daemon.model.inputs import (
+    CancelMaintenance,
+    Command,
+    Drain,
+    Lending,
+    Maintain,
+    Resume,
+    SetPool,
+)
+from daemon.model.job import LendingMode
+from daemon.model.limits import NO_BUDGET
+from daemon.model.outputs import Accepted, Answer, Refused
+from daemon.wire.jobs import (
+    Maintenance,
+    MaintenanceRequest,
+    MaintenanceView,
+    Nodes,
+    NodeView,
+    PoolPatch,
+    Pools,
+    PoolView,
+    Why,
+)
+from daemon.wire.plan import LendingState, LendingSwitch
+from daemon.wire.problems import ProblemError, decoded, refusal
+from sia.limits import UNLIMITED
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+BAD = "the cells file calls it bad; it takes jobs all the same from now on"
+NAME = Parameter("name", str, "Of the pool or node.", "path")
+IF_MATCH = Parameter(
+    "If-Match",
+    Annotated[str, Meta(pattern=r'^"?[0-9]{1,9}"?$')],
+    "The version (ETag) that is to be changed: 409 if it is another by now.",
+    "header",
+)
+
+
+class PoolRoutes:
+    """Handlers of all that."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve this."""
+        self._service = service
+        self._pool = msgspec.json.Decoder(PoolPatch)
+        self._why = msgspec.json.Decoder(Why)
+        self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
+        self._lending = msgspec.json.Decoder(LendingSwitch)
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
+        changes = (404, 409, 413, 422)
+        return [
+            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "All pools.", {200: Pools}),
+            Operation(
+                "GET", pool, Rule.VIEW, self.pool,
+                "One pool.", {200: PoolView}, None, (NAME,), (404,)
+            ),
+            Operation(
+                "PATCH", pool, Rule.ADMIN, self.set_pool,
+                "Change a pool, for good or until a time.",
+                {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes, of="pool",
+            ),
+            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "All nodes.", {200: Nodes}),
+            Operation(
+                "POST", f"{node}/drain", Rule.OPERATE, self.drain, "Place nothing more on a node.",
+                {200: NodeView}, Why, (NAME,), changes,
+            ),
+            Operation(
+                "POST", f"{node}/resume", Rule.OPERATE, self.resume, "Place jobs on a node again.",
+                {200: NodeView}, None, (NAME,), (404, 409),
+            ),
+            Operation(
+                "GET", "/v1/maintenance", Rule.VIEW, self.windows,
+                "Maintenance to come or under way.",
+                {200: Maintenance},
+            ),
+            Operation(
+                "POST", "/v1/maintenance", Rule.OPERATE, self.maintain,
+                "Have a node be out for some time.",
+                {201: MaintenanceView, 200: MaintenanceView}, MaintenanceRequest,
+                refusals=changes,
+            ),
+            Operation(
+                "DELETE", window, Rule.OPERATE, self.unmaintain, "Call maintenance off, or end it.",
+                {204: None}, None, (NAME,), (404, 409),
+            ),
+            Operation(
+                "GET", "/v1/lending", Rule.VIEW, self.lending, "Whether new loans are made.",
+                {200: LendingState},
+            ),
+            Operation(
+                "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
+                "Stop all new loans at once, go on, or only work out what they would come to.",
+                {200: LendingState}, LendingSwitch, refusals=(413, 422),
+            ),
+        ]  # fmt: skip
+
+    async def pools(self, request: web.Request) -> web.Response:
+        """All, by name."""
+        await self._service.settled()
+        return answer(Pools(pool_views(self._service)))
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """One, with its version as ETag."""
+        name = request.match_info["name"]
+        if name not in self._service.book.pools:
+            raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
+        return await self._shown(name)
+
+    async def _shown(self, name: str) -> web.Response:
+        await self._service.settled()
+        service = self._service
+        widths = unplaced(service.book).get(name, ())
+        view = pool_view(service.engine, name, service.clock.now(), widths)
+        return answer(view, headers={"ETag": f'"{view.version}"'})
+
+    async def set_pool(self, request: web.Request) -> web.Response:
+        """Change it, if it is still the version that is meant."""
+        patch = decoded(await body_of(request), self._pool, PoolPatch)
+        name = request.match_info["name"]
+        taken = any(value is not None for value in (patch.quota, patch.cells, patch.weight))
+        if taken or patch.slowed_budget_pct is not UNSET:
+            demand(request, Rule.OPERATE)  # it takes from others, goes before or stops them
+        await self._do(
+            request,
+            SetPool(
+                name, patch.quota, patch.cells, patch.state, _limit(patch.lend_limit),
+                _limit(patch.borrow_limit), patch.weight, _version(request), patch.until,
+                who_asks(request).name, _budget(patch.lend_budget_hours),
+                _budget(patch.slowed_budget_pct),
+            ),
+        )  # fmt: skip
+        return await self._shown(name)
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """All of them."""
+        await self._service.settled()
+        return answer(Nodes(node_views(self._service.book, who_asks(request))))
+
+    async def _node(self, request: web.Request, name: str, note: str = "") -> web.Response:
+        await self._service.settled()
+        nodes = node_views(self._service.book, who_asks(request))
+        view = next(node for node in nodes if node.name == name)
+        return answer(replace(view, note=note))
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Take it out."""
+        body = await body_of(request)
+        why = decoded(body, self._why, Why).why if body else ""
+        name = request.match_info["name"]
+        await self._do(request, Drain(name, why, who_asks(request).name))
+        return await self._node(request, name)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Take it in."""
+        name = request.match_info["name"]
+        node = self._service.book.nodes.get(name)
+        bad = node is not None and [*node.reasons] == [CONFIG]
+        await self._do(request, Resume(name, who_asks(request).name))
+        return await self._node(request, name, BAD if bad else "")
+
+    async def windows(self, request: web.Request) -> web.Response:
+        """All of them, the next first."""
+        await self._service.settled()
+        windows = sorted(self._service.book.windows.values(), key=lambda w: (w.start, w.id))
+        views = [MaintenanceView(w.id, w.node, w.start, w.end, w.why, w.begun) for w in windows]
+        return answer(Maintenance(views))
+
+    async def maintain(self, request: web.Request) -> web.Response:
+        """Plan it."""
+        asked = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
+        name = asked.id or "m" + secrets.token_hex(4)
+        by = who_asks(request).name
+        command = Maintain(name, asked.node, asked.start, asked.end, asked.why, by)
+        done = await self._do(request, command)
+        view = MaintenanceView(name, asked.node, asked.start, asked.end, asked.why, begun=False)
+        return answer(view, 201 if done.new else 200)
+
+    async def unmaintain(self, request: web.Request) -> web.Response:
+        """Call it off."""
+        by = who_asks(request).name
+        await self._do(request, CancelMaintenance(request.match_info["name"], by))
+        return web.Response(status=204)
+
+    async def lending(self, request: web.Request) -> web.Response:
+        """Whether."""
+        await self._service.settled()
+        book = self._service.book
+        shadow = None if book.shadow is None else shadow_view(book.shadow, who_asks(request))
+        return answer(LendingState(book.lending, book.mode, shadow))
+
+    async def set_lending(self, request: web.Request) -> web.Response:
+        """The operator's switch."""
+        asked = decoded(await body_of(request), self._lending, LendingSwitch)
+        if (asked.on is None) is (asked.mode is None):
+            mend = 'give one: {"mode": "on"}, "shadow" or "off", or {"on": true} or false'
+            raise ProblemError(422, "invalid", "mode or on is to be said, and not both", mend)
+        on = asked.mode is LendingMode.ON if asked.on is None else asked.on
+        shadow = asked.mode is LendingMode.SHADOW
+        await self._do(request, Lending(on, who_asks(request).name, shadow))
+        return await self.lending(request)
+
+    async def _do(self, request: web.Request, command: Command) -> Accepted:
+        """Raises ProblemError if it is refused."""
+        found: Answer
+        (found,) = await self._service.submit([command], request.remote or "")
+        if isinstance(found, Refused):
+            raise refusal(found)
+        return found
+
+
+def _limit(said: int | UnsetType | None) -> int | None:
+    """As the engine has it: None leaves it as it is, UNLIMITED takes it away."""
+    if isinstance(said, UnsetType):
+        return None
+    return UNLIMITED if said is None else said
+
+
+def _budget(said: float | UnsetType | None) -> float | None:
+    """Likewise."""
+    if isinstance(said, UnsetType):
+        return None
+    return NO_BUDGET if said is None else said
+
+
+def _version(request: web.Request) -> int | None:
+    """The version that a request means to change; None for whatever it is."""
+    said = request.headers.get("If-Match")
+    if said is None:
+        return None
+    found = re.fullmatch(r'"?([0-9]{1,9})"?', said)
+    if found is None:
+        raise ProblemError(
+            422, "invalid", f"If-Match is {said[:40]!r}", "send the ETag of GET /v1/pools/NAME"
+        )
+    return int(found[1])

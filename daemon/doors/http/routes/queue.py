@@ -1,0 +1,82 @@
+"""`/v1/queue`: who waits, who runs, who is held, with when that is thought to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from aiohttp import web
+from msgspec import Meta
+
+from daemon.answers.estimates.estimator import Eta
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, query_of
+from daemon.doors.views.estimates import estimate_view
+from daemon.doors.views.queues import Place, Waiting, alive, shortly
+from daemon.doors.views.resources import job_view
+from daemon.model.access import Rule
+from daemon.wire.jobs import Label
+from daemon.wire.limits import MAX_PAGE, MAX_SEQ, PAGE
+from daemon.wire.queue import Queue, Queued
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+What = Literal["waiting", "held", "running"]
+
+QUERY = (
+    Parameter("what", What, "Jobs that wait for GPUs, for a release, or are on GPUs.",
+              default="waiting"),
+    Parameter("pool", Label, "Only jobs of this pool."),
+    Parameter("user", Label, "Only jobs of this user."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter("offset", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Jobs to leave out.", default=0),
+)  # fmt: skip
+
+
+class QueueRoutes:
+    """The handler of it."""
+
+    def __init__(self, service: Service, eta: Eta) -> None:
+        """Serve this."""
+        self._service, self._eta = service, eta
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", "/v1/queue", Rule.VIEW, self.queue,
+                "Jobs by pool: those that wait, in the order of its queue, or that run or are "
+                "held, those that are here longest first; with when they start and end.",
+                {200: Queue}, parameters=QUERY, refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def queue(self, request: web.Request) -> web.Response:
+        """A page: O(pools + jobs of its pools); O(jobs alive) of a user's, or those that run."""
+        asked = query_of(request, QUERY)
+        await self._service.settled()
+        who, book = who_asks(request), self._service.book
+        wanted = (
+            sorted(book.pools) if asked["pool"] is None else {asked["pool"]} & book.pools.keys()
+        )
+        pools = [name for name in wanted if who.sees(name)]
+        count, places = self._found(asked, pools)
+        return answer(Queue(self._service.clock.now(), count, [*map(self._line, places)]))
+
+    def _found(self, asked: dict[str, Any], pools: list[str]) -> tuple[int, Sequence[Place]]:
+        book, user = self._service.book, asked["user"]
+        offset, limit = asked["offset"], asked["limit"]
+        if asked["what"] != "waiting":
+            found = alive(book, frozenset(pools), asked["what"], user)
+            return len(found), found[offset : offset + limit]
+        return Waiting(book, self._service.engine.core, pools).piece(offset, limit, user)
+
+    def _line(self, place: Place) -> Queued:
+        record, eta = place.record, self._eta
+        given = eta.estimate(record)
+        return Queued(
+            job_view(record), place.position, shortly(self._service.engine.core, place),
+            None if given is None else estimate_view(given),
+            eta.why_unknown(record) if given is None else "",
+        )  # fmt: skip

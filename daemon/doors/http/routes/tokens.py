@@ -1,0 +1,120 @@
+"""`/v1/tokens`: who may come in. A token is told once, to whoever has it made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from daemon.doors.http.authentication import too_often
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, answer, body_of
+from daemon.model.access import OPERATOR_NAME, Rule
+from daemon.model.book import TokenRecord
+from daemon.model.inputs import IssueToken, RevokeToken, SignOut
+from daemon.model.limits import MAX_TOKENS
+from daemon.model.outputs import Answer, Refused
+from daemon.runtime.rate_limit import Buckets
+from daemon.runtime.token_file import digest_of, new_token
+from daemon.wire.access import TokenMade, TokenRequest, Tokens, TokenView
+from daemon.wire.limits import SIGN_OUTS, SIGN_OUTS_AT_ONCE
+from daemon.wire.problems import decoded, refusal
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+NAME = Parameter("name", str, "Of the token.", "path")
+
+
+class TokenRoutes:
+    """Handlers of all that."""
+
+    def __init__(self, service: Service, cluster: str) -> None:
+        """Serve this, under that name."""
+        self._service, self._cluster = service, cluster
+        self._request = msgspec.json.Decoder(TokenRequest)
+        self._sign_outs = Buckets(SIGN_OUTS, SIGN_OUTS_AT_ONCE, MAX_TOKENS + 1)
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        return [
+            Operation(
+                "GET", "/v1/tokens", Rule.OPERATE, self.tokens, "All tokens, without them.",
+                {200: Tokens},
+            ),
+            Operation(
+                "POST", "/v1/tokens", Rule.OPERATE, self.issue, "Issue a token; it is told once.",
+                {201: TokenMade}, TokenRequest, refusals=(409, 413, 422),
+            ),
+            Operation(
+                "DELETE", "/v1/tokens/{name}", Rule.OPERATE, self.revoke, "Let it count no more.",
+                {204: None}, None, (NAME,), (404, 409),
+            ),
+            Operation(
+                "DELETE", "/v1/tokens/{name}/sessions", Rule.OPERATE, self.sign_out,
+                "End all sessions of browsers that began by it; itself it counts on.",
+                {204: None}, None, (NAME,), (404,),
+            ),
+            Operation(
+                "DELETE", "/v1/sessions", Rule.VIEW, self.sign_out_self,
+                "End all sessions of browsers that began by the token that is sent.", {204: None},
+            ),
+        ]  # fmt: skip
+
+    async def tokens(self, request: web.Request) -> web.Response:
+        """In the order in which they were issued."""
+        await self._service.settled()
+        now = self._service.clock.now()
+        tokens = self._service.book.tokens.values()
+        return answer(Tokens([_view(token, now) for token in tokens]))
+
+    async def issue(self, request: web.Request) -> web.Response:
+        """Make one."""
+        asked = decoded(await body_of(request), self._request, TokenRequest)
+        token, now = new_token(self._cluster), self._service.clock.now()
+        expires = None if asked.lasts is None else now + asked.lasts
+        command = IssueToken(
+            asked.name, asked.role, digest_of(token), tuple(dict.fromkeys(asked.pools)), expires,
+            who_asks(request).name,
+        )  # fmt: skip
+        await self._do(request, command)
+        made = TokenMade(asked.name, asked.role, [*command.pools], token, expires)
+        return answer(made, 201, headers={"Cache-Control": "no-store"})
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """Whoever comes in by it is refused from now on, and who follows events is cut off."""
+        name = request.match_info["name"]
+        if name == OPERATOR_NAME:
+            detail = "the machine's own token is in the file daemon.token_file"
+            raise refusal(
+                Refused(409, "cannot be", detail, "remove the file and start the daemon again")
+            )
+        await self._do(request, RevokeToken(name, who_asks(request).name))
+        return web.Response(status=204)
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """Whoever has a cookie by it types it in again; whoever follows events is cut off."""
+        await self._do(request, SignOut(request.match_info["name"], who_asks(request).name))
+        return web.Response(status=204)
+
+    async def sign_out_self(self, request: web.Request) -> web.Response:
+        """The same of one's own; not without end, for whoever may only look may do this."""
+        name = who_asks(request).name
+        if wait := self._sign_outs.take(name):
+            raise too_often(wait)
+        await self._do(request, SignOut(name, name))
+        return web.Response(status=204)
+
+    async def _do(self, request: web.Request, command: IssueToken | RevokeToken | SignOut) -> None:
+        found: Answer
+        (found,) = await self._service.submit([command], request.remote or "")
+        if isinstance(found, Refused):
+            raise refusal(found)
+
+
+def _view(token: TokenRecord, now: float) -> TokenView:
+    return TokenView(
+        token.name, token.role, [*token.pools], token.created, token.by, token.expires,
+        expired=token.over(now),
+    )  # fmt: skip

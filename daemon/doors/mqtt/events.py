@@ -1,0 +1,130 @@
+"""Events: what happened in each pool, in order, from a durable cursor on; each once or more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from time import monotonic
+from typing import cast
+
+import msgspec
+
+from daemon.config.mqtt_limits import CURSOR_EVERY
+from daemon.doors.mqtt.connection import DENIED, TOO_LARGE, WireError
+from daemon.doors.mqtt.reconnecting import Link
+from daemon.doors.mqtt.topics import Topics
+from daemon.model.errors import JournalError
+from daemon.model.limits import PROBE_EVERY
+from daemon.model.outputs import Notice
+from daemon.model.visibility import outside
+from daemon.runtime.logs import log
+from daemon.service.service import Service
+from daemon.wire.jobs import Event
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Events:
+    """Publishes notices of pools; others are on nobody's topic."""
+
+    def __init__(self, service: Service, link: Link, topics: Topics) -> None:
+        """Of this daemon's pools."""
+        self._service, self._link, self._topics = service, link, topics
+        self._key = f"mqtt:{topics.cluster}:cursor"
+        self._under_way: deque[tuple[int, asyncio.Future[int] | None]] = deque()
+        self._done = 0
+        """All up to here have reached the broker."""
+        self._noted = -1
+        self._note_at = 0.0
+
+    async def run(self) -> None:
+        """Until there are no more."""
+        await self._begin()
+        while True:
+            await self._link.up.wait()
+            self._under_way.clear()
+            try:
+                if await self._feed():
+                    return
+            except (WireError, JournalError):
+                await asyncio.sleep(PROBE_EVERY / 4)
+
+    async def _begin(self) -> None:
+        """Go on where the last daemon was; the first one begins now."""
+        while True:
+            try:
+                found = (await self._service.notes.read(self._key)).get(self._key)
+                self._done = self._service.told if found is None else int(found)
+                await self._note()
+            except JournalError:
+                await asyncio.sleep(PROBE_EVERY)
+            else:
+                return
+
+    async def _feed(self) -> bool:
+        """Whether there are no more. Raises WireError where some did not come through."""
+        notices = cast("AsyncGenerator[Notice]", self._service.notices(self._done))
+        async with aclosing(notices):
+            following: asyncio.Task[Notice | None] | None = None
+            try:
+                while True:
+                    following = following or asyncio.ensure_future(_next(notices))
+                    await asyncio.wait((following,), timeout=self._patience)
+                    await self._advance()
+                    if not following.done():
+                        continue
+                    notice, following = following.result(), None
+                    if notice is None:
+                        return True
+                    await self._tell(notice)
+            finally:
+                if following is not None:
+                    following.cancel()
+                    await asyncio.wait((following,))
+
+    @property
+    def _patience(self) -> float | None:
+        """Seconds until somebody is to look whether what is under way has come through."""
+        return CURSOR_EVERY if self._under_way or self._noted != self._done else None
+
+    async def _tell(self, notice: Notice) -> None:
+        """On its pool's topic; of a loan that moved, on that of who lent it before as well."""
+        told = outside(notice)
+        if told is not None and told.kind == "loan_moved":
+            before = await self._send(told, told.data["previous"])
+            self._under_way.append((notice.seq - 1, before))  # it is done with the other one
+        through = await self._send(told, told.pool) if told is not None and told.pool else None
+        self._under_way.append((notice.seq, through))
+
+    async def _send(self, told: Notice, pool: str) -> asyncio.Future[int]:
+        while not self._service.fence.holds():  # noqa: ASYNC110  time tells, and no event
+            await asyncio.sleep(PROBE_EVERY)
+        event = Event(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
+        return await self._link.send(self._topics.pool(pool, "event"), _encode(event))
+
+    async def _advance(self) -> None:
+        """Note how far all has come through. Raises WireError for what has not."""
+        while self._under_way:
+            seq, future = self._under_way[0]
+            if future is not None:
+                if not future.done():
+                    break
+                reason = future.result()
+                if reason == TOO_LARGE:
+                    log().warning("event larger than the broker takes", seq=seq)
+                elif reason >= DENIED:
+                    raise WireError("refused")
+            self._under_way.popleft()
+            self._done = seq
+        if self._noted != self._done and monotonic() >= self._note_at:
+            await self._note()
+
+    async def _note(self) -> None:
+        await self._service.notes.write({self._key: str(self._done)})
+        self._noted, self._note_at = self._done, monotonic() + CURSOR_EVERY
+
+
+async def _next(notices: AsyncGenerator[Notice]) -> Notice | None:
+    return await anext(notices, None)

@@ -1,0 +1,178 @@
+"""What pools' people publish: gathered into one call of the service, answered, acknowledged.
+
+Nothing is acknowledged to the broker before it is durable and its answer has reached the broker.
+While the journal cannot be written it is tried again, and the broker keeps what comes meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+import paho.mqtt.client as mqtt
+
+from daemon.answers.estimates.estimator import Eta
+from daemon.config.mqtt_limits import GROAN_EVERY, UNACKNOWLEDGED
+from daemon.doors.mqtt.executor import Clerk
+from daemon.doors.mqtt.reconnecting import Link
+from daemon.doors.mqtt.replies import Replies, reply_to
+from daemon.doors.mqtt.requests import Letter, Mail, read
+from daemon.doors.mqtt.schemas import Reply
+from daemon.doors.mqtt.topics import Door, Topics
+from daemon.model.limits import MAX_BATCH
+from daemon.runtime.logs import log
+from daemon.service.admission import Admission
+from daemon.service.service import Service
+from daemon.wire.problems import ProblemError
+
+
+class Came(NamedTuple):
+    """A message on one of our topics, and in which session it came."""
+
+    mail: Mail
+    message: mqtt.MQTTMessage
+    session: int
+    pool: str
+    door: Door
+
+
+class Inbound:
+    """A queue that is bounded by what brokers may send, and one worker."""
+
+    def __init__(
+        self,
+        service: Service,
+        link: Link,
+        topics: Topics,
+        replies: Replies,
+        admission: Admission | None,
+        eta: Eta | None,
+    ) -> None:
+        """Nothing has come yet."""
+        self._service, self._link, self._topics = service, link, topics
+        self._replies, self._clerk = replies, Clerk(service, admission, eta)
+        self._queue: deque[Came] = deque()
+        self._news = asyncio.Event()
+        self._paused = False
+        self._groaned = -GROAN_EVERY
+
+    def receive(self, message: mqtt.MQTTMessage) -> None:
+        """Take a message. What is for nobody is acknowledged at once."""
+        found, topic = None, "one that is no text"
+        try:
+            mail = _mail(message)
+            topic = mail.topic
+            found = self._topics.read(topic)
+        except UnicodeDecodeError:
+            pass  # it is none of ours
+        if found is None:
+            self._groan(topic)
+            self._link.ack(message, self._link.session)
+            return
+        if not message.qos and len(self._queue) >= UNACKNOWLEDGED:
+            return  # it would be refused; a flood of those must not hold up the others
+        while self._queue and self._queue[0].session != self._link.session:
+            self._queue.popleft()  # the broker sends it again
+        self._queue.append(Came(mail, message, self._link.session, *found))
+        self._news.set()
+        if len(self._queue) >= 2 * UNACKNOWLEDGED:
+            self._paused = True
+            self._link.pause(on=True)
+
+    async def run(self) -> None:
+        """Answer what comes, without end."""
+        while True:
+            await self._news.wait()
+            batch = self._gather()
+            try:
+                await self._answer(batch)
+            except Exception:  # noqa: BLE001  one message must not hold up all others
+                log().exception("messages failed", messages=len(batch))
+                for each in batch:
+                    await self._alone(*each)
+
+    async def _answer(self, batch: Sequence[tuple[Came, Letter | Reply]]) -> None:
+        """Have it done, say so, and acknowledge it; or have it come again."""
+        answers = await self._clerk.answers([letter for _, letter in batch])
+        said = zip(batch, answers, strict=True)
+        told = await self._replies.tell(
+            [(came.pool, came.mail, reply) for (came, _), reply in said]
+        )
+        for came, _ in batch:
+            if told:
+                self._link.ack(came.message, came.session)
+            else:
+                self._link.drop(came.session)
+
+    async def _alone(self, came: Came, letter: Letter | Reply) -> None:
+        """Once more, by itself; what fails again is refused, or else would come for ever."""
+        try:
+            await self._answer([(came, letter)])
+        except Exception as error:  # noqa: BLE001  whatever it is
+            with suppress(Exception):
+                await self._answer([(came, self._defect(came, error))])
+                return
+            self._link.ack(came.message, came.session)
+
+    def _gather(self) -> list[tuple[Came, Letter | Reply]]:
+        """What one step may have, in the order in which it came."""
+        batch: list[tuple[Came, Letter | Reply]] = []
+        jobs = 0
+        while self._queue and jobs < MAX_BATCH and len(batch) < UNACKNOWLEDGED:
+            came = self._queue.popleft()
+            if came.session != self._link.session:
+                continue  # the broker sends it again
+            if came.mail.retained and not came.mail.payload:
+                self._link.ack(came.message, came.session)
+                continue  # somebody clears what was retained
+            letter = self._open(came)
+            batch.append((came, letter))
+            jobs += letter.jobs if isinstance(letter, Letter) else 0
+        if not self._queue:
+            self._news.clear()
+        if self._paused and len(self._queue) < UNACKNOWLEDGED:
+            self._paused = False
+            self._link.pause(on=False)
+        return batch
+
+    def _open(self, came: Came) -> Letter | Reply:
+        """What is asked for, or why not."""
+        try:
+            if came.pool not in self._service.book.pools:
+                self._groan(came.mail.topic)
+                raise ProblemError(404, "no such pool", "there is no pool of that topic's name", "")
+            letter = read(came.mail, self._topics, came.pool, came.door)
+        except ProblemError as problem:
+            return reply_to(problem)
+        except Exception as error:  # noqa: BLE001  one message must not hold up all others
+            return self._defect(came, error)
+        return letter
+
+    def _defect(self, came: Came, error: Exception) -> Reply:
+        """What to say where the fault is ours."""
+        log().exception("message failed", topic=came.mail.topic[:200])
+        why = f"a defect of the daemon: {error!r}"
+        return reply_to(ProblemError(500, "defect", why, "report it"))
+
+    def _groan(self, topic: str) -> None:
+        """Where there is no pool, there is nobody to tell but the operator."""
+        if monotonic() - self._groaned > GROAN_EVERY:
+            self._groaned = monotonic()
+            log().warning("message for no pool", topic=topic[:200])
+
+
+def _mail(message: mqtt.MQTTMessage) -> Mail:
+    """A message as the door takes it. Raises UnicodeDecodeError for a topic that is no text."""
+    said = message.properties
+    return Mail(
+        message.topic,
+        bytes(message.payload),
+        bool(message.retain),
+        getattr(said, "ResponseTopic", ""),
+        getattr(said, "CorrelationData", b""),
+        message.qos,
+    )

@@ -1,0 +1,141 @@
+"""What should run at an external manager, and what its reports mean. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daemon.backends.interface import StopKind
+from daemon.config.mqtt_limits import SYNC_JOBS
+from daemon.doors.mqtt import schemas
+from daemon.doors.mqtt.schemas import Order, Report, Run, Start, Stop, Sync
+from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
+from daemon.model.outputs import StartEffect
+
+Key = tuple[str, int]
+"""A job and its attempt."""
+
+EPOCH_BITS = 24
+"""Questions of one daemon have numbers below 2 to this: years of them."""
+
+NEVER = "it was never started"
+FORGOTTEN = "the cluster manager does not know it any more"
+
+
+class Wanted:
+    """An attempt that should run, or be ended."""
+
+    def __init__(self, order: StartEffect, since: float, seen: int | None) -> None:
+        """Ordered at that time (monotonic seconds); `seen` before or after so many questions."""
+        self.order, self.since, self.seen = order, since, seen
+        self.stop: StopKind | None = None
+
+
+class Roster:
+    """All attempts that are wanted. What is said of others changes nothing."""
+
+    def __init__(self, epoch: int) -> None:
+        """Nothing is to run. Questions have numbers that no daemon before had."""
+        self._wanted: dict[Key, Wanted] = {}
+        self._asked = epoch << EPOCH_BITS
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, order: StartEffect, now: float, *, seen: bool = False) -> bool:
+        """Have it run; whether that is new."""
+        key = order.job, order.attempt
+        new = key not in self._wanted
+        if new:
+            self._wanted[key] = Wanted(order, now, self._asked if seen else None)
+        return new
+
+    def start(self, key: Key, epoch: int) -> Order | None:
+        """The order by which it starts; None where it is not wanted any more."""
+        wanted = self._wanted.get(key)
+        return None if wanted is None else start_order(wanted.order, epoch)
+
+    def stop(self, key: Key, kind: StopKind, now: float) -> None:
+        """Have it end, or be warned; after an end there are no warnings."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and wanted.stop != "end":
+            wanted.stop, wanted.since = kind, now
+
+    def drop(self, key: Key) -> bool:
+        """Have it not run, as it cannot be ordered; whether it was wanted."""
+        return self._wanted.pop(key, None) is not None
+
+    def overdue(self, now: float, patience: float) -> list[Key]:
+        """What was ordered so long ago without an answer. O(n)."""
+        return [
+            key
+            for key, each in self._wanted.items()
+            if (each.seen is None or each.stop == "end") and now - each.since > patience
+        ]
+
+    def ask(self, epoch: int, now: float, only: Sequence[Key] | None = None) -> list[Order]:
+        """Ask after all of it or only after some, and tell again what of that is to end."""
+        self._asked += 1
+        keys = [*self._wanted] if only is None else [*only]
+        orders: list[Order] = []
+        for begin in range(0, max(1, len(keys)), SYNC_JOBS):
+            part = [Run(*key) for key in keys[begin : begin + SYNC_JOBS]]
+            more = begin + SYNC_JOBS < len(keys)
+            some = only is not None
+            orders.append(Sync(epoch=epoch, number=self._asked, jobs=part, more=more, some=some))
+        for job, attempt in keys:
+            wanted = self._wanted[job, attempt]
+            wanted.since = now
+            if wanted.stop is not None:
+                orders.append(Stop(epoch=epoch, job=job, attempt=attempt, kind=wanted.stop))
+        return orders
+
+    def hear(self, report: Report) -> tuple[list[Observation], Key | None]:
+        """What a report comes to: what was seen, and whom to start (again)."""
+        if isinstance(report, schemas.Synced):
+            return [], None
+        key = report.job, report.attempt
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            stray = isinstance(report, schemas.Also)
+            return ([Stray(*key)] if stray else []), None
+        if isinstance(report, schemas.Unknown):
+            return self._unknown(key, wanted, report.number)
+        if isinstance(report, schemas.Started | schemas.Also):
+            new, wanted.seen = wanted.seen is None, self._asked
+            return ([Started(*key)] if new else []), None
+        del self._wanted[key]
+        return [_over(key, report)], None
+
+    def _unknown(
+        self, key: Key, wanted: Wanted, asked: int
+    ) -> tuple[list[Observation], Key | None]:
+        """The manager never saw it, or has forgotten; an answer from before it ran is neither."""
+        if wanted.seen is not None:
+            if asked <= wanted.seen:
+                return [], None
+            del self._wanted[key]
+            return [Lost(*key, FORGOTTEN)], None
+        if wanted.stop == "end":
+            del self._wanted[key]
+            return [Ended(*key, why=NEVER)], None
+        return [], key
+
+
+def _over(key: Key, report: schemas.Ended | schemas.Lost | schemas.Failed) -> Observation:
+    """An attempt is no more."""
+    if isinstance(report, schemas.Ended):
+        return Ended(*key, report.code, report.signal, report.why)
+    if isinstance(report, schemas.Lost):
+        return Lost(*key, report.why)
+    return StartFailed(*key, report.why)
+
+
+def start_order(order: StartEffect, epoch: int) -> Start:
+    """As it goes out."""
+    spec = order.spec
+    return Start(
+        epoch=epoch, job=order.job, attempt=order.attempt, pool=spec.pool, gpus=spec.gpus,
+        nodes={node: list(gpus) for node, gpus in order.nodes}, command=spec.command, env=spec.env,
+        cwd=spec.cwd, user=spec.user, name=spec.name, time_limit=spec.time_limit,
+        array=spec.array, duration=spec.duration,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""Answers: to the response topic of whoever gave one, and as events without a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from daemon.config.mqtt_limits import MAX_CORRELATION, MAX_PACKET, OVERHEAD, REPLY_LINES
+from daemon.doors.mqtt.connection import WireError
+from daemon.doors.mqtt.reconnecting import Link
+from daemon.doors.mqtt.requests import Mail, named
+from daemon.doors.mqtt.schemas import Reply
+from daemon.doors.mqtt.topics import Topics
+from daemon.wire.jobs import BatchLine, Event
+from daemon.wire.problems import ProblemError
+
+FRAME = MAX_CORRELATION + 2 * OVERHEAD
+"""Bytes that an answer's packet has beside its topic and its body."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def reply_to(problem: ProblemError) -> Reply:
+    """What is wrong with a message as such."""
+    said = problem.details
+    return Reply(said.status, [], said.detail, said.mend, said.errors)
+
+
+class Replies:
+    """Says what became of messages."""
+
+    def __init__(
+        self, link: Link, topics: Topics, now: Callable[[], float], known: Callable[[str], bool]
+    ) -> None:
+        """Only pools that are known have events."""
+        self._link, self._topics, self._now, self._known = link, topics, now, known
+
+    async def tell(self, answers: Sequence[tuple[str, Mail, Reply]]) -> bool:
+        """Whether all answers have reached the broker; if not, the messages come again.
+
+        What it refuses would be refused again: `Link` says so.
+        """
+        sent = []
+        try:
+            for pool, mail, reply in answers:
+                if mail.reply and self._topics.is_reply(mail.reply, pool):
+                    room = min(self._link.most, MAX_PACKET) - len(mail.reply.encode()) - FRAME
+                    body = fitting(reply, room)
+                    sent.append(await self._link.send(mail.reply, body, with_=_back(mail)))
+                if self._known(pool):
+                    topic = self._topics.pool(pool, "event")
+                    events = self._events(pool, reply, mail)
+                    sent += [await self._link.send(topic, _encode(event)) for event in events]
+            for each in sent:
+                await each
+        except WireError:
+            return False
+        return True
+
+    def _events(self, pool: str, reply: Reply, mail: Mail) -> list[Event]:
+        """What others of the pool hear: refusals, and what nobody else would be told of."""
+        now = self._now()
+        if not reply.jobs:
+            data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
+            return [Event(0, now, "refused", named(mail.payload), pool, data=data)]
+        told = [
+            line
+            for line in reply.jobs
+            if line.status >= 400 or (line.status == 200 and not mail.reply)
+        ]
+        events = []
+        for line in told[:REPLY_LINES]:
+            if line.status >= 400:
+                data = {"status": line.status, "why": line.detail, "mend": line.mend}
+                events.append(Event(0, now, "refused", line.id, pool, data=data))
+            else:
+                events.append(Event(0, now, "known", line.id, pool))
+        if more := sum(line.status >= 400 for line in told[REPLY_LINES:]):
+            why = f"{more:,} more jobs of the message"
+            data = {
+                "status": 413,
+                "why": why,
+                "mend": "look at its answer, or send fewer at a time",
+            }
+            events.append(Event(0, now, "refused", pool=pool, data=data))
+        return events
+
+
+def fitting(reply: Reply, room: int) -> bytes:
+    """An answer of so many bytes at most: without words for each job, or without the jobs."""
+    body = _encode(reply)
+    if len(body) <= room:
+        return body
+    why = f"the answer has {len(body):,} bytes, more than goes over the broker"
+    lines = [BatchLine(each.id, each.status, retry_after=each.retry_after) for each in reply.jobs]
+    short = Reply(reply.status, lines, f"{why}; words are left out", "send fewer jobs at a time")
+    body = _encode(short)
+    if len(body) <= room:
+        return body
+    mend = "ask for the jobs over HTTP, and send fewer at a time"
+    return _encode(Reply(reply.status, [], why, mend))
+
+
+def _back(mail: Mail) -> Properties | None:
+    """The properties of an answer."""
+    if not mail.correlation:
+        return None
+    found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    found.CorrelationData = mail.correlation
+    return found

@@ -1,0 +1,32 @@
+"""Estimates, as the wire has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from daemon.answers.estimates.calibration import Given, Said
+from daemon.answers.estimates.estimator import AT_ONCE, Eta
+from daemon.wire.estimates import Estimate, Moment
+from daemon.wire.jobs import BatchLine
+
+
+def estimate_view(given: Given) -> Estimate:
+    """An estimate as it is shown."""
+    start = None if given.start is None else _moment(given.start)
+    by = "playout" if given.by == "playout" else "queue"
+    return Estimate(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
+
+
+async def say_estimates(eta: Eta, lines: Sequence[BatchLine]) -> None:
+    """Say of new jobs when they start and end, as far as `Eta.at_submission` does."""
+    for i, line in enumerate(lines, 1):
+        given = eta.at_submission(line.id) if line.status == 201 else None
+        if given is not None:
+            line.estimate = estimate_view(given)
+        if not i % AT_ONCE:
+            await asyncio.sleep(0)
+
+
+def _moment(said: Said) -> Moment:
+    return Moment(said.p50, said.p90, said.mean)

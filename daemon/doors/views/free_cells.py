@@ -1,0 +1,52 @@
+"""How large the pieces are that are free: cells that no job is in, on nodes that are not out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cells.layout.shape import Shape
+from daemon.model.book import Book
+from daemon.wire.cells import CellChain, CellLevel
+from replay.cluster.gpu_names import Chain, Gpus
+
+
+def vacancies(book: Book) -> list[CellChain]:
+    """Each chain's free cells; nothing where there are no cells. O(GPUs + jobs alive)."""
+    if book.setup.cells is None:
+        return []
+    taken: dict[str, set[int]] = {}
+    for record in book.jobs.values():
+        for node, gpus in record.nodes:
+            taken.setdefault(node, set()).update(gpus)
+    return [_chain(chain, book, taken) for chain in Gpus(book.setup.cells).chains]
+
+
+def _chain(chain: Chain, book: Book, taken: dict[str, set[int]]) -> CellChain:
+    free: list[bool] = []
+    used = out = 0
+    for each in chain.nodes:
+        node = book.nodes[each.name]
+        busy = taken.get(node.name, set())
+        used += len(busy)
+        out += len(node.gpus) - len(busy) if node.reasons else 0
+        free += [not node.reasons and gpu not in busy for gpu in node.gpus]
+    shape = chain.shape
+    levels = [
+        CellLevel(name, size, len(free) // size, count)
+        for name, size, count in zip(shape.names, shape.size, merged(shape, free), strict=True)
+    ]
+    return CellChain(chain.name, len(free), used, out, levels[::-1])
+
+
+def merged(shape: Shape, free: Sequence[bool]) -> list[int]:
+    """Free cells of each level, the leaf first, that lie in no larger free one. O(GPUs).
+
+    `free` says it of each GPU, in the order in which they lie.
+    """
+    counts = [sum(free)]
+    for fan in shape.fan[1:]:
+        free = [all(free[i : i + fan]) for i in range(0, len(free), fan)]
+        whole = sum(free)
+        counts[-1] -= fan * whole
+        counts.append(whole)
+    return counts

@@ -1,0 +1,126 @@
+"""Who waits, who runs and who is held, pool by pool, looking at few jobs besides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
+
+from daemon.answers.explain.explain import waiting_in
+from daemon.answers.explain.wording import needed
+from daemon.model.book import Book, JobRecord, job_of
+from daemon.model.job import JobPhase
+from sia.core.core import Core
+from sia.explain.why import in_turn
+from sia.wording import counted
+
+
+class Place(NamedTuple):
+    """A job that waits, and its number in its pool's queue if it is in it."""
+
+    record: JobRecord
+    position: int | None = None
+
+
+Passes = Callable[[JobRecord], bool]
+
+
+class Waiting:
+    """All that wait in some pools: those that have their turn first, then in their order."""
+
+    def __init__(self, book: Book, core: Core, pools: Iterable[str]) -> None:
+        """Look at these pools, one after the other. O(jobs that have their turn)."""
+        self._book, self._core, self._pools = book, core, list(pools)
+        self._turn: dict[str, list[JobRecord]] = {}
+        for job_id in book.seatless:
+            record = book.jobs[job_id]
+            self._turn.setdefault(record.spec.pool, []).append(record)
+
+    def piece(
+        self, offset: int, limit: int, user: str | None = None
+    ) -> tuple[int, Sequence[Place]]:
+        """How many there are, of a user or of all, and some of them.
+
+        O(pools + jobs of the pools that these are of); of a user O(jobs alive).
+        """
+        counts = None if user is None else self._counts(user)
+        found: list[Place] = []
+        total = 0
+        for pool in self._pools:
+            count = self._count(pool) if counts is None else counts[pool]
+            start = max(0, offset - total)
+            total += count
+            if start < count and len(found) < limit:
+                places = [each for each in self._of(pool) if user in (None, each.record.spec.user)]
+                found += places[start : start + limit - len(found)]
+        return total, found
+
+    def _counts(self, user: str) -> Counter[str]:
+        """How many of a user's there are, by pool."""
+        specs = (r.spec for r in self._book.jobs.values() if r.spec.user == user and waits(r))
+        return Counter(spec.pool for spec in specs)
+
+    def _count(self, pool: str) -> int:
+        queue = self._core.state.pools[pool].length
+        return len(self._turn.get(pool, ())) + queue + len(self._book.pools[pool].waiting)
+
+    def _of(self, pool: str) -> Iterator[Place]:
+        """Those of a pool: with their turn, in its queue, and outside as the pool is on hold."""
+        jobs = self._book.jobs
+        yield from map(Place, self._turn.get(pool, ()))
+        for position, job in enumerate(self._core.state.pools[pool].waiting(), 1):
+            yield Place(jobs[job_of(job.job.id)], position)
+        for job_id in self._book.pools[pool].waiting:
+            yield Place(jobs[job_id])
+
+
+def waits(record: JobRecord) -> bool:
+    """Whether a job waits for its turn, or has it and waits for its GPUs."""
+    return record.phase is JobPhase.PENDING or has_turn(record)
+
+
+def has_turn(record: JobRecord) -> bool:
+    """Whether it waits for its GPUs alone."""
+    return record.phase is JobPhase.STARTING and not record.placed
+
+
+def held(record: JobRecord) -> bool:
+    """Whether a job waits for a release."""
+    return record.phase is JobPhase.HELD
+
+
+KINDS: Mapping[str, Passes] = {"held": held, "running": attrgetter("placed")}
+"""Placed are those on GPUs alone (`check_book`); most jobs wait, and are passed over soonest so."""
+
+
+def alive(book: Book, pools: frozenset[str], what: str, user: str | None) -> Sequence[Place]:
+    """Jobs of some pools, of a user or of all, by pool, those that came first before others.
+
+    O(jobs).
+    """
+    found: dict[str, list[Place]] = {pool: [] for pool in sorted(pools)}
+    for record in filter(KINDS[what], book.jobs.values()):
+        spec = record.spec
+        if spec.pool in pools and user in (None, spec.user):
+            found[spec.pool].append(Place(record))
+    return [*chain.from_iterable(found.values())]
+
+
+def shortly(core: Core, place: Place) -> str:
+    """Why a job waits, in a line; nothing for one that runs. O(1)."""
+    record, position = place
+    if held(record):
+        return "it is held"
+    if has_turn(record):
+        return "it has its turn, and its GPUs are not free yet"
+    if record.phase is not JobPhase.PENDING:
+        return ""
+    job = waiting_in(core, record)
+    if job is None:
+        return f"pool {record.spec.pool} is on hold"
+    if position is not None and position > 1:
+        return f"{counted(position - 1, 'job')} before it"
+    lacks = needed(in_turn(job, (), core.state.now), core.state.now)
+    return lacks[0] if lacks else "first in its queue: it starts once its GPUs are idle"

@@ -1,0 +1,180 @@
+"""What is shown of jobs, pools and nodes: the book and the core's state, as the wire has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.answers.explain.explain import position_of, waits
+from daemon.engine.engine import Engine
+from daemon.model.access import Who
+from daemon.model.account import Rehearsed
+from daemon.model.book import Book, JobRecord, NodeRecord, Override
+from daemon.wire.jobs import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
+from daemon.wire.limits import NODE_JOBS
+from daemon.wire.plan import LendingShadow, Loan, Loans, WouldLend
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.state.state import PoolState
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+
+def job_view(record: JobRecord) -> JobView:
+    """A job in a list. O(1)."""
+    spec = record.spec
+    return JobView(
+        spec.id, spec.pool, spec.gpus, record.phase, record.submitted, record.priority, spec.user,
+        spec.name, spec.tags, record.attempt, record.started, record.ended, run_time_of(record),
+        record.time_limit, record.stream, record.reason,
+        {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
+        record.code, record.signal, record.why, ran_of(record),
+    )  # fmt: skip
+
+
+def job_detail(service: Service, record: JobRecord) -> JobDetail:
+    """A job with all that is known of it. O(jobs of its pool that wait)."""
+    spec, view = record.spec, job_view(record)
+    core = service.engine.core
+    return JobDetail(
+        **msgspec.structs.asdict(view),
+        command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
+        preemptible=spec.preemptible, requeue=spec.requeue, array=spec.array,
+        position=position_of(core, record), waits=waits(service.book, core, record),
+    )  # fmt: skip
+
+
+def array_detail(book: Book, name: str) -> ArrayDetail:
+    """An array by those of its jobs that are here. O(size)."""
+    records = book.named(name)
+    phases = Counter(record.phase.value for record in records)
+    return ArrayDetail(name, book.arrays[name][0], dict(phases), [*map(job_view, records)])
+
+
+def run_time_of(record: JobRecord) -> float | None:
+    """Seconds that a job is thought to run; None if nobody knows."""
+    return None if record.run_time >= UNKNOWN_RUN_TIME else record.run_time
+
+
+def ran_of(record: JobRecord) -> float | None:
+    """Seconds from its last start to its end; None before."""
+    if record.started is None or record.ended is None:
+        return None
+    return record.ended - record.started
+
+
+def unplaced(book: Book) -> dict[str, list[int]]:
+    """Widths of jobs that have their turn and are on no GPUs yet, by pool: they still wait."""
+    found: dict[str, list[int]] = {}
+    for job_id in book.seatless:
+        spec = book.jobs[job_id].spec
+        found.setdefault(spec.pool, []).append(spec.gpus)
+    return found
+
+
+def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ()) -> PoolView:
+    """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs).
+
+    Hours lent, and why it lends nothing, are those up to `now`.
+    """
+    pool, state = engine.book.pools[name], engine.core.state.pools[name]
+    own = own_loans(state)
+    return PoolView(
+        pool.name, pool.quota, pool.group, pool.share, pool.state, pool.lend_limit,
+        pool.borrow_limit, pool.weight, pool.version,
+        {chain: dict(types) for chain, types in pool.cells.items()},
+        None if pool.override is None else _override_view(pool.override),
+        running=state.dedicated + state.spare - sum(widths),
+        dedicated=state.dedicated,
+        borrowed=state.spare - own,
+        lent=state.lent - own,
+        idle=max(0, state.unused),
+        waiting=len(state.pending) + len(state.aside) + len(pool.waiting) + len(widths),
+        waiting_gpus=state.pending_width + sum(widths),
+        lend_budget_hours=pool.lend_budget_hours,
+        slowed_budget_pct=pool.slowed_budget_pct,
+        lent_hours=None if pool.spent is None else pool.spent.upto(now) / 3600,
+        kept=engine.kept(name, now),
+    )  # fmt: skip
+
+
+def pool_views(service: Service) -> list[PoolView]:
+    """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
+    engine, now, widths = service.engine, service.clock.now(), unplaced(service.book)
+    return [
+        pool_view(engine, name, now, widths.get(name, ())) for name in sorted(engine.book.pools)
+    ]
+
+
+def _override_view(over: Override) -> OverrideView:
+    return OverrideView(
+        over.until,
+        over.quota,
+        over.state,
+        over.lend_limit,
+        over.borrow_limit,
+        over.weight,
+        over.lend_budget_hours,
+        over.slowed_budget_pct,
+    )
+
+
+def own_loans(pool: PoolState) -> int:
+    """GPUs of a pool that its own spare jobs use."""
+    return sum(job.loans[pool] for job in pool.lent_to.values() if job.pool is pool)
+
+
+def node_views(book: Book, who: Who) -> list[NodeView]:
+    """All nodes and who is on them, as far as somebody may know. O(nodes + jobs alive)."""
+    used: Counter[str] = Counter()
+    jobs: dict[str, list[str]] = {name: [] for name in book.nodes}
+    for record in book.jobs.values():
+        for node, gpus in record.nodes:
+            used[node] += len(gpus)
+            if len(jobs.setdefault(node, [])) < NODE_JOBS and who.sees(record.spec.pool):
+                jobs[node].append(record.spec.id)
+    return [_node_view(node, used[node.name], jobs[node.name]) for node in book.nodes.values()]
+
+
+def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
+    return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
+
+
+def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
+    """What lending would have come to; the sums are of all pools. O(pairs of pools, jobs)."""
+    lent = [
+        WouldLend(lender, borrower, seconds / 3600)
+        for lender, sums in kept.lent.items()
+        for borrower, seconds in sums.items()
+    ]
+    seen = [each for each in lent if who.sees(each.lender) or who.sees(each.borrower)]
+    return LendingShadow(
+        kept.since, kept.until, kept.jobs, sum(each.gpu_hours for each in lent), kept.sooner,
+        kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
+        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)), kept.pending,
+    )  # fmt: skip
+
+
+def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:
+    """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan.
+
+    Of loans between pools of which somebody sees neither there are the sums alone, and a job of
+    another pool has no name.
+    """
+    lent: Counter[str] = Counter()
+    borrowed: Counter[str] = Counter()
+    loans = []
+    for record in records:
+        pool = record.spec.pool
+        for donor, gpus in record.loans:
+            if donor != pool:
+                since = record.started or record.decided or record.submitted
+                if who.sees(pool) or who.sees(donor):
+                    name = record.spec.id if who.sees(pool) else ""
+                    loans.append(Loan(name, pool, donor, gpus, since))
+                lent[donor] += gpus
+                borrowed[pool] += gpus
+    return Loans(loans, dict(lent), dict(borrowed))

@@ -1,0 +1,96 @@
+"""What pages know: the API's own answers, asked for in process as whoever looks at the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from daemon.doors.http.authorization import Guard
+from daemon.doors.http.operations import INSTEAD, JSON, Operation
+from daemon.wire.problems import ProblemError
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Api:
+    """The operations, each with its rule: a page shows nobody what the API would not."""
+
+    def __init__(self, operations: Iterable[Operation], guard: Guard) -> None:
+        """Ask these."""
+        self._operations = {(each.method, each.path): each for each in operations}
+        self._guard = guard
+
+    async def ask(
+        self,
+        request: web.Request,
+        what: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        body: Any = None,
+        **names: str,
+    ) -> Any:
+        """The answer to what is asked for, as the struct (or text) that the operation says it is.
+
+        `what` is method and path as in the table (`GET /v1/jobs/{id}`); its names are those of the
+        page's own path, or given. Of the query None is left out. Raises ProblemError.
+        """
+        method, _, path = what.partition(" ")
+        operation = self._operations[method, path]
+        asked = _asking(request, method, path, query or {}, names)
+        if body is not None:
+            asked[INSTEAD] = _encode(body)
+        try:
+            await self._guard.allow(asked, operation)
+            response = await operation.handler(asked)
+        except ProblemError:
+            await self._guard.remember(asked)
+            raise
+        assert isinstance(response, web.Response), "pages follow no streams"
+        said = response.body
+        return _read(said, operation.answers[response.status]) if isinstance(said, bytes) else None
+
+    async def ask_if_allowed(
+        self, request: web.Request, what: str, query: Mapping[str, Any] | None = None, **names: str
+    ) -> Any:
+        """The same; None where there is no such thing, or not for whoever asks."""
+        try:
+            return await self.ask(request, what, query, **names)
+        except ProblemError as problem:
+            if problem.status in (403, 404):
+                return None
+            raise
+
+
+def _read(said: bytes, kind: Any) -> Any:
+    """An answer; of structs of which it may be either, the first that has what it says."""
+    if isinstance(kind, str):
+        return said.decode(errors="replace")
+    *others, last = get_args(kind) or (kind,)
+    for each in others:
+        try:
+            return msgspec.json.decode(said, type=each)
+        except msgspec.ValidationError:
+            continue
+    return msgspec.json.decode(said, type=last)
+
+
+def _asking(
+    request: web.Request,
+    method: str,
+    path: str,
+    query: Mapping[str, Any],
+    names: Mapping[str, str],
+) -> web.Request:
+    """The request by which the API is asked for a page."""
+    parts = {**request.match_info, **names}
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    url = URL.build(path=path.format_map(parts), query=given)
+    asked = request.clone(method=method, rel_url=url, headers=CIMultiDict(Accept=JSON))
+    route = request.match_info.route
+    asked._match_info = web.UrlMappingMatchInfo(parts, route)  # noqa: SLF001  a clone shares it
+    return asked

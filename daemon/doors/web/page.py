@@ -1,0 +1,122 @@
+"""How a page is made: a template, what the API answers, and the frame around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from daemon.doors.http.authorization import WHO
+from daemon.doors.http.sessions import UI, Sessions
+from daemon.doors.web.filters import environment
+from daemon.doors.web.static import Assets
+from daemon.model.access import Rule, Who, allows
+from daemon.wire.jobs import ProblemDetails
+from daemon.wire.problems import PROBLEM_JSON
+
+if TYPE_CHECKING:
+    from daemon.doors.web.api_client import Api
+    from daemon.service.service import Service
+
+HTML = "text/html"
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of all that is below `/ui/`: nothing comes from elsewhere, and no script from within a page."""
+
+
+class Entry(NamedTuple):
+    """A page that the menu names, for those who may see it."""
+
+    path: str
+    title: str
+    rule: Rule = Rule.VIEW
+
+
+MENU = (
+    Entry(f"{UI}/", "Overview"),
+    Entry(f"{UI}/queue", "Queue"),
+    Entry(f"{UI}/jobs", "Jobs"),
+    Entry(f"{UI}/plan", "Plan"),
+    Entry(f"{UI}/nodes", "Nodes"),
+    Entry(f"{UI}/loans", "Loans"),
+    Entry(f"{UI}/whatif", "What if"),
+    Entry(f"{UI}/settings", "Settings"),
+    Entry(f"{UI}/audit", "Audit", Rule.OPERATE),
+)
+
+
+class Pages:
+    """Renders pages.
+
+    Attributes:
+        api: What pages ask; set before the first request.
+    """
+
+    api: Api
+
+    def __init__(self, service: Service, sessions: Sessions, cluster: str) -> None:
+        """Of this daemon, for browsers with these sessions."""
+        self._service, self._sessions, self._cluster = service, sessions, cluster
+        self.assets = Assets()
+
+    async def page(
+        self, request: web.Request, template: str, *, status: int = 200, **values: Any
+    ) -> web.Response:
+        """A page. The values are nobody else's: it is rendered in a thread."""
+        who: Who | None = request.get(WHO)
+        how = self._service.status()
+        frame = {
+            "asset": self.assets.address,
+            "cluster": self._cluster,
+            "form": self._sessions.form(request),
+            "here": request.path,
+            "lending": self._service.book.mode.value,
+            "menu": [entry for entry in MENU if allows(who, entry.rule)],
+            "now": self._service.clock.now(),
+            "serving": how.serving,
+            "who": who,
+        }
+        made = environment().get_template(template)
+        text = await asyncio.to_thread(made.render, **frame, **values)
+        return web.Response(text=text, status=status, content_type=HTML)
+
+    async def dressed(
+        self, request: web.Request, response: web.StreamResponse
+    ) -> web.StreamResponse:
+        """An answer below `/ui/` with what all have there; a problem as a page, for browsers."""
+        if response.prepared or not request.path.startswith(UI + "/"):
+            return response
+        if response.content_type == PROBLEM_JSON and HTML in request.headers.get("Accept", ""):
+            assert isinstance(response, web.Response), "problems are"
+            assert isinstance(response.body, bytes), "they are JSON"
+            problem = msgspec.json.decode(response.body, type=ProblemDetails)
+            response = await self._problem(request, problem, response.headers)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    async def _problem(
+        self, request: web.Request, problem: ProblemDetails, headers: Mapping[str, str]
+    ) -> web.Response:
+        """Who has no session is asked to sign in, right where the page would be."""
+        template = "sign_in.html" if problem.status == 401 else "problem.html"
+        to = request.path_qs if request.method == "GET" else f"{UI}/"
+        page = await self.page(request, template, status=problem.status, problem=problem, to=to)
+        page.headers.update((name, headers[name]) for name in KEPT if name in headers)
+        return page
+
+
+KEPT = ("WWW-Authenticate", "Retry-After", "Allow")
+"""Headers of a problem that its page has too."""

@@ -1,0 +1,62 @@
+"""`/ui/audit`: who changed what, the latest first; for operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from daemon.doors.http.operations import Operation, query_of
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
+from daemon.journal.audit import Record
+from daemon.model.access import Rule
+from daemon.wire.access import Audit, AuditView
+
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class AuditPages:
+    """The one."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/audit", Rule.OPERATE, self.audit, "Who changed what.", {200: HTML},
+                parameters=(PAGE,), refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def audit(self, request: web.Request) -> web.Response:
+        """A page: records are numbered without gaps, and so are pages, from the newest on."""
+        asked = query_of(request, (PAGE,))
+        end: Audit = await self._ask(request, 0, 1)
+        last = end.newest - (asked["page"] - 1) * ROWS
+        views = await self._between(request, max(0, last - ROWS), last)
+        return await self._pages.page(
+            request, "audit.html", asked=asked, end=end,
+            records=[(_decode(view.record), view.digest) for view in reversed(views)],
+            count_pages=pages_of(end.newest), address=addresses(request),
+        )  # fmt: skip
+
+    async def _between(self, request: web.Request, after: int, last: int) -> list[AuditView]:
+        """Records after one, to the last; the API gives fewer at a time where they are great."""
+        found: list[AuditView] = []
+        while after < last:
+            some = (await self._ask(request, after, last - after)).records
+            if not some:
+                break
+            found += some
+            after = some[-1].number
+        return found
+
+    async def _ask(self, request: web.Request, after: int, limit: int) -> Any:
+        query = {"after": after, "limit": limit}
+        return await self._pages.api.ask(request, "GET /v1/audit", query)

@@ -1,0 +1,101 @@
+"""`/ui/plan`: what runs until when, what starts next, what is held back for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from aiohttp import web
+
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.gantt import Bar, Scale, of_job, reserved
+from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
+from daemon.model.access import Rule
+from daemon.wire.jobs import Label
+from daemon.wire.plan import Forecasts, Plan, PoolForecast
+from daemon.wire.queue import Queued
+from sia.wording import DAY, HOUR, WEEK
+
+SPANS = {"hour": HOUR, "6 hours": 6 * HOUR, "day": DAY, "week": WEEK}
+
+NEXT = 40
+"""Jobs that the page shows of those that start next; a pool's own page has as many of that pool."""
+
+QUERY = (
+    Parameter("pool", Label, "Only of this pool.", default=""),
+    Parameter("span", Literal["hour", "6 hours", "day", "week"], "How far ahead.", default="day"),
+    PAGE,
+)
+
+Row = tuple[Queued, Sequence[Bar]]
+
+
+class PlanPages:
+    """The one."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/plan", Rule.VIEW, self.plan, "What runs and comes, over time.",
+                {200: HTML}, parameters=QUERY, refusals=(422,),
+            )
+        ]  # fmt: skip
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """What the API says of the plan, the queue and what is foreseen."""
+        asked, api = query_of(request, QUERY), self._pages.api
+        pool = asked["pool"] or None
+        of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (asked["page"] - 1) * ROWS}
+        running = await api.ask(request, "GET /v1/queue", of)
+        plan = await api.ask(request, "GET /v1/plan", {"next": 0})
+        coming = await self._coming(request, plan, pool)
+        forecasts = await api.ask(request, "GET /v1/forecasts")
+        scale = Scale(plan.time, SPANS[asked["span"]])
+        held = held_back(forecasts, pool)
+        return await self._pages.page(
+            request, "plan.html", asked=asked, scale=scale, spans=list(SPANS), plan=plan,
+            running=_drawn(scale, running.jobs), count=running.count, coming=_drawn(scale, coming),
+            held=_steps(scale, forecasts.windows, held), windows=forecasts.windows,
+            left=max(0, len(held) - ROWS), groups=plan.groups[:ROWS],
+            count_pages=pages_of(running.count), address=addresses(request),
+        )  # fmt: skip
+
+    async def _coming(self, request: web.Request, plan: Plan, pool: str | None) -> list[Queued]:
+        """The first of a pool's queue; of all pools the first each, as they are looked at."""
+        who = who_asks(request)
+        waiting = [
+            each.pool for group in plan.groups for each in group.pools if who.sees(each.pool)
+        ]
+        pools = (waiting if pool is None else [pool])[:NEXT]
+        each = NEXT // max(1, len(pools))
+        found: list[Queued] = []
+        for name in pools:
+            of = {"pool": name, "limit": each}
+            found += (await self._pages.api.ask(request, "GET /v1/queue", of)).jobs
+        return found
+
+
+def held_back(forecasts: Forecasts, pool: str | None) -> list[PoolForecast]:
+    """Pools for which anything is held back, the most first."""
+    found = [each for each in forecasts.pools if any(each.held_back) and pool in (None, each.pool)]
+    return sorted(found, key=lambda each: (-max(each.held_back), each.pool))
+
+
+def _drawn(scale: Scale, rows: Sequence[Queued]) -> list[Row]:
+    return [(row, of_job(scale, row)) for row in rows]
+
+
+def _steps(
+    scale: Scale, windows: Sequence[float], held: Sequence[PoolForecast]
+) -> list[tuple[PoolForecast, Sequence[Bar]]]:
+    """Each of the first few with its steps, as high beside each other as they are."""
+    most = max((max(each.held_back) for each in held), default=1)
+    return [(each, reserved(scale, windows, each.held_back, most)) for each in held[:ROWS]]

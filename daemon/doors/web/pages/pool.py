@@ -1,0 +1,75 @@
+"""`/ui/pools/NAME`: what a pool has, lends, borrows, and what sharing has been to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiohttp import web
+
+from daemon.doors.http.operations import Operation, Parameter
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.chart import chart_of
+from daemon.doors.web.page import HTML, Pages
+from daemon.model.access import Rule
+from daemon.wire.plan import PoolForecast
+
+NAME = Parameter("name", str, "Of the pool.", "path")
+
+LATEST = 10
+"""Loans of the ledger that the page shows."""
+
+
+class PoolPages:
+    """One pool."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """The one."""
+        return [
+            Operation(
+                "GET", f"{UI}/pools/{{name}}", Rule.VIEW, self.pool, "One pool.", {200: HTML},
+                parameters=(NAME,), refusals=(404,),
+            )
+        ]  # fmt: skip
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """Its numbers are for everybody who looks, its jobs and loans for those who see it."""
+        api, name = self._pages.api, request.match_info["name"]
+        pool = await api.ask(request, "GET /v1/pools/{name}")
+        one = "GET /v1/pools/{name}"
+        account = await api.ask_if_allowed(request, f"{one}/account")
+        ledger = await api.ask_if_allowed(request, f"{one}/ledger", {"limit": LATEST})
+        forecasts = await api.ask(request, "GET /v1/forecasts")
+        estimates = await api.ask(request, "GET /v1/estimates", {"pool": name})
+        usage = await api.ask(request, "GET /v1/usage", {"pool": name})
+        foreseen = next((each for each in forecasts.pools if each.pool == name), None)
+        windows = [] if foreseen is None else windows_of(forecasts.windows, foreseen)
+        return await self._pages.page(
+            request, "pool.html", pool=pool, account=account, ledger=ledger, estimates=estimates,
+            windows=windows, judged=any(row.judged for row in windows),
+            chart=chart_of(usage.samples), forecast=forecasts, latest=LATEST,
+        )  # fmt: skip
+
+
+class Window(NamedTuple):
+    """What is foreseen of a pool for so long (seconds), and how such forecasts did."""
+
+    window: float
+    load: int
+    held_back: int
+    judged: int
+    missed: int
+
+
+def windows_of(windows: Sequence[float], foreseen: PoolForecast) -> list[Window]:
+    """A pool's forecasts, window by window; nothing is judged where nobody watches."""
+    nothing = [0] * len(windows)
+    columns = (
+        windows, foreseen.load, foreseen.held_back, foreseen.judged or nothing,
+        foreseen.missed or nothing,
+    )  # fmt: skip
+    return [Window(*row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,88 @@
+"""`/ui/queue`: who waits where, who runs, who is held; `/ui/jobs`: all jobs, the latest first."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.routes.queue import What
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
+from daemon.model.access import Rule
+from daemon.model.job import JobPhase
+from daemon.wire.jobs import Jobs, JobView, Label
+
+ASKED = 12
+"""Pages of the API for one of these: sixty thousand jobs where few pass the filter."""
+
+WHOSE = (
+    Parameter("pool", Label, "Only jobs of this pool.", default=""),
+    Parameter("user", Label, "Only jobs of this user.", default=""),
+)
+QUERY = (Parameter("what", What, "Which jobs.", default="waiting"), *WHOSE, PAGE)
+
+ALL = (
+    Parameter("phase", Label, "Only jobs in this phase.", default=""),
+    *WHOSE,
+    Parameter("cursor", Label, "Where the page before ended.", default=""),
+)
+
+
+class QueuePages:
+    """Lists of jobs."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """Both."""
+        return [
+            Operation(
+                "GET", f"{UI}/queue", Rule.VIEW, self.queue, "Who waits, runs or is held.",
+                {200: HTML}, parameters=QUERY, refusals=(422,),
+            ),
+            Operation(
+                "GET", f"{UI}/jobs", Rule.VIEW, self.jobs, "Jobs, the latest first.", {200: HTML},
+                parameters=ALL, refusals=(422,),
+            ),
+        ]  # fmt: skip
+
+    async def queue(self, request: web.Request) -> web.Response:
+        """A page of `/v1/queue`."""
+        asked = query_of(request, QUERY)
+        query = {
+            "what": asked["what"], "pool": asked["pool"] or None, "user": asked["user"] or None,
+            "limit": ROWS, "offset": (asked["page"] - 1) * ROWS,
+        }  # fmt: skip
+        queue = await self._pages.api.ask(request, "GET /v1/queue", query)
+        return await self._pages.page(
+            request, "queue.html", asked=asked, queue=queue, count_pages=pages_of(queue.count),
+            address=addresses(request),
+        )  # fmt: skip
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        """A page of `/v1/jobs`."""
+        asked = query_of(request, ALL)
+        query = {key: value or None for key, value in asked.items()}
+        jobs, following = await self._some(request, query)
+        return await self._pages.page(
+            request, "jobs.html", asked=asked, jobs=jobs, next=following,
+            address=addresses(request),
+            phases=[phase.value for phase in JobPhase],
+        )  # fmt: skip
+
+    async def _some(
+        self, request: web.Request, query: dict[str, str | None]
+    ) -> tuple[list[JobView], str | None]:
+        """As many as a page has, and the next cursor: the API's pages are short where few pass."""
+        found: list[JobView] = []
+        for _ in range(ASKED):
+            more = query | {"limit": ROWS - len(found)}
+            some: Jobs = await self._pages.api.ask(request, "GET /v1/jobs", more)
+            found += some.jobs
+            query = query | {"cursor": some.next}
+            if some.next is None or len(found) == ROWS:
+                break
+        return found, query["cursor"]

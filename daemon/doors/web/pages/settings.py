@@ -1,0 +1,72 @@
+"""`/ui/settings`: the lending switch, and who is signed in no more."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.csrf import form_of
+from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.pagination import PAGE, addresses, cut
+from daemon.doors.web.sign_in import see
+from daemon.model.access import OPERATOR_NAME, Rule, allows
+from daemon.model.job import LendingMode
+from daemon.wire.problems import ProblemError
+
+HERE = f"{UI}/settings"
+
+
+NAME = Parameter("name", str, "Of the token.", "path")
+
+
+class SettingsPages:
+    """What an operator switches here; the daemon's file has the rest."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        return [
+            Operation(
+                "GET", HERE, Rule.VIEW, self.settings, "How the daemon is set.", {200: HTML},
+                parameters=(PAGE,), refusals=(422,),
+            ),
+            Operation(
+                "POST", f"{HERE}/lending", Rule.OPERATE, self.set_lending, "Lend, or not.",
+                {303: None}, refusals=(422,),
+            ),
+            Operation(
+                "POST", f"{HERE}/tokens/{{name}}/sign-out", Rule.OPERATE, self.sign_out,
+                "End all sessions of a token.", {303: None}, None, (NAME,), (404,),
+            ),
+        ]  # fmt: skip
+
+    async def settings(self, request: web.Request) -> web.Response:
+        """Whoever may look sees it; the form is for those who may switch."""
+        api, asked = self._pages.api, query_of(request, (PAGE,))
+        tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
+        shown = None if tokens is None else cut(tokens.tokens, asked["page"])
+        return await self._pages.page(
+            request, "settings.html", modes=[mode.value for mode in LendingMode],
+            state=await api.ask(request, "GET /v1/lending"),
+            daemon=await api.ask(request, "GET /v1/status"),
+            may=allows(who_asks(request), Rule.OPERATE), tokens=shown, machine=OPERATOR_NAME,
+            address=addresses(request),
+        )  # fmt: skip
+
+    async def set_lending(self, request: web.Request) -> web.Response:
+        """As `PUT /v1/lending`, and back to the page."""
+        mode = (await form_of(request)).get("mode")
+        if mode is None:
+            raise ProblemError(422, "invalid", "no mode was chosen", "choose one")
+        await self._pages.api.ask(request, "PUT /v1/lending", body={"mode": mode})
+        return see(HERE)
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """Of one token, and back to the page."""
+        await self._pages.api.ask(request, "DELETE /v1/tokens/{name}/sessions")
+        return see(HERE)

@@ -1,0 +1,155 @@
+"""`/ui/whatif`: what would start earlier and later, were something otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from daemon.doors.http.csrf import form_of
+from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.sessions import UI
+from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.pagination import ROWS
+from daemon.model.access import Rule
+from daemon.wire.jobs import Label, ProblemDetails
+from daemon.wire.problems import ProblemError
+from daemon.wire.whatif import WhatIfAnswer
+from sia.wording import parse_seconds
+
+HERE = f"{UI}/whatif"
+
+QUERY = (
+    Parameter("job", Label, "To begin with.", default=""),
+    Parameter("pool", Label, "To begin with.", default=""),
+)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no whole number; write one like 8") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no number; write one like 1.5") from None
+
+
+def _limit(text: str) -> int | None:
+    return None if text == "none" else _whole(text)
+
+
+class Field(NamedTuple):
+    """One of the form: of what in the question it is, and how it is read."""
+
+    name: str
+    title: str
+    of: str
+    key: str
+    read: Callable[[str], Any] = str
+    hint: str = ""
+
+
+FIELDS = (
+    Field("new_pool", "Pool", "submit", "pool"),
+    Field("new_gpus", "GPUs", "submit", "gpus", _whole, "1"),
+    Field("new_run_time", "Runs for", "submit", "run_time", parse_seconds, "2h"),
+    Field("new_time_limit", "Time limit", "submit", "time_limit", parse_seconds, "4h"),
+    Field("job", "Job", "jobs", "job"),
+    Field("job_gpus", "GPUs", "jobs", "gpus", _whole),
+    Field("job_pool", "Pool", "jobs", "pool"),
+    Field("job_priority", "Priority", "jobs", "priority", _whole),
+    Field("job_time_limit", "Time limit", "jobs", "time_limit", parse_seconds, "4h"),
+    Field("pool", "Pool", "pools", "pool"),
+    Field("quota", "Quota", "pools", "quota", _whole),
+    Field("lend_limit", "Lends at most", "pools", "lend_limit", _limit, "none"),
+    Field("borrow_limit", "Borrows at most", "pools", "borrow_limit", _limit, "none"),
+    Field("weight", "Weight", "pools", "weight", _number, "1"),
+)
+"""Those in which one writes, in their order; `GROUPS` are around them."""
+
+GROUPS = {"submit": "A new job", "jobs": "A job, otherwise", "pools": "A pool, otherwise"}
+
+
+class WhatIfPages:
+    """The form, and what comes of it."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Made by these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """Both."""
+        return [
+            Operation(
+                "GET", HERE, Rule.VIEW, self.form, "Where one asks.", {200: HTML},
+                parameters=QUERY, refusals=(422,),
+            ),
+            Operation(
+                "POST", HERE, Rule.VIEW, self.ask, "What would be. Changes nothing.", {200: HTML},
+                refusals=(404, 409, 413, 422),
+            ),
+        ]  # fmt: skip
+
+    async def form(self, request: web.Request) -> web.Response:
+        """An empty one."""
+        return await self._page(request, query_of(request, QUERY))
+
+    async def ask(self, request: web.Request) -> web.Response:
+        """The form as it was sent, with the answer, or with why there is none."""
+        given = {name: text.strip() for name, text in (await form_of(request)).items()}
+        try:
+            answer = await self._pages.api.ask(request, "POST /v1/whatif", body=question(given))
+        except ValueError as error:
+            problem = ProblemDetails("", "invalid", 422, str(error))
+            return await self._page(request, given, problem=problem)
+        except ProblemError as error:
+            return await self._page(request, given, problem=error.details)
+        return await self._page(request, given, answer=answer)
+
+    async def _page(
+        self,
+        request: web.Request,
+        given: Mapping[str, str],
+        *,
+        answer: WhatIfAnswer | None = None,
+        problem: ProblemDetails | None = None,
+    ) -> web.Response:
+        return await self._pages.page(
+            request, "whatif.html", given=given, answer=answer, problem=problem, groups=GROUPS,
+            fields=FIELDS, rows=ROWS, status=200 if problem is None else problem.status,
+        )  # fmt: skip
+
+
+def question(given: Mapping[str, str]) -> dict[str, Any]:
+    """What is asked, of the fields that are not empty, as `/v1/whatif` takes it.
+
+    Raises ValueError for what cannot be read, with the field's title.
+    """
+    asked: dict[str, Any] = {}
+    for field in FIELDS:
+        if text := given.get(field.name):
+            asked.setdefault(field.of, [{}])[0][field.key] = _read(field.title, field.read, text)
+    if given.get("job_cancel"):
+        asked.setdefault("jobs", [{}])[0]["cancel"] = True
+    for job in asked.get("submit", ()):
+        job.setdefault("gpus", 1)
+    if node := given.get("drain"):
+        asked["drain"] = [node]
+    if lending := given.get("lending"):
+        asked["lending"] = lending == "on"
+    if horizon := given.get("horizon"):
+        asked["horizon"] = _read("How far", parse_seconds, horizon)
+    return asked
+
+
+def _read(title: str, read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ValueError(f"{title}: {error}") from None

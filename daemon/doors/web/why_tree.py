@@ -1,0 +1,109 @@
+"""Why a job waits, in full: each way to start, and each fact of what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+from msgspec.structs import asdict
+
+from daemon.answers.explain.wording import WAYS
+from daemon.doors.web.filters import moment, name, number
+from daemon.wire.explain import JobWhy, Obstacle
+from sia.explain.why import Leaves
+from sia.limits import MAX_GROUP
+from sia.wording import duration
+
+KINDS = {
+    "turn": "Jobs before it", "quota": "Its pool's quota", "room": "Idle GPUs",
+    "reservation": "GPUs held back", "rival": "A pool served first", "others": "Other pools",
+    "limit": "A limit on loans", "out": "Nodes that are out", "length": "How long it runs",
+    "width": "How wide it is", "kept": "A pool kept from lending",
+    "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
+}  # fmt: skip
+"""What obstacles are called among people, by their tags."""
+
+NAMES = {"load": "foreseen", "keeps": "lends nothing for so long"}
+"""What facts are called among people, where that is another word."""
+
+NUMBERS: dict[str, Callable[[float], Markup | str]] = {
+    "until": moment, "window": duration, "run_time": duration, "longest": duration,
+    "load": lambda load: "nobody knows yet" if load >= MAX_GROUP else number(load),
+}  # fmt: skip
+"""How numbers are shown that are no counts."""
+
+
+class Fact(NamedTuple):
+    """One thing that is so."""
+
+    key: str
+    value: Markup | str
+
+
+class InTheWay(NamedTuple):
+    """An obstacle."""
+
+    name: str
+    facts: list[Fact]
+
+
+class Way(NamedTuple):
+    """One way to start."""
+
+    name: str
+    open: bool
+    obstacles: list[InTheWay]
+
+
+def trace(why: JobWhy) -> list[Way]:
+    """All ways, with all that is in them; what keeps a job from all of them, if it is that."""
+    ways = [(WAYS[way.name].capitalize(), way.open, way.obstacles) for way in why.ways]
+    if not ways and why.obstacles:
+        ways = [("In each way", True, why.obstacles)]
+    return [Way(words, is_open, [*map(_shown, each)]) for words, is_open, each in ways]
+
+
+def _shown(each: Obstacle) -> InTheWay:
+    tag = each.__struct_config__.tag
+    assert isinstance(tag, str), "obstacles are tagged by words"
+    return InTheWay(KINDS[tag], [*_facts(asdict(each))])
+
+
+def _facts(values: dict[str, Any]) -> Iterator[Fact]:
+    for key, value in values.items():
+        yield Fact(NAMES.get(key, key.replace("_", " ")), _value(key, value))
+
+
+def _value(key: str, value: Any) -> Markup | str:
+    """A value as people read it: what it is hangs on its name where it is a number."""
+    match value:
+        case None:
+            shown: Markup | str = "unknown"
+        case bool():
+            shown = "yes" if value else "no"
+        case int() | float():
+            shown = NUMBERS.get(key, number)(value)
+        case str():
+            shown = name(value)
+        case dict():
+            shown = "; ".join(filter(None, value.values()))
+        case _:
+            shown = _several(value)
+    return shown
+
+
+def _several(values: Sequence[Any]) -> Markup:
+    """Jobs that would have to end, or pools with their GPUs."""
+    return Markup(", ").join(_one(each) for each in values) or Markup("none")
+
+
+def _one(each: Any) -> Markup:
+    match each:
+        case Leaves(job, pool, gpus):
+            whose = name(job) if job else Markup("jobs of {}").format(name(pool))
+            when = Markup(", until {}").format(moment(each.end)) if each.end is not None else ""
+            return Markup("{} ({} GPUs{})").format(whose, gpus, when)
+        case (str(pool), gpus):
+            return Markup("{} ({})").format(name(pool), gpus)
+    return name(str(each))

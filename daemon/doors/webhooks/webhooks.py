@@ -1,0 +1,80 @@
+"""All webhooks of a daemon: each by itself, so that a slow or dead receiver holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from daemon.config.webhook_limits import LAST_ANSWERS
+from daemon.config.webhooks import WebhookConfig, read_secrets
+from daemon.doors.webhooks.cursors import Ledger
+from daemon.doors.webhooks.signature import Secrets
+from daemon.doors.webhooks.webhook import Hook, Means
+from daemon.model.errors import JournalError
+from daemon.service.service import Service
+from sia.console.errors import UserError
+
+
+class Hooks:
+    """Those that the configuration names."""
+
+    def __init__(
+        self, configs: Sequence[WebhookConfig], service: Service, *, lenient: bool = False
+    ) -> None:
+        """Nothing is sent before `run`. Raises UserError where a secret cannot be read.
+
+        Where it is `lenient`, a hook without is left out, and goes on where it was another time:
+        who takes over from another daemon is not to fail of it.
+        """
+        self._service, self._ledger = service, Ledger(service.notes)
+        means = Means(
+            service.page, lambda: service.told, self._ledger, service.letters, service.parts,
+            service.fence, service.clock.now,
+        )  # fmt: skip
+        self._hooks: dict[str, Hook] = {}
+        for config in configs:
+            try:
+                self._hooks[config.name] = Hook(
+                    config, Secrets(read_secrets(config.secret_file)), means
+                )
+            except UserError as error:
+                if not lenient:
+                    raise
+                why, _, mend = error.format_message().rpartition("; ")
+                mend += ", and start the daemon anew"
+                service.parts.say(f"webhook {config.name}", f"nothing is sent: {why}", mend)
+        self._open = False
+
+    def __iter__(self) -> Iterator[Hook]:
+        """All, once they are open."""
+        return iter(self._hooks.values() if self._open else ())
+
+    def get(self, name: str) -> Hook | None:
+        """The one of that name, once it is open."""
+        return self._hooks.get(name) if self._open else None
+
+    async def open(self, newest: int) -> None:
+        """Go on where each was; new ones begin after the `newest` event. Raises UserError."""
+        try:
+            await self._ledger.open(self._hooks, newest)
+        except JournalError as error:
+            raise UserError(str(error)) from error
+        self._open = True
+
+    async def run(self) -> None:
+        """Deliver, until cancelled."""
+        tasks = {asyncio.create_task(hook.run()): hook for hook in self}
+        saving = asyncio.create_task(self._ledger.run())
+        try:
+            await asyncio.wait((saving, *tasks), return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            busy = [task for task, hook in tasks.items() if hook.end()]
+            if busy:
+                await asyncio.wait(busy, timeout=LAST_ANSWERS)
+            for task in (saving, *tasks):
+                task.cancel()
+            for task in (saving, *tasks):
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self._ledger.save()

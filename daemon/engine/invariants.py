@@ -1,0 +1,46 @@
+"""Whether the daemon's book and the core say the same."""
+
+from __future__ import annotations
+
+from daemon.model.book import Book, core_limits
+from daemon.model.job import ON_GPUS, OVER, JobPhase
+from sia.core.core import Core
+
+
+def check_book(book: Book, core: Core) -> None:
+    """Assert that each job is in the core where it should be, and nowhere else. O(n)."""
+    known = dict(core.state.jobs)
+    waiting = {job_id for pool in book.pools.values() for job_id in pool.waiting}
+    for job_id, record in book.jobs.items():
+        assert record.phase not in OVER, job_id
+        assert job_id not in book.ended, job_id
+        state = known.pop(record.core, None)
+        assert (state is not None) is (
+            record.phase in ON_GPUS or (record.phase is JobPhase.PENDING and job_id not in waiting)
+        ), (job_id, record.phase, record.core)
+        if state is not None:
+            assert (state.stream is not None) is (record.phase in ON_GPUS), job_id
+            assert state.stream is None or state.stream is record.stream, job_id
+            loans = {donor.name: gpus for donor, gpus in state.loans.items()}
+            assert loans == dict(record.loans), (job_id, loans, record.loans)
+        on_gpus = record.phase in ON_GPUS
+        assert (record.stream is not None) is (record.decided is not None) is on_gpus, job_id
+        assert on_gpus or not (record.placed or record.nodes or record.started), job_id
+        seatless = record.phase is JobPhase.STARTING and not record.placed
+        assert (job_id in book.seatless) is seatless, job_id
+    shown = [record.spec.id for record in book.newest()]
+    assert shown == [*reversed(book.jobs), *reversed(book.ended)], "lines of other jobs"
+    assert not known, f"jobs that only the core knows: {list(known)[:5]}"
+    _check_pools(book, core)
+
+
+def _check_pools(book: Book, core: Core) -> None:
+    """Assert that pools are the same, and windows of nodes that are there."""
+    assert book.pools.keys() == core.state.pools.keys(), "other pools"
+    for name, pool in book.pools.items():
+        state = core.state.pools[name]
+        said = (pool.quota, *core_limits(pool), pool.weight)
+        assert said == (state.quota, state.lend_limit, state.borrow_limit, state.weight), name
+        assert state.group.name == (pool.group if pool.share else f"{name} alone"), name
+    for window in book.windows.values():
+        assert window.node in book.nodes, window

@@ -1,0 +1,149 @@
+"""Which GPUs are in use, by number: what the core only counts.
+
+Without cells the engine gives jobs their numbers here; with cells the core names them. Either way
+a job gets GPUs only once whoever had them is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sortedcontainers import SortedDict, SortedList
+
+from daemon.model.setup import Node
+from sia.model import Nodes
+
+
+class Seats:
+    """The GPUs of nodes, lowest numbers first, on the node with fewest free ones that will do.
+
+    Attributes:
+        there: GPUs of nodes that are not out.
+        spare: Those of them that are free.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        """All are free, and no node is out."""
+        self._free: dict[str, SortedList[int]] = {n.name: SortedList(n.gpus) for n in nodes}
+        self._gpus = {name: len(free) for name, free in self._free.items()}
+        self._names = list(self._free)
+        self._order = {name: place for place, name in enumerate(self._names)}
+        self._out: dict[str, None] = {}
+        self._with: SortedDict[int, SortedList[int]] = SortedDict()  # nodes by free GPUs
+        self.there = self.spare = 0
+        for name, gpus in self._gpus.items():
+            self.there += gpus
+            self._put(name)
+
+    def out(self, node: str) -> None:
+        """Give nobody GPUs of a node. O(log nodes)."""
+        if node not in self._out:
+            self._pick(node)
+            self._out[node] = None
+            self.there -= self._gpus[node]
+
+    def back(self, node: str) -> None:
+        """Give GPUs of a node again. O(log nodes)."""
+        if node in self._out:
+            del self._out[node]
+            self._put(node)
+            self.there += self._gpus[node]
+
+    def _put(self, node: str) -> None:
+        """Have a node found by its free GPUs, if it is not out."""
+        free = len(self._free[node])
+        if free and node not in self._out:
+            if free not in self._with:
+                self._with[free] = SortedList()
+            self._with[free].add(self._order[node])
+            self.spare += free
+
+    def _pick(self, node: str) -> None:
+        """Have it not found."""
+        free = len(self._free[node])
+        if free and node not in self._out:
+            nodes = self._with[free]
+            nodes.remove(self._order[node])
+            if not nodes:
+                del self._with[free]
+            self.spare -= free
+
+    @property
+    def nodes(self) -> list[str]:
+        """All of them."""
+        return self._names
+
+    def could(self, gpus: int, nodes: int | None = None) -> bool:
+        """Whether so many would be found, were all free that are not out. O(nodes)."""
+        if nodes is None:
+            return gpus <= self.there
+        sizes = (size for name, size in self._gpus.items() if name not in self._out)
+        return gpus % nodes == 0 and sum(size >= gpus // nodes for size in sizes) >= nodes
+
+    def find(self, gpus: int, nodes: int | None = None) -> Nodes | None:
+        """GPUs for a job, on one node if any has as many; None if there are too few.
+
+        With `nodes`, on so many, the same number on each. O(log nodes), and O(those it is on)
+        where it is on several.
+        """
+        if gpus > self.spare:
+            return None
+        if nodes is not None:
+            return self._find_alike(gpus, nodes)
+        fits = next(self._with.irange(gpus), None)
+        if fits is not None:
+            return (self._some(self._with[fits][0], gpus),)
+        found = []
+        for many in reversed(self._with):
+            for node in self._with[many]:
+                found.append(self._some(node, min(many, gpus)))
+                gpus -= many
+                if gpus <= 0:
+                    return tuple(found)
+        raise AssertionError("fewer GPUs are free than were counted")
+
+    def _find_alike(self, gpus: int, nodes: int) -> Nodes | None:
+        each, rest = divmod(gpus, nodes)
+        if rest or not each:
+            return None
+        found: list[tuple[str, tuple[int, ...]]] = []
+        for many in self._with.irange(each):
+            for node in self._with[many]:
+                found.append(self._some(node, each))
+                if len(found) == nodes:
+                    return tuple(found)
+        return None
+
+    def _some(self, node: int, gpus: int) -> tuple[str, tuple[int, ...]]:
+        name = self._names[node]
+        return name, tuple(self._free[name][:gpus])
+
+    def take(self, nodes: Nodes) -> None:
+        """These are in use from now on. O(log nodes) each."""
+        for name, gpus in nodes:
+            self._pick(name)
+            free = self._free[name]
+            for gpu in gpus:
+                free.remove(gpu)
+            self._put(name)
+
+    def free(self, nodes: Nodes) -> None:
+        """These are not any more. O(log nodes) each."""
+        for name, gpus in nodes:
+            self._pick(name)
+            self._free[name].update(gpus)
+            self._put(name)
+
+    def check(self, gpus: Mapping[str, tuple[int, ...]], used: Iterable[Nodes]) -> None:
+        """Assert that these are in use, each once, and all others free. O(GPUs)."""
+        left = {name: set(numbers) for name, numbers in gpus.items()}
+        for nodes in used:
+            for name, numbers in nodes:
+                assert left[name] >= set(numbers), f"{name}: {numbers} are given twice"
+                left[name] -= set(numbers)
+        assert left == {name: set(free) for name, free in self._free.items()}, "GPUs in use"
+        inside = {name: len(free) for name, free in left.items() if name not in self._out}
+        found = {self._names[n]: many for many, nodes in self._with.items() for n in nodes}
+        assert found == {name: many for name, many in inside.items() if many}, "nodes by free GPUs"
+        assert self.spare == sum(inside.values()), "GPUs that are free"
+        assert self.there == sum(len(gpus[name]) for name in inside), "GPUs that are there"

@@ -1,0 +1,298 @@
+"""The engine's part for pools: they are changed while all goes on, for good or for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from cells.layout.spec import Spec, shapes
+from daemon.engine.jobs import Jobs
+from daemon.engine.step import Desk, refused, unknown_pool
+from daemon.model.account import Rehearsed
+from daemon.model.book import Override, PoolRecord
+from daemon.model.inputs import Lending, SetPool
+from daemon.model.job import LendingMode, PoolMode
+from daemon.model.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
+from daemon.model.outputs import Accepted, Answer, Refused
+from daemon.model.timers import Timer
+from sia.events import LendingSwitched, PoolChanged
+from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
+from sia.wording import duration
+
+OVERRIDE = "override"
+"""Kind of timer."""
+
+LIMITS = ("lend_limit", "borrow_limit")
+
+BUDGETS = ("lend_budget_hours", "slowed_budget_pct")
+
+FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
+"""What may be changed of a pool."""
+
+
+class Pools:
+    """Changes pools and remembers what they go back to."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        """Work at this desk, beside those who know of waiting jobs."""
+        self._desk = desk
+        self._book = desk.book
+        self._jobs = jobs
+
+    def set_pool(self, asked: SetPool) -> Answer:
+        """Change a pool, or nothing at all. O(1), and O(n) where its jobs leave or join the core.
+
+        In cells it costs what finding cells for all quotas does.
+        """
+        pool = self._book.pools.get(asked.pool)
+        if pool is None:
+            return unknown_pool(asked.pool)
+        wanted = {f: v for f in FIELDS if (v := getattr(asked, f)) is not None}
+        wrong = self._wrong(pool, asked, wanted)
+        if wrong is not None:
+            return wrong
+        changed = {f: v for f, v in wanted.items() if v != _value(pool, f)}
+        before = {f: _value(pool, f) for f in changed}
+        wrong = self._apply(pool, changed)
+        if wrong is not None:
+            return wrong
+        self._remember(pool, asked, wanted, before)
+        if changed or asked.until is not None:
+            pool.version += 1
+            self._told(pool, changed, asked.until, asked.actor)
+        return Accepted(bool(changed) or asked.until is not None, pool.version)
+
+    def _wrong(self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]) -> Refused | None:
+        if asked.version is not None and asked.version != pool.version:
+            return refused(
+                409,
+                "pool has changed",
+                f"pool {pool.name} is at version {pool.version}, not {asked.version}",
+                "look at it again, then change it",
+            )
+        if asked.until is not None:
+            if not asked.until > self._desk.now:
+                return _unfit(pool, "the override ends before it begins", "name a time to come")
+            if pool.override is not None:
+                return refused(
+                    409,
+                    "has an override",
+                    f"pool {pool.name} is overridden for another "
+                    f"{duration(pool.override.until - self._desk.now)}",
+                    "set it without an end, or wait until then",
+                )
+        return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)
+
+    def _wrong_cells(
+        self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]
+    ) -> Refused | None:
+        spec = self._book.setup.cells
+        if asked.cells is None:
+            if spec is not None and asked.quota not in (None, pool.quota):
+                return _unfit(pool, "its quota is in cells here", "give its cells, by chain")
+            return None
+        if spec is None:
+            return _unfit(pool, "there are no cells here", "change its quota in GPUs")
+        gpus = _gpus_of(spec, pool.name, asked.cells)
+        if gpus is None:
+            return _unfit(pool, f"there are no cells as in {asked.cells}", "see: sia nodes")
+        if asked.quota not in (None, gpus):
+            return _unfit(pool, f"its cells have {gpus} GPUs, not {asked.quota}", "leave quota out")
+        wanted["quota"] = gpus
+        return None
+
+    def _wrong_numbers(self, pool: PoolRecord, wanted: dict[str, object]) -> Refused | None:
+        for field, most in (("quota", MAX_QUOTA), *dict.fromkeys(LIMITS, UNLIMITED).items()):
+            value = wanted.get(field, 0)
+            if not 0 <= value <= most:  # type: ignore[operator]
+                return _unfit(pool, f"{field} is {value}", f"write 0 to {most}")
+        for name, highest in zip(BUDGETS, (MAX_BUDGET, 100.0), strict=True):
+            budget = wanted.get(name, 0.0)
+            if budget != NO_BUDGET and not 0 <= budget <= highest:  # type: ignore[operator]
+                return _unfit(pool, f"{name} is {budget}", f"write 0 to {highest:g}")
+        weight = wanted.get("weight", 1.0)
+        if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # type: ignore[operator]
+            bounds = f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
+            return _unfit(pool, f"weight is {weight}", f"write {bounds}")
+        quota: int = wanted.get("quota", pool.quota)  # type: ignore[assignment]
+        return None if quota == pool.quota else self._wrong_quota(pool, quota)
+
+    def _wrong_quota(self, pool: PoolRecord, quota: int) -> Refused | None:
+        known = self._desk.core.state.pools[pool.name]
+        if quota < known.dedicated:
+            return refused(
+                409,
+                "quota is in use",
+                f"{known.dedicated} GPUs of pool {pool.name} are in use by its own jobs, "
+                f"which a quota of {quota} would be below",
+                "wait until they end, or cancel some; its state hold keeps others from starting",
+            )
+        others = [other for other in self._book.pools.values() if other is not pool]
+        own = known.group.pools
+        group = sum(o.quota for o in others if self._desk.core.state.pools[o.name] in own)
+        if group + quota > MAX_GROUP:
+            return _unfit(pool, f"its group would own {group + quota} GPUs", f"up to {MAX_GROUP}")
+        there = sum(len(node.gpus) for node in self._book.nodes.values())
+        owned = sum(other.quota for other in others) + quota
+        if quota > pool.quota and self._desk.seats is not None and owned > there:
+            return _unfit(
+                pool,
+                f"all pools would own {owned} GPUs, and there are {there}",
+                "lower another pool's quota first",
+            )
+        return None
+
+    def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        """Do it, or say why the cells do not allow it, with nothing changed."""
+        self._desk.watched = True
+        self._desk.requoted |= "quota" in changed
+        if any(field not in ("state", *BUDGETS) for field in changed):
+            wrong = self._tell_core(pool, changed)
+            if wrong is not None:
+                return wrong
+        for field, value in changed.items():
+            if field != "state":
+                setattr(pool, field, _given(value))
+            if field == "slowed_budget_pct":
+                pool.marks = None
+            if field == "lend_budget_hours" and pool.spent is not None:
+                pool.spent.look = 0.0
+        state = changed.get("state")
+        if isinstance(state, PoolMode):
+            self._switch(pool, state)
+        return None
+
+    def _tell_core(self, pool: PoolRecord, changed: Mapping[str, Any]) -> Refused | None:
+        desk = self._desk
+        lend = 0 if pool.told and "lend_limit" in changed else changed.get("lend_limit")
+        event = PoolChanged(
+            desk.now, pool.name, changed.get("quota", pool.quota), changed.get("cells", pool.cells),
+            lend, changed.get("borrow_limit"), changed.get("weight"),
+        )  # fmt: skip
+        if desk.core.state.places is None:
+            desk.events.append(event)
+            return None
+        desk.flush()  # so that a refusal leaves nothing else undone
+        desk.events.append(event)
+        try:
+            desk.flush()
+        except ValueError as error:
+            desk.events.clear()
+            return _unfit(pool, str(error), "give it other cells")
+        return None
+
+    def _switch(self, pool: PoolRecord, state: PoolMode) -> None:
+        before, pool.state = pool.state, state
+        if state is PoolMode.HOLD:
+            self._jobs.all_out(pool)
+        elif before is PoolMode.HOLD:
+            self._jobs.all_in(pool)
+
+    def _remember(
+        self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object], before: dict[str, object]
+    ) -> None:
+        """What the pool goes back to: not what is set for good meanwhile."""
+        if asked.until is not None:
+            pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
+        elif pool.override is not None:
+            kept = {f: v for f, v in asdict(pool.override).items() if f not in wanted}
+            left = any(kept.get(f) is not None for f in FIELDS)
+            pool.override = Override(**kept) if left else None
+        self.set_timer(pool)
+
+    def set_timer(self, pool: PoolRecord) -> None:
+        """Look at a pool again when its override ends. O(log n)."""
+        if pool.override is not None:
+            self._desk.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
+        else:
+            self._desk.timers.drop(OVERRIDE, pool.name)
+
+    def due(self, timer: Timer) -> None:
+        """A pool goes back to what it was before its override, if it is over."""
+        pool = self._book.pools[timer.name]
+        over = pool.override
+        if over is None or over.until != timer.time:
+            return
+        back = {f: v for f in FIELDS if (v := getattr(over, f)) is not None}
+        changed = {f: v for f, v in back.items() if v != _value(pool, f)}
+        wrong = self._wrong_back(pool, changed) or self._apply(pool, changed)
+        if wrong is not None:  # others have its GPUs meanwhile: tried again later
+            pool.override = Override(max(over.until, self._desk.now) + TICK, **back)
+            self._desk.tell("refused", pool=pool.name, why=wrong.detail)
+            self.set_timer(pool)
+            return
+        pool.override = None
+        pool.version += 1
+        self._told(pool, changed, None, "")
+
+    def _wrong_back(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        """Why a pool cannot have its quota back, if so; it may always get smaller."""
+        quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
+        return self._wrong_quota(pool, quota) if quota > pool.quota else None
+
+    def _told(
+        self, pool: PoolRecord, changed: Mapping[str, object], until: float | None, actor: str
+    ) -> None:
+        data: dict[str, Any] = {
+            f: v.value if isinstance(v, PoolMode) else _given(v) for f, v in changed.items()
+        }
+        if until is not None:
+            data["until"] = until
+        self._desk.tell("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
+
+    def set_lending(self, asked: Lending) -> Answer:
+        """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
+        mode = LendingMode.SHADOW if asked.shadow else LendingMode.OFF
+        return self.switch(LendingMode.ON if asked.on else mode, asked.actor)
+
+    def switch(self, mode: LendingMode, by: str) -> Answer:
+        """Have the switch stand so."""
+        book, now, on = self._book, self._desk.now, mode is LendingMode.ON
+        if mode is book.mode:
+            return Accepted(new=False)
+        if book.lending is not on:
+            book.lending = on
+            self._desk.events.append(LendingSwitched(now, on))
+        if mode is LendingMode.SHADOW:
+            book.shadow = Rehearsed(now)
+        elif book.shadow is not None and book.shadow.until is None:
+            self._desk.rehearse_up_to_now()
+            book.shadow.left = book.shadow.pending
+            book.shadow.until, book.shadow.twins = now, {}
+        self._desk.rehearsal = None  # another one begins at the end of the step, if any does
+        self._desk.tell("lending", on=on, mode=mode.value, by=by)
+        return Accepted()
+
+
+def _value(pool: PoolRecord, field: str) -> object:
+    """What a pool's field is; a limit that it does not have is one beyond all others."""
+    value = getattr(pool, field)
+    if value is None:
+        return NO_BUDGET if field in BUDGETS else UNLIMITED
+    return value
+
+
+def _given(value: object) -> object:
+    """The other way round: None for no limit and no budget."""
+    return None if value in (UNLIMITED, NO_BUDGET) else value
+
+
+def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:
+    """GPUs of these cells and of a pool's pinned ones; None if there are no such cells."""
+    size = {
+        (chain, kind): shape.size[level]
+        for chain, shape in shapes(spec).items()
+        for level, kind in enumerate(shape.names)
+    }
+    asked = [(chain, k, count) for chain, types in cells.items() for k, count in types.items()]
+    if any((chain, kind) not in size or count < 0 for chain, kind, count in asked):
+        return None
+    kinds = {kind: gpus for (_, kind), gpus in size.items()}
+    pinned = sum(kinds[pin.type] for pin in spec.pinned if pin.pool == pool)
+    return pinned + sum(size[chain, kind] * count for chain, kind, count in asked)
+
+
+def _unfit(pool: PoolRecord, detail: str, mend: str) -> Refused:
+    return refused(422, "cannot be", f"pool {pool.name}: {detail}", mend)

@@ -1,0 +1,305 @@
+"""The engine's part for jobs on GPUs: they are started, seen to run, warned, ended, lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from daemon.engine.jobs import Jobs
+from daemon.engine.step import Desk, refused, unknown_job
+from daemon.model.book import JobRecord, job_of
+from daemon.model.inputs import Ended, Limited, Lost, Requeued, Started, StartFailed, Stray
+from daemon.model.job import ON_GPUS, JobPhase
+from daemon.model.limits import MAX_STARTS
+from daemon.model.outputs import Accepted, Answer, StartEffect, StopEffect
+from daemon.model.timers import Timer
+from sia.decisions import Decision, MoveLoan, Refused, StartJob
+
+WARN, LIMIT = "limit 1 warn", "limit 2 end"
+"""Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
+
+TOO_LONG = "time limit"
+"""Why a job is ended that has run for as long as it may."""
+
+PASSED_OVER = 3600.0
+"""Seconds for which others are placed before a job whose GPUs are not there: after that those that
+come free are kept for it, so that it starts, however many small ones come."""
+
+
+class Runs:
+    """Turns the core's starts into the backend's, and what the backend sees into facts."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        """Work at this desk, beside those who know of waiting jobs."""
+        self._desk = desk
+        self._book = desk.book
+        self._jobs = jobs
+        desk.carry_out = self.carry_out
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Carry out what the core has decided. O(decisions)."""
+        for decision in decisions:
+            kind = type(decision)
+            if kind is StartJob:
+                self._start(decision)  # type: ignore[arg-type]
+            elif kind is MoveLoan:
+                self._move(decision)  # type: ignore[arg-type]
+            elif kind is Refused:
+                job_id = job_of(decision.job_id)  # type: ignore[union-attr]
+                pool = self._book.jobs[job_id].spec.pool
+                self._desk.tell("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
+
+    def _start(self, start: StartJob) -> None:
+        desk, job_id = self._desk, job_of(start.job_id)
+        record = self._book.jobs[job_id]
+        record.phase, record.decided = JobPhase.STARTING, desk.now
+        record.attempt += 1
+        record.placed, record.started, record.warned, record.stop = False, None, False, ""
+        record.stream, record.reason = start.stream, start.reason
+        record.nodes, record.loans, record.area = start.nodes, start.loans, ""
+        pool = record.spec.pool
+        desk.tell(
+            "started", job=job_id, pool=pool, attempt=record.attempt, stream=start.stream.value,
+            reason=start.reason, nodes=start.nodes, loans=start.loans,
+        )  # fmt: skip
+        for donor, gpus in start.loans:
+            desk.tell("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
+        self._book.seatless[job_id] = None
+
+    def _move(self, move: MoveLoan) -> None:
+        job_id = job_of(move.job_id)
+        record = self._book.jobs[job_id]
+        loans = dict(record.loans)
+        loans[move.previous] -= move.gpus
+        if not loans[move.previous]:
+            del loans[move.previous]
+        loans[move.donor] = loans.get(move.donor, 0) + move.gpus
+        record.loans = tuple(loans.items())
+        self._desk.tell(
+            "loan_moved", job=job_id, pool=move.donor, gpus=move.gpus, previous=move.previous,
+            to=record.spec.pool,
+        )  # fmt: skip
+
+    def seat(self) -> None:
+        """Have those start whose GPUs are free, in the order in which that was decided.
+
+        The core counts on nodes that are out, so that jobs may have to wait here. Others pass them
+        for a while, and for as long as all GPUs that are there would not do. O(started), and, where
+        GPUs are free, O(those that wait for some): no more than there are GPUs on nodes that are
+        out.
+        """
+        seats = self._desk.seats
+        if seats is not None and not seats.spare:
+            return
+        kept: set[str] = set()
+        for job_id in list(self._book.seatless):
+            record = self._book.jobs[job_id]
+            if not self._find(record, kept):
+                if self._waits_no_longer(record, kept):
+                    return
+                continue
+            del self._book.seatless[job_id]
+            record.placed = True
+            self._desk.effects.append(
+                StartEffect(job_id, record.attempt, record.spec, record.nodes, record.area)
+            )
+
+    def _waits_no_longer(self, record: JobRecord, kept: set[str]) -> bool:
+        """Whether nobody else is to be placed; `kept` becomes the areas that are this job's."""
+        seats = self._desk.seats
+        late = self._desk.now - (record.decided or 0.0) >= PASSED_OVER
+        if not late or seats is None:
+            return False
+        return seats.keep(record.spec, self._areas(record), kept)
+
+    def _find(self, record: JobRecord, kept: set[str]) -> bool:
+        seats = self._desk.seats
+        if seats is None:
+            return True
+        found = seats.find(record.spec, self._areas(record), kept)
+        if found is None:
+            return False
+        record.area, record.nodes = found
+        seats.take(record.nodes)
+        return True
+
+    def _areas(self, record: JobRecord) -> Iterator[str]:
+        """Pools in whose area a job may be, the best first: lenders, its own, others it lends with.
+
+        A dedicated job has no lenders. Others' nodes do for it where guests are on its own.
+        """
+        book = self._book
+        own = book.pools[record.spec.pool]
+        for donor, _ in sorted(record.loans, key=lambda loan: -loan[1]):
+            yield donor
+        yield own.name
+        if own.share:
+            for pool in book.pools.values():
+                if pool.share and pool.group == own.group:
+                    yield pool.name
+
+    def _mine(
+        self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued
+    ) -> JobRecord | Answer:
+        """The job that this is said of, if it holds GPUs in this attempt."""
+        record = self._book.jobs.get(seen.job)
+        if record is None:
+            return unknown_job(seen.job)
+        if record.phase not in ON_GPUS or not record.placed or record.attempt != seen.attempt:
+            return refused(
+                409,
+                "not this attempt",
+                f"job {seen.job} is {record.phase.value} in attempt {record.attempt}, "
+                f"not in {seen.attempt}",
+                "nothing is to be done",
+            )
+        return record
+
+    def started(self, seen: Started) -> Answer:
+        """A job runs. O(log n)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        if record.started is not None:
+            return Accepted(new=False)
+        record.started = self._desk.now
+        if record.phase is JobPhase.STARTING:
+            record.phase = JobPhase.RUNNING
+            self._desk.tell(
+                "running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt,
+                nodes=record.nodes,
+            )  # fmt: skip
+        self.set_timers(record)
+        return Accepted()
+
+    def set_timers(self, record: JobRecord) -> None:
+        """Look at a job again when it is to be warned or ended. O(log n)."""
+        limit, start = record.time_limit, record.started
+        if limit is None or start is None or record.phase is not JobPhase.RUNNING:
+            return
+        job_id, attempt = record.spec.id, record.attempt
+        if record.spec.warn > 0 and not record.warned:
+            warn = record.spec.warn if record.spec.warn < limit else limit / 2
+            self._desk.timers.set(Timer(start + limit - warn, WARN, job_id, attempt))
+        self._desk.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
+
+    def due(self, timer: Timer) -> None:
+        """A job comes near its limit, or to it, if it still runs."""
+        record = self._book.jobs.get(timer.name)
+        if (
+            record is None
+            or record.attempt != timer.attempt
+            or record.phase is not JobPhase.RUNNING
+        ):
+            return
+        if timer.kind == LIMIT:
+            self._jobs.stop(record, TOO_LONG)
+            return
+        record.warned = True
+        self._desk.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
+        self._desk.tell("warned", job=timer.name, pool=record.spec.pool)
+
+    def _leave(self, record: JobRecord) -> None:
+        """A job is on its GPUs no more, and nothing is due for it."""
+        self._desk.vacate(record)
+        for kind in (WARN, LIMIT):
+            self._desk.timers.drop(kind, record.spec.id)
+
+    def ended(self, seen: Ended) -> Answer:
+        """A job is gone from its GPUs. O(1)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        record.code, record.signal = seen.code, seen.signal
+        if record.stop == TOO_LONG and seen.by_itself:
+            record.stop = ""  # it kept to its limit, which passed before its end was heard of
+        if record.stop == "cancelled":
+            phase, why = JobPhase.CANCELLED, record.stop
+        elif record.stop:
+            phase, why = JobPhase.FAILED, record.stop
+        elif seen.cancelled:
+            phase, why = JobPhase.CANCELLED, seen.why
+        else:
+            phase = JobPhase.FINISHED if seen.code == 0 else JobPhase.FAILED
+            why = seen.why
+        self._leave(record)
+        self._jobs.finish(record, phase, why)
+        return Accepted()
+
+    def start_failed(self, seen: StartFailed) -> Answer:
+        """A job did not come to run: it is queued again, or has failed. O(1)."""
+        return self._gone(seen, JobPhase.FAILED)
+
+    def lost(self, seen: Lost) -> Answer:
+        """A job is gone, nobody knows how: it is queued again, or lost. O(1)."""
+        return self._gone(seen, JobPhase.LOST)
+
+    def _gone(self, seen: StartFailed | Lost, phase: JobPhase) -> Answer:
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        if self._leaves_for_good(record):
+            return Accepted()
+        if record.spec.requeue and record.attempt < MAX_STARTS:
+            self._queue_again(record, seen.why)
+            self._jobs.join(record)
+        else:
+            self._jobs.finish(record, phase, seen.why)
+        return Accepted()
+
+    def _leaves_for_good(self, record: JobRecord) -> bool:
+        """Take it off its GPUs; what was to end does not begin again, however it came off them."""
+        self._leave(record)
+        if not record.stop:
+            return False
+        phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
+        self._jobs.finish(record, phase, record.stop)
+        return True
+
+    def _queue_again(self, record: JobRecord, why: str) -> None:
+        self._desk.tell("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
+        record.placed, record.decided, record.started = False, None, None
+        record.stream, record.reason, record.nodes, record.area = None, "", (), ""
+
+    def requeued(self, seen: Requeued) -> Answer:
+        """A job waits again by the backend's will, or is held there. O(1)."""
+        record = self._mine(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        if self._leaves_for_good(record):
+            return Accepted()
+        self._queue_again(record, seen.why)
+        if seen.hold:
+            record.phase = JobPhase.HELD
+            self._desk.tell("held", job=seen.job, pool=record.spec.pool)
+        else:
+            self._jobs.join(record)
+        return Accepted()
+
+    def limited(self, seen: Limited) -> Answer:
+        """A job has another time limit. O(log n)."""
+        record = self._book.jobs.get(seen.job)
+        if record is None:
+            return unknown_job(seen.job)
+        known = record.time_limit
+        longer = known is not None and seen.limit > known
+        if known == seen.limit or (seen.shortens and record.placed and longer):
+            return Accepted(new=False)
+        before, record.believed = record.bound, seen.believed
+        record.limit, record.warned = seen.limit, False
+        for kind in (WARN, LIMIT):
+            self._desk.timers.drop(kind, seen.job)
+        self.set_timers(record)
+        self._desk.tell("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
+        if seen.believed:
+            self._jobs.bound_moved(record, before)
+        return Accepted()
+
+    def stray(self, seen: Stray) -> Answer:
+        """Something runs that should not: what is known to be over is ended, others let be."""
+        record = self._book.job(seen.job)
+        if isinstance(self._mine(seen), JobRecord):
+            return self.started(Started(seen.job, seen.attempt))
+        self._desk.tell("stray", job=seen.job, attempt=seen.attempt)
+        if record is not None and seen.attempt <= record.attempt:
+            self._desk.effects.append(StopEffect(seen.job, seen.attempt, "end"))
+        return Accepted()

@@ -1,0 +1,61 @@
+"""The audit of a database that no daemon has to serve: it is only read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from daemon.config.database import DatabaseUrl, database_of, require_psycopg
+from daemon.journal.rows import AuditRow
+from daemon.model.errors import JournalError
+from daemon.model.limits import READ_AT_ONCE
+from sia.console.errors import UserError
+
+SQL = "SELECT number, body, digest FROM audit WHERE number > {} ORDER BY number LIMIT {}"
+
+
+class _Database(Protocol):
+    def execute(self, sql: Any, values: Any, /) -> Any:
+        """As of DB-API."""
+
+
+def read_audit(database: str) -> Iterator[AuditRow]:
+    """All rows of a database, a file's path or a PostgreSQL's URL, in order.
+
+    Raises UserError where it cannot be read.
+    """
+    where = database_of(database, Path())
+    if isinstance(where, DatabaseUrl):
+        yield from _of_postgres(where)
+        return
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(where))}?mode=ro", uri=True)) as db:
+            yield from _pages(db, "?")
+    except sqlite3.Error as error:
+        mend = "name the daemon's database (sia.db)"
+        if "locked" in str(error):
+            mend = "a daemon has it open: leave --database out, and ask that one"
+        raise UserError(f"{where}: {error}; {mend}") from None
+
+
+def _of_postgres(url: DatabaseUrl) -> Iterator[AuditRow]:
+    require_psycopg()
+    from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  not everybody has it
+
+    try:
+        with closing(connect(url, "sia audit")) as db, said(url):
+            yield from _pages(db, "%s")
+    except JournalError as error:
+        raise UserError(str(error)) from None
+
+
+def _pages(db: _Database, mark: str) -> Iterator[AuditRow]:
+    after, sql = -(2**63), SQL.format(mark, mark)
+    text: Any = sql.encode() if mark == "%s" else sql
+    while rows := db.execute(text, (after, READ_AT_ONCE)).fetchall():
+        yield from (AuditRow(*row) for row in rows)
+        after = rows[-1][0]

@@ -1,0 +1,59 @@
+"""An exported journal as files: a job log, a pools file, and what really became of the jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from daemon.export.job_log import Export
+from replay.run.output import whole_folder, write_json, write_pools, write_rows, write_trace
+from replay.run.schedule import nodes_text
+
+TRACE, POOLS, REAL, REPORT = "trace.csv", "pools.csv", "real", "export.json"
+"""What stands in the folder: `real` is as a policy's folder of `sia replay`."""
+
+
+class Report(Struct, frozen=True):
+    """What came of it: times are seconds since the epoch, `jobs` rows of the log."""
+
+    begin: float
+    end: float
+    jobs: int
+    ended: int
+    gpu_hours: float
+    """Of all that ran and ended."""
+    loans: int
+    policy: str
+    windows: tuple[float, ...]
+    counted: dict[str, int]
+    notes: list[str]
+
+
+def report_of(made: Export) -> Report:
+    """What there is to say of an export."""
+    hours = sum((done.end - done.start) * done.width for done in made.done) / 3600
+    return Report(
+        made.begin, made.end, len(made.trace.arrivals), len(made.done), hours, len(made.loans),
+        made.setup.policy, made.setup.options.windows, dict(made.counted), made.notes,
+    )  # fmt: skip
+
+
+def write_export(made: Export, out: Path, inputs: list[Path]) -> Report:
+    """Write all of it, or nothing. Raises UserError where `out` cannot be written."""
+    report = report_of(made)
+    planned = [TRACE, POOLS, REPORT, f"{REAL}/"]
+    with whole_folder(out, inputs, planned=planned) as folder:
+        write_trace(folder / TRACE, made.trace)
+        write_pools(folder / POOLS, made.table)
+        real = folder / REAL
+        real.mkdir()
+        rows = [
+            (*done[:6], "spare" if done.spare else "dedicated", nodes_text(done.nodes))
+            for done in made.done
+        ]
+        header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
+        write_rows(real / "jobs.csv", header, rows)
+        write_rows(real / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), made.loans)
+        write_json(folder / REPORT, report)
+    return report

@@ -1,0 +1,251 @@
+"""A live journal as a job log and a pools file for `sia replay`, and what really became of it.
+
+A job's row is its last stay in the queue: from when it joined, through its start, to its end. A job
+that was queued again after it had run has a row more for each time that it ran, `ID#1` and so on:
+all of its GPUs' time is in the log. What no log can say is counted, in words (`Export.counted`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import floor
+from typing import Any, NamedTuple
+
+from msgspec import json
+
+from daemon.engine.jobs import core_job
+from daemon.export.notices import KINDS, Past, Stay
+from daemon.journal.journal import Journal
+from daemon.journal.recovery import recover
+from daemon.model.book import Book, JobRecord
+from daemon.model.job import JobPhase
+from daemon.model.setup import Setup
+from replay.logs.limits import MIN_DURATION
+from replay.logs.trace import PoolTable, Trace
+from replay.run.schedule import Loan
+from sia.console.errors import UserError
+from sia.core.playout import Arrival
+from sia.events import PoolChanged
+from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
+from sia.model import Job, Nodes, Pool, Stream
+from sia.wording import DAY
+
+PAGE = 5000
+"""Jobs of the history that are read at a time: some MB."""
+
+AGAIN = "#"
+"""Between a job's id and the number of an earlier run of it: no id that came over HTTP has it."""
+
+
+class Done(NamedTuple):
+    """A row of what really became of a job; times are seconds of the log."""
+
+    job: str
+    pool: str
+    submit: float
+    width: int
+    start: float
+    end: float
+    spare: bool
+    nodes: Nodes
+
+
+@dataclass
+class Export:
+    """What a journal comes to; `begin` is the time that is second 0 of the log."""
+
+    begin: float
+    end: float
+    """The daemon's time of the newest thing that is in it."""
+    setup: Setup
+    trace: Trace
+    table: PoolTable
+    done: list[Done]
+    loans: list[Loan]
+    counted: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def export(journal: Journal, *, alive: bool = True) -> Export:
+    """All that a journal knows; with `alive`, also of jobs that wait or run, as they are thought.
+
+    O(jobs + notices); it holds all jobs at a time. Raises UserError where no job has run yet.
+    """
+    engine = recover(journal, Setup(()))  # the journal has one of its own
+    book = engine.book
+    records = {record.spec.id: record for record in _history(journal)}
+    records |= book.jobs
+    if not records:
+        raise UserError(f"{journal.where}: no job is known; there is nothing to export")
+    begin = floor(min(record.submitted for record in records.values()) / DAY) * DAY
+    past = Past(records, begin)
+    past.hear(journal.notices_of(KINDS))
+    ends = (record.ended or 0.0 for record in records.values())
+    end = max(engine.core.state.now, *ends)
+    made = Export(begin, end, book.setup, Trace([]), _table(book, journal, past, begin), [], [])
+    _Rows(made, past, end, alive=alive).add(records.values())
+    _add_loans(made, past)
+    made.notes += _notes(book, past)
+    if not made.trace.arrivals:
+        raise UserError(f"{journal.where}: no job has run yet; there is nothing to export")
+    return made
+
+
+def _history(journal: Journal) -> Iterator[JobRecord]:
+    """Jobs that have ended, in the order of their ends."""
+    pages, before = [], 0
+    while page := journal.history(before, PAGE):
+        pages.append([record for _, record in page][::-1])
+        before = page[-1][0]
+    for records in reversed(pages):
+        yield from records
+
+
+class _Rows:
+    """Makes rows of the jobs, and counts what none can say."""
+
+    def __init__(self, made: Export, past: Past, now: float, *, alive: bool) -> None:
+        self._made, self._past, self._now, self._alive = made, past, now, alive
+        self._rows: list[tuple[float, int, Arrival, str]] = []
+
+    def add(self, records: Iterable[JobRecord]) -> None:
+        for record in records:
+            self._add(record)
+        self._rows.sort(key=lambda row: row[:2])
+        self._made.trace = Trace(
+            [arrival for _, _, arrival, _ in self._rows],
+            ("state",),
+            {arrival.job.id: (state,) for _, _, arrival, state in self._rows},
+        )
+
+    def _add(self, record: JobRecord) -> None:
+        past, counted = self._past, self._made.counted
+        life = past.lives.get(record.spec.id)
+        stay = Stay(record.submitted, past.orders.get(record.spec.id, 0))
+        if life is not None:
+            stay = Stay(life.joined, life.order)
+            for number, earlier in enumerate(life.stays, 1):
+                self._ran(record, earlier, f"{record.spec.id}{AGAIN}{number}", "requeued")
+                counted["runs of jobs that were queued again: rows of their own"] += 1
+            if stay.joined > record.submitted:
+                counted["jobs whose row begins when they last joined their queue"] += 1
+        if record.priority:
+            counted["jobs with a priority, which no log carries"] += 1
+        if record.ended is None:
+            self._add_alive(record, stay)
+        elif record.decided is None:
+            counted["jobs left out: they left their queue without having run"] += 1
+        else:
+            own = stay._replace(started=record.decided, ended=record.ended)
+            self._ran(record, own, record.spec.id, record.phase.value)
+
+    def _add_alive(self, record: JobRecord, stay: Stay) -> None:
+        counted = self._made.counted
+        if not self._alive:
+            counted["jobs left out: they are not over"] += 1
+            return
+        known = record.run_time < UNKNOWN_RUN_TIME
+        if record.decided is not None:
+            so_far = self._now - record.decided
+            lasts = max(so_far, record.run_time) if known else so_far
+            counted["jobs that still run, with the run time that is thought, or so far"] += 1
+        elif known and record.phase is not JobPhase.HELD:
+            lasts = record.run_time
+            counted["jobs that still wait, with the run time that is thought"] += 1
+        else:
+            why = "are held" if known else "nobody knows how long they run"
+            counted[f"jobs left out: they wait, and {why}"] += 1
+            return
+        self._row(record, stay, record.spec.id, lasts, record.phase.value)
+
+    def _ran(self, record: JobRecord, stay: Stay, name: str, state: str) -> None:
+        assert stay.started is not None, "it ran"
+        assert stay.ended is not None, "it is over"
+        if not self._row(record, stay, name, stay.ended - stay.started, state):
+            return
+        begin, spec = self._made.begin, record.spec
+        spare = record.stream is Stream.SPARE and state != "requeued"
+        self._made.done.append(
+            Done(
+                name, spec.pool, stay.joined - begin, spec.gpus, stay.started - begin,
+                stay.ended - begin, spare, record.nodes if state != "requeued" else (),
+            )
+        )  # fmt: skip
+
+    def _row(self, record: JobRecord, stay: Stay, name: str, lasts: float, state: str) -> bool:
+        if lasts < MIN_DURATION:
+            self._made.counted["runs left out: they took no time"] += 1
+            return False
+        job = core_job(record, stay.joined - self._made.begin)
+        cost = job.preemptible
+        plain = Job(
+            name, job.pool, job.submit, job.width, job.user, job.name,
+            preemptible=None if cost is None else min(cost, MAX_RESUME_COST),
+        )  # fmt: skip
+        self._rows.append((job.submit, stay.order, Arrival(plain, lasts), state))
+        return True
+
+
+def _table(book: Book, journal: Journal, past: Past, begin: float) -> PoolTable:
+    """Pools and how their quotas changed: what they were at first is said by the audit."""
+    firsts: dict[str, int] = {}
+    changes: list[PoolChanged] = []
+    said = _quotas_before(journal)
+    for time, pool, quota in past.quotas:
+        if time <= begin:
+            firsts[pool] = quota
+        elif pool in book.pools:
+            configured = {each.name: each.quota for each in book.setup.pools}
+            firsts.setdefault(pool, said.get((pool, time), configured[pool]))
+            changes.append(PoolChanged(time - begin, pool, quota))
+    last = {(c.pool, c.time): c for c in changes}  # one of each moment
+    pools = [
+        Pool(record.name, firsts.get(record.name, record.quota), record.group, record.share)
+        for record in book.pools.values()
+    ]
+    return PoolTable(pools, list(last.values()))
+
+
+def _quotas_before(journal: Journal) -> dict[tuple[str, float], int]:
+    """The quota of a pool before a command changed it, by pool and time."""
+    found: dict[tuple[str, float], int] = {}
+    after = 0
+    while rows := journal.audit(after, PAGE):
+        for row in rows:
+            if '"pool set"' in row.body:
+                said: dict[str, Any] = json.decode(row.body)
+                if "quota" in said.get("before", {}):
+                    found[said["target"], said["time"]] = said["before"]["quota"]
+        after = rows[-1].number
+    return found
+
+
+def _add_loans(made: Export, past: Past) -> None:
+    """Loans of runs that are over, under the names of their rows."""
+    there = {done.job for done in made.done}
+    for job, number, loan in past.loans:
+        name = job if number == past.number(job) else f"{job}{AGAIN}{number + 1}"
+        if name in there:
+            start, end = loan.start - made.begin, loan.end - made.begin
+            made.loans.append(Loan(name, loan.donor, loan.gpus, start, end))
+        else:
+            made.counted["loans left out: of runs that are not over, or left out"] += 1
+
+
+def _notes(book: Book, past: Past) -> Iterator[str]:
+    """What was so and no pools file says."""
+    limited = [
+        p.name for p in book.pools.values() if (p.lend_limit, p.borrow_limit) != (None, None)
+    ]
+    if limited or past.limits:
+        yield "limits on loans and weights are not in the pools file: the replay lends without them"
+    if past.modes:
+        yield f"pools were held or drained {past.modes.total()} times: the replay knows of none"
+    if past.switched:
+        yield f"lending was switched {len(past.switched)} times: the replay always lends"
+    if any(node.reasons for node in book.nodes.values()) or book.windows:
+        yield "nodes are or will be out: the replay has all GPUs at all times"
+    if book.setup.cells is not None:
+        yield "the cells are in the daemon's cells file: give it to sia replay with --cells"

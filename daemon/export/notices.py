@@ -1,0 +1,150 @@
+"""What notices say of the past that the records of jobs do not: stays in queues, quotas, loans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from daemon.model.book import JobRecord
+from daemon.model.job import PoolMode
+from daemon.model.outputs import Notice
+from replay.run.schedule import Loan
+
+KINDS = (
+    "submitted", "held", "released", "started", "requeued", "pool_changed", "lending",
+    "loan_opened", "loan_moved", "loan_closed",
+)  # fmt: skip
+"""Notices that say what the records of jobs do not."""
+
+
+class Stay(NamedTuple):
+    """A time in the queue and on GPUs: since when, by which notice, started and ended when."""
+
+    joined: float
+    order: int
+    started: float | None = None
+    ended: float | None = None
+
+
+class Life:
+    """What notices say of a job that was in the queue more than once."""
+
+    def __init__(self, record: JobRecord) -> None:
+        """It waits from its submission on."""
+        self.record = record
+        self.stays: list[Stay] = []  # that are over, and in which it ran
+        self.joined = record.submitted
+        self.order = 0
+        self.started: float | None = None
+
+    def join(self, notice: Notice) -> None:
+        """It stands at the end of its queue from now on."""
+        self.joined, self.order, self.started = notice.time, notice.seq, None
+
+    def requeued(self, notice: Notice) -> None:
+        """It is off its GPUs and waits again."""
+        if self.started is not None:
+            self.stays.append(Stay(self.joined, self.order, self.started, notice.time))
+        self.join(notice)
+
+
+class Past:
+    """All that the notices say, in one pass over them."""
+
+    def __init__(self, records: Mapping[str, JobRecord], begin: float) -> None:
+        """Of these jobs, by id; what is known begins at `begin` (seconds since the epoch)."""
+        self.lives = {i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1}
+        self.orders: dict[str, int] = {}
+        self.quotas: list[tuple[float, str, int]] = []
+        self.switched: list[tuple[float, bool]] = []
+        self.modes: Counter[str] = Counter()
+        self.limits: Counter[str] = Counter()
+        self.loans: list[tuple[str, int, Loan]] = []  # job, its number of the run
+        self._held: set[str] = set()
+        self._open: dict[tuple[str, str], tuple[int, float]] = {}
+        self._runs: Counter[str] = Counter()
+        self._records, self._begin = records, begin
+
+    def hear(self, notices: Iterable[Notice]) -> None:
+        """Take notices of `KINDS` in, in their order. O(1) each, but where a pool opens again."""
+        hear = {
+            "submitted": self._submitted, "held": self._none, "released": self._joined,
+            "started": self._started, "requeued": self._requeued, "pool_changed": self._pool,
+            "lending": self._lending, "loan_opened": self._opened, "loan_moved": self._moved,
+            "loan_closed": self._closed,
+        }  # fmt: skip
+        for notice in notices:
+            hear[notice.kind](notice)
+
+    def _none(self, notice: Notice) -> None:
+        """Where it stands in its queue is said when it is released."""
+
+    def _submitted(self, notice: Notice) -> None:
+        self.orders[notice.job] = notice.seq
+        if notice.job in self.lives:
+            self.lives[notice.job].join(notice)
+
+    def _joined(self, notice: Notice) -> None:
+        self.orders[notice.job] = notice.seq
+        if notice.job in self.lives:
+            self.lives[notice.job].join(notice)
+        elif notice.job in self._records:  # it was held from the beginning
+            life = self.lives[notice.job] = Life(self._records[notice.job])
+            life.join(notice)
+
+    def _started(self, notice: Notice) -> None:
+        if notice.job in self.lives:
+            self.lives[notice.job].started = notice.time
+
+    def _requeued(self, notice: Notice) -> None:
+        self._runs[notice.job] += 1
+        if notice.job in self.lives:
+            self.lives[notice.job].requeued(notice)
+
+    def _pool(self, notice: Notice) -> None:
+        pool, data = notice.pool, notice.data
+        if "quota" in data:
+            self.quotas.append((notice.time, pool, data["quota"]))
+        self.limits.update(key for key in ("lend_limit", "borrow_limit", "weight") if key in data)
+        if "state" not in data:
+            return
+        self.modes[pool] += 1
+        if data["state"] == PoolMode.HOLD.value:
+            self._held.add(pool)
+        elif pool in self._held:
+            self._held.remove(pool)
+            for life in self.lives.values():  # those that wait join their queue now
+                if life.record.spec.pool == pool and life.started is None:
+                    life.join(notice)
+
+    def _lending(self, notice: Notice) -> None:
+        self.switched.append((notice.time, bool(notice.data["on"])))
+
+    def _opened(self, notice: Notice) -> None:
+        self._lend(notice, notice.pool, notice.data["gpus"])
+
+    def _moved(self, notice: Notice) -> None:
+        self._lend(notice, notice.data["previous"], -notice.data["gpus"])
+        self._lend(notice, notice.pool, notice.data["gpus"])
+
+    def _closed(self, notice: Notice) -> None:
+        self._lend(notice, notice.pool, -notice.data["gpus"])
+
+    def _lend(self, notice: Notice, donor: str, gpus: int) -> None:
+        """A pool lends a job so many more from now on, or fewer."""
+        key, now = (notice.job, donor), notice.time
+        before, since = self._open.pop(key, (0, now))
+        if not before and gpus < 0:  # it was opened before the notices that are kept
+            record = self._records.get(notice.job)
+            since = self._begin if record is None else record.decided or self._begin
+            before = -gpus
+        if now > since and before:
+            loan = Loan(notice.job, donor, before, since, now)
+            self.loans.append((notice.job, self._runs[notice.job], loan))
+        if before + gpus > 0:
+            self._open[key] = before + gpus, now
+
+    def number(self, job: str) -> int:
+        """How often a job was queued again."""
+        return self._runs[job]

@@ -1,0 +1,107 @@
+"""What another policy would have done with what really happened: waits, ends, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from replay.compare.compare import Floats, Job, Resampling, compare_jobs, read_jobs
+from replay.logs.read import read_trace
+from replay.plotting.canvas import Look, axes_in, curve, looks, render
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REAL = "as it was"
+"""How what really happened is called in tables and pictures."""
+
+LEAST_WAIT = 1.0
+"""Seconds from which on waits are drawn: what is shorter is at once."""
+
+SPAN = (60.0, 3600.0, 86400.0, 604800.0)
+TICKS = ("1 min", "1 h", "1 d", "1 w")
+
+
+class Outcome(Struct, frozen=True):
+    """What became of the measured jobs. Waits and JCTs are seconds."""
+
+    jobs: int
+    wait_mean: float
+    wait_p50: float
+    wait_p95: float
+    jct_mean: float
+    against: dict[str, Any] | None
+    """As `sia compare REAL POLICY` has it; None for what really happened."""
+
+
+def waits_of(jobs: Mapping[str, Job], lasts: Mapping[str, float], warmup: float) -> Floats:
+    """How long those that were submitted from `warmup` on waited, in seconds."""
+    found = (j.jct - lasts[i] for i, j in jobs.items() if j.submit >= warmup and i in lasts)
+    return np.maximum(0.0, np.fromiter(found, np.float64))
+
+
+def newest(out: Path) -> float:
+    """When the last job of the log that was exported there came, in its seconds."""
+    return max((each.job.submit for each in read_trace(out / "trace.csv").arrivals), default=-inf)
+
+
+def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[str, Outcome]:
+    """The real schedule and each policy's, of the jobs from `warmup` on; draws `waits.svg`.
+
+    Only jobs of both are compared. Raises UserError where none is left.
+    """
+    lasts = {arrival.job.id: arrival.duration for arrival in read_trace(out / "trace.csv").arrivals}
+    was = read_jobs(real)
+    found: dict[str, Outcome] = {REAL: _outcome(was, lasts, warmup, None)}
+    waits = {REAL: waits_of(was, lasts, warmup)}
+    for label in labels:
+        jobs = {job_id: job for job_id, job in read_jobs(out / label).items() if job_id in was}
+        against = compare_jobs(was, jobs, warmup, Resampling())
+        found[label] = _outcome(jobs, lasts, warmup, against)
+        waits[label] = waits_of(jobs, lasts, warmup)
+    (out / "waits.svg").write_bytes(draw_waits(waits))
+    return found
+
+
+def _outcome(
+    jobs: Mapping[str, Job], lasts: Mapping[str, float], warmup: float, against: Any
+) -> Outcome:
+    waits = waits_of(jobs, lasts, warmup)
+    jcts = [job.jct for job in jobs.values() if job.submit >= warmup]
+    if not jcts:
+        return Outcome(0, 0.0, 0.0, 0.0, 0.0, against)
+    p50, p95 = np.quantile(waits, [0.5, 0.95])
+    return Outcome(
+        len(jcts), float(waits.mean()), float(p50), float(p95), float(np.mean(jcts)), against
+    )
+
+
+def draw_waits(waits: Mapping[str, Floats]) -> bytes:
+    """The share of jobs that waited at most so long, a curve for each outcome: an SVG file."""
+    style: dict[str, Look] = looks(list(waits), REAL)
+
+    def draw(figure: Figure) -> None:
+        axes = axes_in(figure, left=0.075, right=0.98, bottom=0.145, top=0.9)
+        most = max([SPAN[1], *(float(w.max(initial=0.0)) for w in waits.values())]) * 1.1
+        axes.set_xscale("log")
+        axes.set_xlim(LEAST_WAIT, most)
+        axes.set_ylim(0, 102)
+        for i, (name, values) in enumerate(waits.items()):
+            ordered = np.sort(values)
+            shares = np.arange(1, len(ordered) + 1) * (100 / max(1, len(ordered)))
+            x = np.concatenate([[LEAST_WAIT], np.maximum(ordered, LEAST_WAIT), [most]])
+            y = np.concatenate([[0.0], shares, [100.0]])
+            curve(axes, x, y, style[name], i)
+        shown = [(at, text) for at, text in zip(SPAN, TICKS, strict=True) if at <= most]
+        axes.set_xticks([1.0, *(at for at, _ in shown)], ["1 s", *(text for _, text in shown)])
+        axes.tick_params(axis="x", which="minor", labelbottom=False)
+        axes.set_xlabel("waited at most (log scale)")
+        axes.set_ylabel("% of jobs")
+        figure.legend(axes.lines, list(waits), loc="upper center", ncols=4, frameon=False)
+
+    return render("waits", 3.6, draw)

@@ -1,0 +1,164 @@
+"""What is foreseen beside the engine: asked before a step, told after it.
+
+The answers are inputs of the step, so that the journal holds all that was known at the time and a
+replay of it asks nobody. Predictors keep no state of their own on disk: after a restart they are
+told what the journal knows of the past (`daemon.past`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from daemon.engine.engine import Step
+from daemon.forecasts.history import Story
+from daemon.model.book import Book
+from daemon.model.inputs import Estimated, Foreseen, Input, Submit
+from daemon.model.job import JobSpec
+from sia.decisions import StartJob
+from sia.events import JobCancelled, JobFinished, JobSubmitted
+from sia.forecasts import Loads, RunTimes
+from sia.limits import TICK
+from sia.model import Job, Load
+
+
+class Forecaster:
+    """The predictors of one policy, which hear of steps that are durable, and of no others.
+
+    Attributes:
+        curious: It was told something since it was last asked: what it thinks may be another.
+    """
+
+    def __init__(self, run_times: RunTimes | None, loads: Loads | None, *, updates: bool) -> None:
+        """Ask these; with `updates`, waiting jobs may be thought of anew."""
+        self._run_times, self._loads, self._updates = run_times, loads, updates
+        self._jobs: dict[str, tuple[Job, float, float | None]] = {}  # estimate, start; by core id
+        self._asked: dict[str, Job] = {}  # of whom it is not known yet whether they were taken
+        self._stale: dict[tuple[str, int], int] = {}  # what the core was told by another one
+        self._next = -inf  # the next tick
+        self.curious = True
+
+    @property
+    def foresees_loads(self) -> bool:
+        """Whether it says what new jobs will need."""
+        return self._loads is not None
+
+    @property
+    def due(self) -> float:
+        """When it wants to be asked at the latest: at the next tick; infinite if never."""
+        return self._next if self._loads is not None or self._updates else inf
+
+    def hear(self, story: Story) -> None:
+        """Hear what happened so far: seconds of work."""
+        estimates: dict[str, float] = {}
+        if self._run_times is not None:
+            estimates = story.tell_run_times(self._run_times)
+        if self._loads is not None:
+            story.tell_loads(self._loads, estimates)
+        for job, start in story.alive:
+            self._jobs[job.id] = job, estimates.get(job.id, 0.0), start
+
+    def correct(self, loads: Sequence[Load]) -> None:
+        """Hear what the core believes: by whomever it was told, what is not so is taken back."""
+        self._stale = {(load.pool, load.window): load.gpus for load in loads if load.gpus}
+        self.curious = True
+
+    def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
+        """The inputs of a step, with what is foreseen: loads first, run times of what is new."""
+        self.curious = False
+        self._next = (now // TICK + 1.0) * TICK
+        asked: list[Input] = []
+        if self._loads is not None and (loads := self._said(now)):
+            asked.append(Foreseen(loads))
+        if self._run_times is None:
+            return [*asked, *inputs]
+        if self._updates and (estimates := self._run_times.changes(now)):
+            asked.append(Estimated(estimates))
+        asked += [self._estimated(now, e, book) if type(e) is Submit else e for e in inputs]
+        return asked
+
+    def guess(self, now: float, spec: JobSpec) -> float:
+        """How long such a job is thought to run, were it submitted now; 0 where nobody knows."""
+        if self._run_times is None:
+            return 0.0
+        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
+        run_time = self._run_times.run_time(job)
+        self._run_times.withdrawn(now, job)
+        return run_time
+
+    def _said(self, now: float) -> Sequence[Load]:
+        """What changed, and at first what another forecaster said that this one does not."""
+        assert self._loads is not None
+        loads = list(self._loads.changes(now))
+        if self._stale:
+            for load in loads:
+                self._stale.pop((load.pool, load.window), None)
+            loads += [Load(pool, window, 0) for pool, window in self._stale]
+            self._stale = {}
+        return loads
+
+    def _estimated(self, now: float, asked: Submit, book: Book) -> Submit:
+        spec = asked.spec
+        if self._run_times is None or spec.id in self._asked or book.job(spec.id) is not None:
+            return asked  # it is there already
+        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
+        self._asked[spec.id] = job
+        # Whatever its owner says of it: a short job that runs for long would slow lenders.
+        return replace(asked, run_time=self._run_times.run_time(job))
+
+    def after(self, now: float, step: Step) -> None:
+        """Hear what a step came to, once it is durable."""
+        for event in step.events:
+            if type(event) is JobSubmitted:
+                self._submitted(now, event)
+            elif type(event) is JobFinished:
+                self._gone(now, event.job_id, ended=True)
+            elif type(event) is JobCancelled:
+                self._gone(now, event.job_id, ended=False)
+        for decision in step.decisions:
+            if type(decision) is StartJob:
+                self._started(now, decision.job_id)
+        for job in self._asked.values():  # refused, or held
+            if self._run_times is not None:
+                self._run_times.withdrawn(now, job)
+        self._asked.clear()
+
+    def _submitted(self, now: float, event: JobSubmitted) -> None:
+        job = event.job
+        if self._asked.pop(job.id, None) is None and self._run_times is not None:
+            self._run_times.run_time(job)  # it waits again: the answer is known
+        if self._loads is not None:
+            self._loads.submitted(now, job)
+        self._jobs[job.id] = job, event.run_time, None
+        self.curious = True
+
+    def _started(self, now: float, core_id: str) -> None:
+        known = self._jobs.get(core_id)
+        if known is None or known[2] is not None:
+            return  # gone in the same step, or goes on after a preemption
+        job, run_time, _ = known
+        self._jobs[core_id] = job, run_time, now
+        if self._run_times is not None:
+            self._run_times.started(now, job)
+        if self._loads is not None:
+            self._loads.started(now, job, run_time)
+        self.curious = True
+
+    def _gone(self, now: float, core_id: str, *, ended: bool) -> None:
+        known = self._jobs.pop(core_id, None)
+        if known is None:
+            return
+        job, _, start = known
+        if not ended or start is None:
+            if self._run_times is not None:
+                self._run_times.withdrawn(now, job)
+            if self._loads is not None:
+                self._loads.withdrawn(now, job)
+        else:
+            if self._run_times is not None:
+                self._run_times.finished(now, job, now - start)
+            if self._loads is not None:
+                self._loads.finished(now, job)
+        self.curious = True

@@ -1,0 +1,237 @@
+"""The audit: one record for each change, who made it and what it changed, chained by digests.
+
+Each digest covers the record and the digest before it: whoever changes, removes, inserts or swaps
+records has to change all that come after, and the newest digest is known elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct, json, to_builtins
+from msgspec.structs import replace
+
+from daemon.journal.rows import AuditRow
+from daemon.model.audit_facts import Trace
+from daemon.model.inputs import Configured, Submit, Witness
+from daemon.model.outputs import Accepted, Answer
+
+GENESIS = "0" * 64
+"""The digest before the first record."""
+
+MACHINE = "configuration"
+"""Who changes what the daemon's configuration says, by starting it with another one."""
+
+JOBS_IN_ONE = 100
+"""Jobs in a record, a few KB: those of a great batch are in several records."""
+
+TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
+"""What of a record's values is a time, in seconds since 1970."""
+
+
+class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One change. `time` is in seconds since the epoch."""
+
+    number: int
+    time: float
+    who: str
+    what: str
+    """The command."""
+    origin: str = ""
+    """The address that it came from."""
+    target: str = ""
+    """The job, pool, node, maintenance or token that it was for."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    status: int = 200
+    """As HTTP has it; 403 and 404 are attempts that were denied, and changed nothing."""
+    note: str = ""
+    jobs: tuple[tuple[str, str, int, int], ...] = ()
+    """Of a submission: id, pool, GPUs and the number of jobs under that id."""
+
+
+class Trail(NamedTuple):
+    """Where the audit ends: so many records, and the newest digest."""
+
+    number: int = 0
+    head: str = GENESIS
+
+    def rows(self, time: float, records: Iterable[Record]) -> list[AuditRow]:
+        """Records, whose numbers do not count yet, as they follow."""
+        made, number, head = [], self.number, self.head
+        for record in records:
+            number += 1
+            body = canonical(record, number, time)
+            head = digest(head, body)
+            made.append(AuditRow(number, body, head))
+        return made
+
+    def after(self, rows: Sequence[AuditRow]) -> Trail:
+        """Where it ends once these are durable."""
+        return Trail(rows[-1].number, rows[-1].digest) if rows else self
+
+
+def trail_of(last: AuditRow | None) -> Trail:
+    """Where it ends, by its newest row."""
+    return Trail() if last is None else Trail(last.number, last.digest)
+
+
+_encode = json.Encoder(order="sorted").encode
+
+
+def canonical(record: Record, number: int, time: float) -> str:
+    """The one text that a record has: keys in order, no spaces."""
+    return _encode(replace(record, number=number, time=time)).decode()
+
+
+def digest(before: str, body: str) -> str:
+    """Of a record and of all before it."""
+    return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()
+
+
+def records_of(
+    asked: Iterable[tuple[str, Sequence[Any]]],
+    answers: Sequence[Answer],
+    traces: Sequence[Trace | None],
+) -> Iterator[Record]:
+    """What clients changed in a step: of each its origin and its commands that the step was for.
+
+    The answers and traces of the step end with those to these commands.
+    """
+    asked = list(asked)
+    place = len(answers) - sum(len(commands) for _, commands in asked)
+    for origin, commands in asked:
+        own = slice(place, place + len(commands))
+        yield from _of_one(origin, commands, answers[own], traces[own])
+        place += len(commands)
+
+
+def _of_one(
+    origin: str, commands: Sequence[Any], answers: Sequence[Answer], traces: Sequence[Trace | None]
+) -> Iterator[Record]:
+    jobs: dict[str, dict[str, list[Any]]] = {}  # of each who submits: MQTT's pools come together
+    for command, said, trace in zip(commands, answers, traces, strict=True):
+        if type(said) is not Accepted or not said.new:
+            continue
+        if type(command) is Submit:
+            spec, theirs = command.spec, jobs.setdefault(command.actor, {})
+            name = spec.id if spec.array is None else spec.id.rpartition(".")[0]
+            theirs.setdefault(name, [name, spec.pool, spec.gpus, 0])[3] += 1
+        elif trace is not None:
+            yield _record(origin, command, trace)
+    for by, theirs in jobs.items():
+        rows = [(name, pool, gpus, n) for name, pool, gpus, n in theirs.values()]
+        for i in range(0, len(rows), JOBS_IN_ONE):
+            some = tuple(rows[i : i + JOBS_IN_ONE])
+            yield Record(0, 0.0, by, "submit", origin, status=201, jobs=some)
+
+
+def _record(origin: str, command: Any, trace: Trace) -> Record:
+    if isinstance(command, Witness):
+        return Record(
+            0, 0.0, command.actor, command.what, origin, command.target, status=command.status,
+            note=command.note,
+        )  # fmt: skip
+    return Record(
+        0, 0.0, command.actor, WORDS[type(command).__name__], origin, trace.target,
+        dict(trace.before), dict(trace.after),
+    )  # fmt: skip
+
+
+WORDS = {
+    "Cancel": "cancel",
+    "Hold": "hold",
+    "Release": "release",
+    "SetPriority": "priority",
+    "SetPool": "pool set",
+    "Drain": "drain",
+    "Resume": "resume",
+    "Maintain": "maintenance add",
+    "CancelMaintenance": "maintenance cancel",
+    "Lending": "lending",
+    "IssueToken": "token create",
+    "RevokeToken": "token revoke",
+    "SignOut": "token sign-out",
+}
+"""Commands, as people give them."""
+
+
+def record_of_configuration(before: Any, news: Configured) -> Record:
+    """What a start with another configuration changed in what jobs are decided by."""
+    old, new = _settings(before), _settings(news.setup)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return Record(
+        0, 0.0, MACHINE, "configure",
+        before={key: old[key] for key in keys if key in old},
+        after={key: new[key] for key in keys if key in new},
+    )  # fmt: skip
+
+
+def _settings(setup: Any) -> dict[str, Any]:
+    """Each by itself, so that a record has what changed alone; cells are many, and so a digest."""
+    plain = to_builtins(setup, order="deterministic")
+    plain["options"] = to_builtins(setup.options, order="deterministic")  # the usual ones too
+    found = {f"{word} {key}": value for word in ("options", "modes", "areas")
+             for key, value in plain.pop(word, {}).items()}  # fmt: skip
+    for pool in plain.pop("pools"):
+        name = pool.pop("name")
+        found |= {f"pool {name} {key}": value for key, value in pool.items()}
+    for name, budget in plain.pop("budgets", {}).items():
+        found |= {f"pool {name} {key}": value for key, value in budget.items()}
+    found |= {f"node {node['name']}": node["gpus"] for node in plain.pop("nodes", ())}
+    if cells := plain.pop("cells", None):
+        found["cells"] = hashlib.sha256(_encode(cells)).hexdigest()
+    return {"policy": setup.policy, "lend_rests": setup.lend_rests, **found}
+
+
+class Finding(NamedTuple):
+    """What a look through all of it came to."""
+
+    trail: Trail
+    wrong: str = ""
+    """What is wrong, and where; empty if nothing is."""
+
+
+class Verifier:
+    """Looks through all rows, in their order, some at a time."""
+
+    def __init__(self) -> None:
+        """Nothing was looked at yet."""
+        self.trail = Trail()
+        self.wrong = ""
+        self._seen: set[str] = set()
+
+    def look(self, rows: Iterable[AuditRow], head: str = "") -> None:
+        """At these, which come next; `head` is a digest that is to be among all."""
+        for row in rows:
+            if self.wrong:
+                return
+            number = self.trail.number + 1
+            if row.number != number:
+                self.wrong = f"record {number} is missing, or was moved"
+            elif digest(self.trail.head, row.body) != row.digest:
+                self.wrong = f"record {number}, or one before it, is not what was written"
+            elif _number_of(row.body) != number:
+                self.wrong = f"record {number} says that it is another one"
+            else:
+                self.trail = Trail(number, row.digest)
+                if row.digest == head:
+                    self._seen.add(head)
+
+    def finding(self, head: str = "") -> Finding:
+        """What it came to, once all rows were looked at."""
+        found = head in {"", GENESIS} or head in self._seen
+        wrong = self.wrong
+        if not wrong and not found:
+            wrong = "the newest records are missing: no record has the digest of --head"
+        return Finding(self.trail, wrong)
+
+
+def _number_of(body: str) -> int | None:
+    try:
+        found = json.decode(body, type=dict[str, Any]).get("number")
+    except ValueError:
+        return None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,303 @@
+"""The journal: a database in which each step is durable before anybody hears of it.
+
+One transaction a step, by one thread at a time. Which database it is, is a `store.Store`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import json
+
+from daemon.journal.account_tables import Ledgers
+from daemon.journal.migrations import VERSION, migrate
+from daemon.journal.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
+from daemon.journal.sqlite import Lite
+from daemon.journal.store import Store
+from daemon.model.book import JobRecord
+from daemon.model.errors import JournalError
+from daemon.model.inputs import Input
+from daemon.model.limits import (
+    ASKED_AT_ONCE,
+    KEEP_ESTIMATES,
+    KEEP_HISTORY,
+    KEEP_RECORDS,
+    POOLS_AT_ONCE,
+    PROBE_BYTES,
+    PRUNE_EVERY,
+    PRUNED_AT_ONCE,
+    READ_AT_ONCE,
+    SNAPSHOTS_KEPT,
+)
+from daemon.model.outputs import Notice
+from daemon.runtime.clock import Anchor
+from sia.console.errors import UserError
+
+LAST_NUMBER = 2**63 - 1
+"""No database counts rows beyond it."""
+
+SET_PART = """INSERT INTO parts VALUES (?, ?, ?)
+    ON CONFLICT (seq, part) DO UPDATE SET body = excluded.body"""
+SET_SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?)
+    ON CONFLICT (seq) DO UPDATE SET parts = excluded.parts"""
+
+EPOCH = "epoch"
+"""The key of the mark that counts how often a daemon took hold of the journal."""
+
+__all__ = [
+    "VERSION",
+    "AuditRow",
+    "DeadLetter",
+    "Entry",
+    "Journal",
+    "JournalError",
+    "Part",
+    "Record",
+    "parts_of",
+]
+
+_read_inputs = json.Decoder(list[Input]).decode
+_read_job = json.Decoder(JobRecord).decode
+
+
+class Journal(Ledgers):
+    """What has happened, in order. Not for several threads at a time.
+
+    Attributes:
+        last: The number of the last step; 0 before the first.
+        epoch: How often a daemon has taken hold of it; another one has another number.
+        where: How messages name it.
+    """
+
+    def __init__(
+        self,
+        where: Path | Store,
+        *,
+        keep_records: float = KEEP_RECORDS,
+        keep_history: float = KEEP_HISTORY,
+    ) -> None:
+        """Open the database, or make it; a path is one of SQLite. Times are in seconds.
+
+        Raises UserError for one that is another's, of a newer version, in use or unreadable.
+        """
+        super().__init__(Lite(where) if isinstance(where, Path) else where)
+        self.where = self._store.where
+        self._keep_records, self._keep_history = keep_records, keep_history
+        self._added = 0  # rows since it was last pruned
+        try:
+            self._open()
+            self.epoch = self._store.epoch or self._take_hold()
+        except JournalError as error:
+            self._store.release()
+            raise UserError(f"{self.where}: {error}") from error
+        except BaseException:
+            self._store.release()
+            raise
+
+    def _open(self) -> None:
+        self._store.open()
+        try:
+            migrate(self._store)
+            last: int = self._one("SELECT COALESCE(MAX(seq), 0) FROM records")[0]
+            self.last = max(last, *self.snapshots(), 0)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _take_hold(self) -> int:
+        epoch = int(self.marks(EPOCH).get(EPOCH, "0")) + 1
+        self.mark({EPOCH: str(epoch)})
+        return epoch
+
+    def reopen(self) -> None:
+        """Close the database and open it again: what it says then is what is durable.
+
+        Raises JournalError if it cannot be.
+        """
+        try:
+            self._store.close()
+            self._open()
+        except UserError as error:
+            raise JournalError(str(error)) from error
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._store.release()
+
+    def commit(self, entry: Entry, part: Part | None = None) -> None:
+        """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
+        assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
+        with self._store.transaction():
+            self._write(entry)
+            if part is not None:
+                self._write_part(part)
+            if entry.audit:
+                self._store.many("INSERT INTO audit VALUES (?, ?, ?)", entry.audit)
+            booked = self._book(entry.booked, entry.anchor.now)
+            self._added += 1 + len(entry.notices) + len(entry.over) + booked
+            if self._added >= PRUNE_EVERY:
+                self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
+                self._added = 0
+        self.last = entry.seq
+
+    def _write(self, entry: Entry) -> None:
+        anchor = entry.anchor
+        self._store.run(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                entry.seq,
+                anchor.now,
+                anchor.boot,
+                anchor.uptime,
+                json.encode(entry.inputs).decode(),
+                json.encode(entry.decisions).decode(),
+            ),
+        )
+        if entry.notices:
+            self._store.many(
+                "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (n.seq, n.time, n.kind, n.job, n.pool, n.node, json.encode(n.data).decode())
+                    for n in entry.notices
+                ],
+            )
+        if entry.over:
+            self._store.many(
+                "INSERT INTO history (id, ended, pool, body) VALUES (?, ?, ?, ?)",
+                [
+                    (job.spec.id, job.ended, job.spec.pool, json.encode(job).decode())
+                    for job in entry.over
+                ],
+            )
+
+    def save(self, part: Part) -> None:
+        """Write a piece of a snapshot by itself. Raises JournalError."""
+        with self._store.transaction():
+            self._write_part(part)
+
+    def _write_part(self, part: Part) -> None:
+        run = self._store.run
+        if part.part == 0:
+            run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
+        run(SET_PART, part[:3])
+        if part.last:
+            run(SET_SNAPSHOT, (part.seq, part.part + 1))
+            kept = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
+            run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
+            run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
+
+    def _prune(self, now: float, most: int) -> None:
+        """Delete what is too old, so many rows of a table at most: more than were added."""
+        oldest = min(self.snapshots(), default=0)
+        for table, key, where, values in (
+            ("records", "seq", "seq <= ? AND now < ?", (oldest, now - self._keep_records)),
+            ("notices", "seq", "time < ?", (now - self._keep_history,)),
+            ("history", "number", "ended < ?", (now - self._keep_history,)),
+            ("verdicts", "number", "time < ?", (now - self._keep_history,)),
+            ("lent", "number", "time < ?", (now - self._keep_history,)),
+            ("estimates", "number", "made < ?", (now - min(KEEP_ESTIMATES, self._keep_history),)),
+        ):
+            # In the order of their keys, which is that of time: the first that stays ends it.
+            first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608
+            self._store.run(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
+
+    def added(self, rows: int) -> None:
+        """So many were added beside steps: as many more may be pruned."""
+        self._added += rows
+
+    def probe(self) -> None:
+        """Try whether it can be written. Raises JournalError if not."""
+        with self._store.transaction():
+            self._store.run("INSERT INTO probe (body) VALUES (?)", (bytes(PROBE_BYTES),))
+        with self._store.transaction():
+            self._store.run("DELETE FROM probe")
+
+    def anchor(self) -> Anchor | None:
+        """The time of the last step; None before the first."""
+        row = self._one("SELECT boot, uptime, now FROM records ORDER BY seq DESC LIMIT 1")
+        return None if row is None else Anchor(*row)
+
+    def snapshots(self) -> list[int]:
+        """After which steps there are whole snapshots, newest first."""
+        return [row[0] for row in self._all("SELECT seq FROM snapshots ORDER BY seq DESC")]
+
+    def snapshot(self, seq: int) -> bytes:
+        """The snapshot that was taken after a step."""
+        parts = self._all("SELECT part FROM parts WHERE seq = ? ORDER BY part", seq)
+        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # all at once may take too long
+        return b"".join(self._one(one, seq, part)[0] for (part,) in parts)
+
+    def records(self, after: int) -> Iterator[Record]:
+        """The steps after one, in order. Raises UserError for one that cannot be read."""
+        sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
+        while rows := self._all(sql, after, READ_AT_ONCE):
+            for seq, now, inputs, decisions in rows:
+                yield Record(seq, now, self._inputs(seq, inputs), decisions.encode())
+            after = rows[-1][0]
+
+    def _inputs(self, seq: int, text: str) -> list[Input]:
+        try:
+            return _read_inputs(text)
+        except ValueError as error:
+            raise UserError(
+                f"{self.where}: record {seq} cannot be read: {error}; use the release that wrote it"
+            ) from error
+
+    def notices(self, after: int, limit: int) -> list[Notice]:
+        """The notices after one, in order, so many at most."""
+        sql = "SELECT * FROM notices WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [
+            Notice(seq, time, kind, job, pool, node, json.decode(data))
+            for seq, time, kind, job, pool, node, data in self._all(sql, after, limit)
+        ]
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """A job that has ended, however long ago."""
+        row = self._one("SELECT body FROM history WHERE id = ?", job_id)
+        return None if row is None else _read_job(row[0])
+
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Those of these jobs that have ended."""
+        found = {}
+        for start in range(0, len(job_ids), ASKED_AT_ONCE):
+            some = job_ids[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows = self._all(f"SELECT id, body FROM history WHERE id IN ({marks})", *some)  # noqa: S608
+            found.update({job_id: _read_job(body) for job_id, body in rows})
+        return found
+
+    def history(
+        self, before: int, limit: int, pools: Collection[str] | None = None
+    ) -> list[tuple[int, JobRecord]]:
+        """Jobs that have ended, newest first, with the number to go on before; 0 is the start.
+
+        Of some pools, or of all (None). O(limit · pools / POOLS_AT_ONCE).
+        """
+        before = before or LAST_NUMBER
+        if pools is None:
+            sql = "SELECT number, body FROM history WHERE number < ? ORDER BY number DESC LIMIT ?"
+            rows = self._all(sql, before, limit)
+        else:
+            rows = self._numbered(self._newest_of(sorted(pools), before, limit))
+        return [(number, _read_job(body)) for number, body in rows]
+
+    def _newest_of(self, pools: Sequence[str], before: int, limit: int) -> list[int]:
+        """Numbers of these pools' jobs: each pool's index is read as far as it is needed."""
+        found: list[int] = []
+        of_pool = "SELECT number FROM history WHERE pool = ? AND number < ?"
+        for start in range(0, len(pools), POOLS_AT_ONCE):
+            some = pools[start : start + POOLS_AT_ONCE]
+            merged = " UNION ALL ".join([of_pool] * len(some))
+            values = [value for pool in some for value in (pool, before)]
+            rows = self._all(f"{merged} ORDER BY number DESC LIMIT ?", *values, limit)
+            found += [number for (number,) in rows]
+        return sorted(found, reverse=True)[:limit]
+
+    def _numbered(self, numbers: Sequence[int]) -> list[tuple[int, str]]:
+        rows = []
+        for start in range(0, len(numbers), ASKED_AT_ONCE):
+            some = numbers[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            rows += self._all(f"SELECT number, body FROM history WHERE number IN ({marks})", *some)  # noqa: S608
+        return sorted(rows, reverse=True)

@@ -1,0 +1,65 @@
+"""An engine out of a journal: its newest snapshot, and the steps after it once more."""
+
+from __future__ import annotations
+
+import gc
+
+from msgspec import json
+
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Journal, Record, parts_of
+from daemon.model.setup import Setup
+from sia.console.errors import UserError
+
+
+def recover(journal: Journal, setup: Setup) -> Engine:
+    """The engine that the journal's last step left behind; of a new journal, an empty cluster.
+
+    Raises UserError where the steps cannot be taken again, or come out otherwise than recorded.
+    """
+    gc.unfreeze()  # an engine before this one is of no more use, and goes at the next `freeze`
+    looks = gc.isenabled()
+    gc.disable()  # what is made stays: looking through it again and again takes a third of the time
+    try:
+        return _recover(journal, setup)
+    finally:
+        if looks:
+            gc.enable()
+
+
+def _recover(journal: Journal, setup: Setup) -> Engine:
+    kept = journal.snapshots()
+    if not kept and not journal.last:
+        engine = Engine.new(setup)
+        for part in parts_of(0, engine.dump()):
+            journal.save(part)
+        return engine
+    wrong: Exception | None = None
+    for seq in kept:
+        try:
+            engine = Engine.restore(journal.snapshot(seq))
+        except ValueError as error:
+            wrong = wrong or error
+            continue
+        for record in journal.records(seq):
+            _repeat(engine, record, journal)
+        return engine
+    raise UserError(
+        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the file "
+        "from a backup"
+    ) from wrong
+
+
+def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
+    where = f"{journal.where}: record {record.seq}"
+    try:
+        step = engine.step(record.now, record.inputs)
+    except Exception as error:
+        raise UserError(
+            f"{where} cannot have happened: {error!r}; use the release that wrote it"
+        ) from error
+    if json.encode(step.decisions) != record.decisions:
+        raise UserError(
+            f"{where} gives other decisions than it did; use the release that wrote it, or the "
+            "settings that were in force then"
+        )

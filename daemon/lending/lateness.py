@@ -1,0 +1,40 @@
+"""Who of a pool is late by now: would run, or would have begun sooner, were the pool alone.
+
+A verdict comes once a job is over; guard rails and accounts want to know before.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from sia.limits import SLOWED
+from sia.virtual.virtual_clock import VirtualClock
+
+
+class Late(NamedTuple):
+    """Jobs of a pool that are late and not over; `following` is when the next one will be (s)."""
+
+    waiting: int
+    running: int
+    following: float
+
+
+def late_of(clock: VirtualClock, now: float) -> Late:
+    """Who is late by what a pool's clock knows now. O(jobs that are late, and some that were)."""
+    waits, runs, following = set(), set(), inf
+    for began, job_id in (*clock.due, *clock.freed):
+        twin = clock.twins.get(job_id)
+        if twin is not None and twin.judged and twin.started is None and not twin.withdrawn:
+            if began + SLOWED < now:
+                waits.add(job_id)
+            else:
+                following = min(following, began + 2 * SLOWED)
+    for _, job_id in (*clock.behind, *clock.freed):
+        twin = clock.twins.get(job_id)
+        if twin is None or twin.ended is not None or not twin.judged:
+            continue
+        both = twin.began is not None and twin.started is not None
+        if both and twin.started > twin.began + SLOWED:  # type: ignore[operator]
+            runs.add(job_id)
+    return Late(len(waits), len(runs), following)

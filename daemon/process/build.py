@@ -1,0 +1,197 @@
+"""A daemon out of its configuration: journal, clock, backend, service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.answers.estimates.estimator import Eta
+from daemon.backends.interface import Backend
+from daemon.backends.local.backend import LocalBackend
+from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.slurm.backend import SlurmBackend
+from daemon.backends.slurm.discovery import door_of, find
+from daemon.config.config import Config, LocalConfig, SimulatedConfig
+from daemon.config.database import DatabaseUrl
+from daemon.config.kube import KubeConfig
+from daemon.config.mqtt import MqttBackendConfig
+from daemon.config.slurm import SlurmConfig
+from daemon.doors.views.usage import Usage
+from daemon.doors.webhooks.webhooks import Hooks
+from daemon.forecasts.forecaster import Foresight, Predictors
+from daemon.forecasts.retraining import Models, Retraining
+from daemon.journal.journal import Journal
+from daemon.lending.accounts import BOOK_EVERY
+from daemon.model.job import PoolMode
+from daemon.model.setup import RAILS, Budget, Node, Setup
+from daemon.runtime.clock import Clock, FastClock
+from daemon.service.admission import Admission
+from daemon.service.observer import Watch
+from daemon.service.service import Service
+from sia.console.errors import UserError
+from sia.model import Nodes, Options
+from sia.wording import counted
+
+if TYPE_CHECKING:
+    from daemon.process.lease import Lease
+
+MACHINE = "local"
+"""The name of this machine as a node, if the configuration gives it none."""
+
+
+class Daemon(NamedTuple):
+    """All that serves, not begun yet."""
+
+    service: Service
+    journal: Journal
+    clock: Clock
+    setup: Setup
+    hooks: Hooks
+    """Whom it tells: `open` and `run` them while the service runs."""
+    admission: Admission
+    """To be asked before jobs are submitted."""
+    eta: Eta
+    """Who estimates when jobs start and end: `run` it while the service runs."""
+    usage: Usage
+    """The last hour, for who looks on: `run` it while the service runs."""
+    foresight: Foresight | None = None
+    """What it foresees by, if by anything."""
+    retraining: Retraining | None = None
+    """Where models of loads are learned anew: `run` it while the service runs."""
+
+
+def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
+    """What a configuration describes; the database is open and locked from now on.
+
+    One of PostgreSQL needs the `lease`. Raises UserError where the database or the machine are not
+    as they should be.
+    """
+    journal = _journal(config, lease)
+    try:
+        clock = _clock(config, journal)
+        backend = _cluster(config, journal) or _backend(config, clock)
+        setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
+        predictors, models = Predictors(setup, config.forecast), Models(config.models)
+        foresight = None
+        if predictors.any:
+            known = partial(models.read, windows=setup.options.windows)
+            foresight = Foresight(predictors, known)
+            foresight.drift = config.drift
+        service = Service(
+            setup,
+            backend,
+            journal,
+            clock,
+            watch=watch,
+            foresight=foresight,
+            fence=lease,
+            snapshot_every=config.snapshot_every,
+        )
+        if foresight is not None:
+            foresight.unwell = partial(service.parts.say, "forecasts")
+        hooks = Hooks(config.webhooks, service, lenient=lease is not None)
+    except BaseException:
+        journal.close()
+        raise
+    retraining = None
+    if foresight is not None and config.retrain is not None:
+        retraining = Retraining(models, foresight, clock, setup, config.retrain)
+    admission = _admission(config, service)
+    eta = Eta(service, off=not config.estimates)
+    return Daemon(
+        service, journal, clock, setup, hooks, admission, eta, Usage(service, service.notes),
+        foresight, retraining
+    )  # fmt: skip
+
+
+def _admission(config: Config, service: Service) -> Admission:
+    usual = config.limits.pool
+    pools = {pool.name: pool.limit(usual) for pool in config.pools}
+    return Admission(config.limits, pools, lambda: service.book, service.jobs_past)
+
+
+def _journal(config: Config, lease: Lease | None) -> Journal:
+    if isinstance(config.database, DatabaseUrl):
+        from daemon.journal.postgres import Postgres  # noqa: PLC0415  not everybody has psycopg
+
+        assert lease is not None, "nobody may write there without"
+        return Journal(Postgres(config.database, lease.epoch), keep_records=config.retention)
+    folder = config.database.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; give another daemon.state") from None
+    return Journal(config.database, keep_records=config.retention)
+
+
+def _clock(config: Config, journal: Journal) -> Clock:
+    """Simulated jobs may live faster than the clock on the wall."""
+    anchor = journal.anchor()
+    if isinstance(config.backend, SimulatedConfig) and config.backend.speed != 1.0:
+        return FastClock(config.backend.speed, Clock().now(), anchor)
+    return Clock(anchor)
+
+
+def _backend(config: Config, clock: Clock) -> Backend:
+    if isinstance(config.backend, LocalConfig):
+        own = config.backend
+        node = config.nodes[0].name if config.nodes else MACHINE
+        gpus = config.nodes[0].gpus if config.nodes else own.gpus
+        return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
+    if isinstance(config.backend, MqttBackendConfig):
+        from daemon.doors.mqtt.manager.backend import MqttBackend  # noqa: PLC0415  few need it
+
+        assert config.mqtt is not None, "it was checked"
+        return MqttBackend(config.mqtt, config.backend.gone_after)
+    return SimulatedBackend(clock)
+
+
+def _cluster(config: Config, journal: Journal) -> Backend | None:
+    """Slurm or Kubernetes, which is asked now what it has; None where it is another backend."""
+    pools = [pool.name for pool in config.pools]
+    if isinstance(config.backend, SlurmConfig):
+        return SlurmBackend(
+            config.backend, door_of(config.backend), find(config.backend, pools, journal)
+        )
+    if isinstance(config.backend, KubeConfig):
+        from daemon.backends.kube import discovery  # noqa: PLC0415  not everybody has its client
+        from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  the same
+        from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
+
+        there = discovery.find(config.backend, pools, journal)
+        return KubeBackend(config.backend, Kube(config.backend), there)
+    return None
+
+
+def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
+    """What the engine is built of.
+
+    `found` are the GPUs that the backend knows of, `areas` the nodes of each pool, where a start
+    has all of its own from one pool's.
+
+    Raises UserError where the pools own more than there are.
+    """
+    nodes: tuple[Node, ...] = ()
+    if config.cells is None:
+        declared = ((node.name, tuple(range(node.gpus))) for node in config.nodes)
+        nodes = tuple(Node(*node) for node in found or declared)
+    owned = sum(pool.quota for pool in config.pools)
+    there = sum(len(node.gpus) for node in nodes)
+    if nodes and there < owned:
+        raise UserError(
+            f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
+            "smaller quotas, or say backend.gpus"
+        )
+    options = Options(windows=config.windows, tick=config.tick, slack=config.slack)
+    pools = tuple(pool.pool for pool in config.pools)
+    modes: dict[str, PoolMode] = {}
+    for pool in config.pools:
+        if pool.state is not PoolMode.OPEN:
+            modes[pool.name] = pool.state
+    budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
+    return Setup(
+        pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
+        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY, rails=RAILS,
+    )  # fmt: skip

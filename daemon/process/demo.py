@@ -1,0 +1,278 @@
+"""A first minute with the daemon: a made-up cloud lives through its week, an hour a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from daemon.config.config import Address, Config, PoolConfig, SimulatedConfig
+from daemon.journal.journal import Entry, Journal
+from daemon.journal.recovery import recover
+from daemon.model.book import Book, JobRecord
+from daemon.model.inputs import Submit, Tick
+from daemon.model.job import JobPhase, JobSpec
+from daemon.model.visibility import outside
+from daemon.process.build import Daemon, setup_of
+from daemon.process.serve import serving, stop_on_signals, until
+from daemon.runtime.clock import Clock
+from replay.logs.trace import PoolTable, Trace
+from replay.run.starts import starts_of
+from replay.synthetic.cloud import make_cloud
+from replay.synthetic.cloud_parameters import Cloud
+from sia.console.tables import show_table
+from sia.core.playout import Arrival
+from sia.model import Job, Stream
+from sia.wording import DAY, HOUR, MINUTE, NONE, duration
+
+SPEED = HOUR
+"""Times as fast as life: a day goes by while somebody looks on."""
+
+POOLS = 6
+"""Pools of the cloud: few enough to follow, enough to lend to each other."""
+
+BEFORE = 14
+"""Days that the daemon finds in its history: as far as forecasts look back."""
+
+DAYS = 7
+"""The week that is lived; then nothing more comes: left alone, the daemon does not grow."""
+
+MORNING = 8
+"""The hour of its Monday at which it is begun: before that hardly anybody works."""
+
+WINDOWS = tuple(hours * HOUR for hours in (1 / 12, 1 / 4, 1 / 2, 1, 2, 4, 12))
+"""Seconds."""
+
+LATER = """\
+Later: what is foreseen goes by history, and that is wrong now and then. Who lent what was soon
+needed again waits until the borrower has ended."""
+
+APART = MINUTE
+"""Seconds between two starts that count as two: a step takes the demo's clock some seconds."""
+
+
+class Lived(NamedTuple):
+    """The week of the cloud, and the time of the daemon's that was its Monday's midnight."""
+
+    trace: Trace
+    table: PoolTable
+    begin: float
+
+
+async def show(span: float | None, seed: int) -> None:
+    """Serve the cloud until interrupted, or for so many seconds; say what happens."""
+    whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), seed)
+    trace = _week(whole)
+    stop = stop_on_signals()
+    with TemporaryDirectory(prefix="sia-demo-") as folder:
+        config = _config(Path(folder), table)
+        _remember(config, whole, table)
+        async with serving(config) as (daemon, address):
+            _introduce(trace, table, config, address)
+            lived = Lived(trace, table, daemon.clock.now() - MORNING * HOUR)
+            if span is not None:
+                asyncio.get_running_loop().call_later(span, stop.set)
+            tasks = [asyncio.create_task(task(daemon, lived)) for task in (_feed, _tell)]
+            await until(daemon, stop)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            _show_gain(daemon.service.book, lived)
+
+
+def _config(folder: Path, table: PoolTable) -> Config:
+    return Config(
+        database=folder / "sia.db",
+        token_file=folder / "token",
+        models=folder / "models",
+        listen=Address("127.0.0.1", 0),
+        windows=WINDOWS,
+        backend=SimulatedConfig(SPEED),
+        drift="off",  # it begins without a past
+        pools=tuple(PoolConfig(pool.name, pool.quota) for pool in table.pools),
+    )
+
+
+def _week(whole: Trace) -> Trace:
+    """What comes from the morning on, in seconds from midnight."""
+    midnight = BEFORE * DAY
+    return Trace(
+        [
+            Arrival(replace(job, submit=job.submit - midnight), lasts)
+            for job, lasts in whole.arrivals
+            if job.submit >= midnight + MORNING * HOUR
+        ]
+    )
+
+
+def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
+    """A journal of the days before, in which each pool was alone, first come, first served."""
+    clock = Clock()
+    known = BEFORE * DAY + MORNING * HOUR
+    anchor, begin = clock.anchor(), clock.now() - known
+    past = [
+        _ended(begin, arrival, start)
+        for arrival, start in zip(whole.arrivals, starts_of(whole, table), strict=True)
+        if start is not None and start + arrival.duration < known
+    ]
+    past.sort(key=lambda record: record.ended or 0.0)
+    assert isinstance(config.database, Path), "the demo has a file of its own"
+    with closing(Journal(config.database)) as journal:
+        recover(journal, setup_of(config, None, {}))
+        journal.commit(Entry(1, anchor, [Tick()], (), over=past))
+
+
+def _ended(begin: float, arrival: Arrival, start: float) -> JobRecord:
+    lasts = arrival.duration
+    return JobRecord(
+        _spec(arrival.job, lasts),
+        begin + arrival.job.submit,
+        lasts,
+        JobPhase.FINISHED,
+        attempt=1,
+        placed=True,
+        decided=begin + start,
+        started=begin + start,
+        ended=begin + start + lasts,
+        stream=Stream.DEDICATED,
+    )
+
+
+def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address) -> None:
+    pools = ", ".join(f"{pool.name} with {pool.quota} GPUs" for pool in table.pools)
+    click.echo(
+        f"A made-up cloud: {pools}.\n"
+        f"{len(trace.arrivals):,} jobs in a week, of which an hour goes by in a second. "
+        f"SIA knows the {BEFORE} days before, when each pool was alone.\n"
+        "\nLook in from another terminal:\n"
+        f"  export SIA_URL={address.url} SIA_TOKEN_FILE={config.token_file}\n"
+        "  sia pools; sia jobs; sia loans; sia events --follow\n"
+        f"  or {address.url}/ in a browser, with the token that is in that file\n"
+        '  curl -H "Authorization: Bearer $(cat $SIA_TOKEN_FILE)" $SIA_URL/v1/plan\n'
+    )
+
+
+async def _feed(daemon: Daemon, lived: Lived) -> None:
+    """Submit each job when its time has come."""
+    due: list[Submit] = []
+    for job, lasts in lived.trace.arrivals:
+        time = lived.begin + job.submit
+        if time > daemon.clock.now() and due:
+            await daemon.service.submit(due)
+            due = []
+        while time > daemon.clock.now():
+            await daemon.clock.sleep_until(time)
+        due.append(Submit(_spec(job, lasts), actor="demo"))
+    await daemon.service.submit(due)
+
+
+def _spec(job: Job, lasts: float) -> JobSpec:
+    return JobSpec(job.id, job.pool, job.width, user=job.user, name=job.name, duration=lasts)
+
+
+async def _tell(daemon: Daemon, lived: Lived) -> None:
+    """A line an hour, and once a day who gained."""
+    total = sum(pool.quota for pool in lived.table.pools)
+    click.echo("  time         started  ended  running  waiting  GPUs in use  lent  newest loan")
+    hour = MORNING + 1
+    seen = daemon.service.told
+    while True:
+        await daemon.clock.sleep_until(lived.begin + hour * HOUR)
+        if daemon.clock.now() < lived.begin + hour * HOUR:
+            continue
+        kinds, loan, seen = await _news(daemon, seen)
+        state = daemon.service.engine.core.state
+        used = sum(pool.dedicated + pool.spare for pool in state.pools.values())
+        lent = sum(gpus for _, _, gpus in _lent(daemon.service.book))
+        day, clock = divmod(hour, 24)
+        running = len(state.jobs) - state.waiting
+        click.echo(
+            f"  day {day + 1}, {clock:02}:00 {kinds['started']:8} {kinds['ended']:6} {running:8} "
+            f"{state.waiting:8}  {used:4} of {total:3}  {lent:4}  {loan}".rstrip()
+        )
+        if not clock:
+            _show_gain(daemon.service.book, lived)
+        hour += 1
+
+
+async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
+    """How often what has happened, the newest loan in words, and up to where this is."""
+    kinds: Counter[str] = Counter()
+    loan = ""
+    newest = daemon.service.told
+    if newest > seen:
+        async for notice in daemon.service.notices(seen):
+            told = outside(notice)
+            if told is not None:
+                kinds[told.kind] += 1
+                if told.kind == "loan_opened":
+                    loan = f"{told.pool} lends {told.data['gpus']} to {told.job}"
+            if notice.seq >= newest:
+                break
+    return kinds, loan, newest
+
+
+def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
+    """(Borrower, donor, GPUs) of each loan."""
+    for record in book.loans():
+        for donor, gpus in record.loans:
+            if donor != record.spec.pool:
+                yield record.spec.pool, donor, gpus
+
+
+def _show_gain(book: Book, lived: Lived) -> None:
+    """Each pool's waits, and what they would have been in the pool alone, first come first served.
+
+    Of jobs that have ended; alone, each would hold its GPUs as long as it did here: from the moment
+    in which its start was decided, so that what commits take of the demo's clock is in both.
+    """
+    order = {arrival.job.id: i for i, arrival in enumerate(lived.trace.arrivals)}
+    records = sorted(
+        [*book.ended.values(), *book.jobs.values()],
+        key=lambda record: (record.submitted, order.get(record.spec.id, -1)),
+    )
+    if not records:
+        return
+    arrivals = [_arrival(record, lived.begin) for record in records]
+    alone = starts_of(Trace(arrivals), lived.table)
+    rows = []
+    for pool in lived.table.pools:
+        waits = [
+            (record.decided - record.submitted, lived.begin + start - record.submitted)
+            for record, start in zip(records, alone, strict=True)
+            if record.spec.pool == pool.name and record.phase is JobPhase.FINISHED
+            if start is not None and record.decided is not None
+        ]
+        rows.append([pool.name, f"{pool.quota}", *_waits(waits)])
+    header = ["pool", "GPUs", "jobs ended", "waited", "alone", "sooner", "later"]
+    apart = duration(APART)
+    title = f"Who gained: mean waits here and in each pool alone; jobs {apart} sooner and later"
+    show_table(title, header, rows)
+    if any(row[-1] not in ("0", NONE) for row in rows):
+        click.echo(f"\n{LATER}")
+    click.echo()
+
+
+def _arrival(record: JobRecord, begin: float) -> Arrival:
+    spec = record.spec
+    lasted = spec.duration or 1.0
+    if record.ended is not None and record.decided is not None:
+        lasted = max(1.0, record.ended - record.decided)
+    return Arrival(Job(spec.id, spec.pool, record.submitted - begin, spec.gpus), lasted)
+
+
+def _waits(waits: list[tuple[float, float]]) -> list[str]:
+    """How many jobs, mean waits here and alone, how many began sooner and later."""
+    if not waits:
+        return ["0", *4 * [NONE]]
+    sooner = sum(alone - here > APART for here, alone in waits)
+    later = sum(here - alone > APART for here, alone in waits)
+    means = (duration(sum(column) / len(waits)) for column in zip(*waits, strict=True))
+    return [f"{len(waits):,}", *means, f"{sooner:,}", f"{later:,}"]

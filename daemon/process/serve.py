@@ -1,0 +1,212 @@
+"""A daemon from its start to its end: address, token, service, door."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from daemon.config.config import Address, Config
+from daemon.config.tls import Certificate, certificate_of, keep
+from daemon.doors.http.listener import listen
+from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.not_ready import RETRY, waiting
+from daemon.doors.mqtt.embedded import broker
+from daemon.model.errors import JournalError
+from daemon.model.limits import PROBE_EVERY
+from daemon.model.visibility import outside
+from daemon.process.application import bind, make_app
+from daemon.process.build import Daemon, build
+from daemon.runtime.background import Beside, meanwhile
+from daemon.runtime.health import Parts
+from daemon.runtime.logs import log, tell
+from daemon.runtime.token_file import make_token
+from daemon.service.service import Service
+from daemon.wire.problems import ProblemError
+
+if TYPE_CHECKING:
+    from daemon.process.lease import Lease
+
+
+@asynccontextmanager
+async def serving(
+    config: Config,
+    bound: socket.socket | None = None,
+    lease: Lease | None = None,
+    certificate: Certificate | None = None,
+) -> AsyncIterator[tuple[Daemon, Address]]:
+    """A daemon that serves, and where; it stops in order, and jobs go on.
+
+    On the address that is `bound` already, if it is; with the `lease` of a PostgreSQL; with the
+    `certificate` that was shown before, if one was: its files may be just being changed.
+
+    Raises UserError where the address, the token file, the database or the machine cannot be had,
+    with nothing begun.
+    """
+    async with broker(config.mqtt), _serving(config, bound, lease, certificate) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _serving(
+    config: Config,
+    bound: socket.socket | None,
+    lease: Lease | None,
+    certificate: Certificate | None,
+) -> AsyncIterator[tuple[Daemon, Address]]:
+    """As `serving`, where the broker is there that it is to have itself."""
+    certificate = certificate or certificate_of(config.tls)
+    bound = bound or bind(config.listen)
+    daemon = None
+    try:
+        token = make_token(config.token_file)
+        metrics = Metrics()
+        began = perf_counter()
+        log().info("restoring", database=str(config.database))
+        async with _beginning(bound, certificate, lease):
+            daemon = await asyncio.to_thread(build, config, metrics, lease)
+            await daemon.service.start()
+        newest = daemon.service.told
+    except BaseException:
+        bound.close()
+        if daemon is not None:
+            await _let_go(daemon)
+        raise
+    try:
+        await daemon.hooks.open(newest)
+        door = await listen(make_app(daemon, config, token, metrics), bound, certificate)
+        try:
+            address = config.listen._replace(port=bound.getsockname()[1])
+            log().info(
+                "serving", url=address.url, database=str(config.database),
+                token_file=str(config.token_file), jobs=len(daemon.service.book.jobs),
+                after=f"{perf_counter() - began:.1f} s",
+            )  # fmt: skip
+            _warn(config, address)
+            aside = _aside(daemon, config, newest, lease, certificate)
+            async with meanwhile(daemon.service.parts, *aside):
+                yield daemon, address
+            log().info("stopping")
+        finally:
+            await door.cleanup()
+    finally:
+        await daemon.service.stop()
+        trail = daemon.service.trail
+        log().info("stopped", audit_records=trail.number, audit_head=trail.head)
+        bound.close()
+
+
+@asynccontextmanager
+async def _beginning(
+    bound: socket.socket, certificate: Certificate | None, lease: Lease | None
+) -> AsyncIterator[None]:
+    """Answer that a daemon lives which takes over: that may take long, and others look at it."""
+    if lease is None:
+        yield
+        return
+    why = ProblemError(503, "starting", "this daemon begins to lead", "wait", headers=RETRY)
+    app = waiting(lambda: why, lambda: (lease.holds(), lease.epoch))
+    runner = await listen(app, bound.dup(), certificate)
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _let_go(daemon: Daemon) -> None:
+    """Of what a daemon that did not begin has opened: another one may, in this process too."""
+    with suppress(Exception):
+        await daemon.service.backend.close()
+    daemon.journal.close()
+
+
+def _aside(
+    daemon: Daemon,
+    config: Config,
+    newest: int,
+    lease: Lease | None,
+    certificate: Certificate | None,
+) -> Iterator[Beside]:
+    """What is done beside serving, of what there is."""
+    service = daemon.service
+    parts = service.parts
+    yield Beside("log", lambda: _tell(service, newest))
+    yield Beside("webhooks", daemon.hooks.run)
+    yield Beside("usage", daemon.usage.run)
+    if config.estimates:
+        yield Beside("estimates", daemon.eta.run)
+    if daemon.retraining is not None:
+        learn = daemon.retraining.run
+        yield Beside("forecast", lambda: learn(lambda: service.engine, service.past_jobs))
+    if lease is not None:
+        yield Beside("lease", lambda: _watch(parts, lease))
+    if config.mqtt is not None:
+        from daemon.doors.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
+
+        mqtt = config.mqtt
+        yield Beside("mqtt", lambda: Gateway(service, mqtt, daemon.admission, daemon.eta).run())
+    if certificate is not None:
+        yield Beside("tls", lambda: keep(certificate, partial(parts.say, "tls")))
+
+
+async def _watch(parts: Parts, lease: Lease) -> None:
+    while True:
+        lease.alive()
+        why, _, mend = lease.trouble.rpartition("; ")
+        parts.say("lease", why, mend)
+        await asyncio.sleep(PROBE_EVERY)
+
+
+async def _tell(service: Service, after: int) -> None:
+    """Log what happens from that notice on; where the journal cannot be read, later."""
+    while True:
+        try:
+            async for notice in service.notices(after):
+                after = notice.seq  # first: one that cannot be told is left out
+                if (told := outside(notice)) is not None:
+                    tell(told)
+        except JournalError:
+            await asyncio.sleep(PROBE_EVERY)
+        except Exception:  # noqa: BLE001  a defect: the others are told
+            log().exception("an event could not be told", seq=after)
+            await asyncio.sleep(PROBE_EVERY)
+        else:
+            return
+
+
+def _warn(config: Config, address: Address) -> None:
+    """Say aloud what an operator may not have meant."""
+    if not (address.loopback or config.tls.on):
+        log().warning(
+            "REACHABLE FROM OTHER MACHINES, without encryption of its own: whoever has a token can "
+            "run commands here; let the proxy in front alone through, or give tls.certificate",
+            listen=f"{address.host}:{address.port}",
+        )
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Is set by SIGTERM and SIGINT from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until(daemon: Daemon, *ends: asyncio.Event) -> None:
+    """Serve until one of these. Raises what broke the service, if it breaks before."""
+    told = [asyncio.ensure_future(end.wait()) for end in ends]
+    broken = asyncio.ensure_future(daemon.service.finished())
+    await asyncio.wait((*told, broken), return_when=asyncio.FIRST_COMPLETED)
+    for each in told:
+        each.cancel()
+    if broken.done():
+        broken.result()
+    broken.cancel()
+    with suppress(asyncio.CancelledError):
+        await broken

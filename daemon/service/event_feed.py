@@ -1,0 +1,72 @@
+"""Notices for those who follow: the past from the journal, then what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+
+from daemon.journal.writer import Keeper
+from daemon.model.limits import NOTICES_LIVE, NOTICES_PAGE
+from daemon.model.outputs import Notice
+
+
+class Live:
+    """The newest notices, and who waits for more.
+
+    Attributes:
+        newest: The number of the newest; 0 before the first.
+    """
+
+    def __init__(self, keeper: Keeper, newest: int) -> None:
+        """Go on after the `newest` one that the journal has."""
+        self._keeper = keeper
+        self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)
+        self.newest = newest
+        self._more = asyncio.Event()
+        self._closed = False
+
+    def publish(self, notices: Sequence[Notice]) -> None:
+        """These are durable from now on."""
+        if notices:
+            self._recent.extend(notices)
+            self.newest = notices[-1].seq
+            self._wake()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+    def close(self) -> None:
+        """There will be no more."""
+        self._closed = True
+        self._wake()
+
+    async def follow(self, after: int) -> AsyncIterator[Notice]:
+        """All after one, without end until the service stops."""
+        while page := await self.page(after):
+            for notice in page:
+                yield notice
+                after = notice.seq
+
+    async def page(self, after: int) -> Sequence[Notice]:
+        """Some of those that come next, at once if there are any; none once the service stops."""
+        while not self._closed:
+            if page := await self._page(after):
+                return page
+            if not self._closed:
+                await self._more.wait()
+        return ()
+
+    async def _page(self, after: int) -> Sequence[Notice]:
+        """Some of those that come next; none if there are none yet."""
+        if after >= self.newest:
+            return ()
+        first = self._recent[0].seq if self._recent else self.newest + 1
+        if after + 1 >= first:
+            skipped = bisect_right(self._recent, after, key=lambda notice: notice.seq)
+            return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
+        journal = self._keeper.journal
+        return await self._keeper.run(lambda: journal.notices(after, NOTICES_PAGE))

@@ -1,0 +1,80 @@
+"""What goes over HTTP of why a job waits, runs or is over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from daemon.model.job import JobPhase
+from sia.explain.why import Length, Limit, Others, Out, Quota, Reservation, Rival, Room, Turn, Width
+from sia.model import Stream
+
+
+class Held(Struct, frozen=True, tag="hold"):
+    """It is held. Taken away: it is released."""
+
+
+class PoolHeld(Struct, frozen=True, tag="pool_hold"):
+    """Its pool is on hold. Taken away: the pool is open."""
+
+    pool: str
+
+
+class Kept(Struct, frozen=True, tag="kept"):
+    """A pool is kept from lending. Taken away: it is not, and may lend whatever it has.
+
+    `why` is in words, by kind of reason (docs/guardrails.md); empty words where the asker may not
+    see the pool. `limit` is what it may lend besides; None without a limit.
+    """
+
+    pool: str
+    why: dict[str, str]
+    limit: int | None
+
+
+class Place(Struct, frozen=True, tag="place"):
+    """It has its turn, and its GPUs are not free yet; `nodes` that are out give none."""
+
+    gpus: int
+    nodes: tuple[str, ...]
+
+
+Obstacle = (
+    Turn | Quota | Room | Reservation | Rival | Others | Limit | Out | Length | Width
+    | Held | PoolHeld | Kept | Place
+)  # fmt: skip
+
+
+class WayView(Struct):
+    """One way to start: `turn`, in its pool's quota; `spare`, on what others do not need."""
+
+    name: str
+    open: Annotated[bool, Meta(description="Whether it could ever start in this way.")]
+    obstacles: list[Obstacle]
+
+
+class JobWhy(Struct, omit_defaults=True):
+    """Why a job waits: `obstacles` are the fewest without which it would start at once.
+
+    None of them where it starts as soon as it is looked at, or where it does not wait.
+    """
+
+    id: str
+    pool: str
+    phase: JobPhase
+    time: Annotated[float, Meta(description="Of the state that is spoken of.")]
+    words: Annotated[list[str], Meta(description="The same for people.")]
+    exact: Annotated[
+        bool,
+        Meta(
+            description="That it starts once all obstacles are gone, and with any of them does "
+            "not. Otherwise they are what is known, and there may be others."
+        ),
+    ] = False
+    obstacles: list[Obstacle] = []
+    ways: list[WayView] = []
+    position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
+    stream: Stream | None = None
+    reason: Annotated[str, Meta(description="Why it was started.")] = ""
+    loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses.")] = {}

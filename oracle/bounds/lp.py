@@ -1,0 +1,99 @@
+"""The LP's bound alone, of one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, isfinite
+from time import perf_counter
+from typing import NamedTuple
+
+from oracle.bounds.ascent import ascend
+from oracle.bounds.cuts import TORN
+from oracle.bounds.slot_cells import fitted, horizons_of
+from oracle.problem.all_starts import fits, starts_of
+from oracle.problem.forms import Form
+from oracle.problem.problem import Problem
+from oracle.solver.program import TOLERANCE
+from oracle.solver.pulp import has_highs
+
+EXACT = 1e-7
+"""Part of the cost by which the LP and its bound may differ."""
+
+
+class Proven(NamedTuple):
+    """What nothing is less than, whether that was the end of it, and the size of the program."""
+
+    bound: float
+    finished: bool
+    variables: int = 0
+    nonzeros: int = 0
+
+
+def prove(
+    problem: Problem,
+    form: Form,
+    until: float,
+    known: Sequence[int] | None = None,
+    rose: Callable[[float], object] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Proven:
+    """What no schedule costs less than, as far as the LP gets until the clock reads `until`.
+
+    A schedule that is `known` says how far horizons may have to reach. `rose` is told each bound;
+    it ends early where `stop` says so. Raises NoScheduleError where there is no schedule.
+    """
+    best = 0.0
+
+    def higher(bound: float) -> None:
+        nonlocal best
+        best = max(best, safe(bound, whole=problem.whole))
+        rose(best)
+
+    if not problem.beta and fits(problem) and has_highs():
+        proven = _priced(problem, until, known, higher, stop)
+        if proven is not None:
+            return proven
+    fit = fitted(problem, form, until, horizons_of(problem, known), higher, stop)
+    if fit is None:
+        return Proven(best, finished=False)
+    milp = fit.model.milp
+    return Proven(best, fit.settled, len(milp.costs), milp.nonzeros)
+
+
+def _priced(
+    problem: Problem,
+    until: float,
+    known: Sequence[int] | None,
+    higher: Callable[[float], None],
+    stop: Callable[[], bool],
+) -> Proven | None:
+    """The LP of all starts; None where its tasks cannot all start in it."""
+    from oracle.bounds.master import Master, OutOfTimeError, columns_of  # noqa: PLC0415  needs highspy
+
+    def over() -> bool:
+        return stop() or perf_counter() >= until
+
+    if over():
+        return Proven(0.0, finished=False)
+    starts = starts_of(problem)
+    prices = ascend(starts, over)
+    higher(prices.bound)
+    best = safe(prices.bound, whole=problem.whole)
+    master = Master(starts, columns_of(starts, prices, known), stop)
+    try:
+        found = master.solve(until, enough=EXACT)
+    except OutOfTimeError:
+        return Proven(best, finished=False, variables=master.size, nonzeros=master.entries)
+    if found.short > TORN:
+        return None
+    higher(found.bound)
+    best = max(best, safe(found.bound, whole=problem.whole))
+    return Proven(best, found.exact, master.size, master.entries)
+
+
+def safe(bound: float, *, whole: bool) -> float:
+    """What a solver's bound proves in spite of its tolerance; whole costs lie at whole numbers."""
+    if not isfinite(bound):
+        return 0.0
+    safe = bound - TOLERANCE * max(1.0, abs(bound))
+    return float(ceil(safe)) if whole else safe

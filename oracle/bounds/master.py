@@ -1,0 +1,314 @@
+"""The LP of all starts, of which it holds those that matter, and the bound that its duals prove.
+
+Of a hundred thousand starts the LP takes a few hundred. So it is solved with those that are cheap
+at good prices; then its own prices are asked of all the others, and those that are too cheap are
+added, until there is none. Whatever the LP says, the bound is computed from its duals as prices of
+GPUs and of places in cuts, over all starts: it does not hang on the solver's tolerance, nor on
+which starts the LP holds. Nor does it hold all slots' rows of capacity: those that its starts could
+break at first, and those that a solution breaks later, which come and go as cuts do. Where slots
+are short, a row is the sum of those of some slots; that one of them is crowded matters only while
+it is `strict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from oracle.arrays import Counts, Floats
+from oracle.bounds.ascent import Priced, priced
+from oracle.bounds.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
+from oracle.errors import SolverError
+from oracle.problem.all_starts import Starts
+from oracle.solver.highs import Entries, Lp
+
+NEAR = 0.5
+"""A start that is so little dearer than its task's cheapest (slots of waiting) is added with it: it
+will be asked for soon."""
+
+FIRST_NEAR = 1.0
+"""The same of prices to begin with: those are known less well."""
+
+TOO_CHEAP = 1e-7
+"""By how much a start must be too cheap: below, it is the LP's own error."""
+
+ENOUGH = 1e-4
+"""Part of the cost by which LP and bound may differ before there are cuts: another start moves the
+bound by less than the next cut does."""
+
+ROUNDS = 60
+"""Of adding starts; where prices swing, what is proven by then is good enough."""
+
+
+class OutOfTimeError(Exception):
+    """An LP was given up."""
+
+
+class Found(NamedTuple):
+    """What an LP came to: nothing within its windows costs less than `bound`.
+
+    `dearer` is by how much each start raises the bound, were it taken. `at` are the starts that the
+    LP takes, in parts `part`; `short` is by how much tasks start nowhere. `exact` says that
+    the bound is the LP's, rather than somewhat less, `fits` that no slot runs more than it has.
+    """
+
+    bound: float
+    dearer: Floats
+    at: Counts
+    part: Floats
+    short: float
+    exact: bool
+    fits: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Whether each task has one start."""
+        return self.fits and self.short <= TORN and bool((self.part >= 1.0 - TORN).all())
+
+
+class _InCuts(NamedTuple):
+    """Of all cuts, in the order of tasks: who starts from when to when, the weight, which cut."""
+
+    task: Counts
+    low: Counts
+    high: Counts
+    weight: Floats
+    cut: Counts
+
+
+class Master:
+    """The LP of a problem, within windows that may be narrowed, with cuts."""
+
+    def __init__(
+        self, starts: Starts, columns: Counts, stop: Callable[[], bool], together: int = 1
+    ) -> None:
+        """Begin with these starts, by place; it is given up as soon as `stop` says so.
+
+        A row of capacity is the sum of those of so many slots.
+        """
+        self.starts = starts
+        self.cuts: list[Cut] = []
+        self.rows = Cuts(starts, stop)
+        self.strict = True
+        problem, tasks = starts.problem, len(starts.first)
+        self._capacity = capacity = problem.capacity()
+        self._together = together
+        piece = np.arange(problem.slots) // self._together
+        some = np.unique(piece[_at_most(starts, columns) > capacity])
+        sums = np.bincount(piece, capacity)
+        row = np.full(len(sums), -1)
+        row[some] = tasks + np.arange(len(some))
+        self._row = np.append(row[piece], -1)
+        self._slots = np.flatnonzero(self._row >= 0)
+        rows = [(1.0, 1.0)] * tasks + [(-inf, float(high)) for high in sums[some]]
+        self._own = len(rows)
+        self._lp = Lp(rows, stop)
+        self._unit = float(np.median([task.weight for task in problem.tasks]))
+        # of a task that starts nowhere; above what anything else could cost, so that it is the last
+        costs = starts.cost.max() * starts.width.max() + starts.width.max()
+        alone: list[Entries] = [(np.array([place]), np.ones(1)) for place in range(tasks)]
+        self._lp.add_columns(np.full(tasks, float(costs)), np.full(tasks, inf), alone)
+        self._columns = np.zeros(0, dtype=np.int64)
+        self._held = np.zeros(len(starts.task), bool)
+        self._order = self._columns
+        self._table: _InCuts | None = None
+        self._inside = np.ones(len(starts.task), bool)
+        self._hold(columns)
+
+    @property
+    def size(self) -> int:
+        """Starts that it holds."""
+        return len(self._columns)
+
+    @property
+    def entries(self) -> int:
+        """Their entries in all rows."""
+        return self._lp.entries
+
+    def limit(self, lows: Counts, highs: Counts) -> None:
+        """Have each task start in slots low … high of its own."""
+        starts = self.starts
+        self._inside = (starts.slot >= lows[starts.task]) & (starts.slot <= highs[starts.task])
+        nowhere = np.full(len(starts.first), inf)
+        self._lp.limit(np.concatenate([nowhere, self._highs(self._columns)]))
+
+    def probe(self, place: int, by: int) -> tuple[float, float]:
+        """What it costs where a task starts in slot `by` or before, and where later.
+
+        Of the starts that it holds, as far as a few steps tell: nothing is proven.
+        """
+        own = np.flatnonzero(self.starts.task[self._columns] == place)
+        at = self._columns[own]
+        early, before = self.starts.slot[at] <= by, self._highs(at)
+        halves = np.where(early, before, 0.0), np.where(early, 0.0, before)
+        early_cost, late_cost = self._lp.probe(own + len(self.starts.first), halves, before)
+        return early_cost, late_cost
+
+    def add(self, cuts: Sequence[Cut]) -> None:
+        """Add rows."""
+        if not cuts:
+            return
+        entries, places = list[Entries](), self._columns[self._order]
+        for cut in cuts:
+            at = self.starts.first[cut.task] - self.starts.release[cut.task]
+            begin, end = np.searchsorted(places, [at + cut.low, at + cut.high + 1])
+            counts = end - begin
+            which = np.repeat(np.arange(len(at)), counts)
+            inside = np.arange(len(which)) + (begin - np.cumsum(counts) + counts)[which]
+            entries.append((self._order[inside] + len(self.starts.first), cut.weight[which]))
+        self._lp.add_rows(entries, np.array([cut.most for cut in cuts]))
+        self.cuts += cuts
+        self._table = None
+
+    def throw_out(self) -> None:
+        """Forget the cuts that bind nothing."""
+        gone = {*self._lp.throw_out()}
+        self.cuts = [cut for i, cut in enumerate(self.cuts) if i not in gone]
+        self._table = None
+
+    def solve(self, until: float, limit: float = inf, enough: float = ENOUGH) -> Found:
+        """Solve it, until the bound is `limit`, or as good as the LP's.
+
+        Raises OutOfTimeError where the clock reads `until` (seconds) before.
+        """
+        best, dearer = -inf, np.zeros(0)
+        for _ in range(ROUNDS):
+            solved = self._lp.solve(until)
+            if solved.status == "infeasible":
+                raise SolverError("HiGHS: finds no solution where there is one; give --slot more")
+            if solved.values is None or solved.duals is None:
+                raise OutOfTimeError
+            duals = np.array(solved.duals)
+            costs, paid = self._priced(duals)
+            costs[~self._inside] = inf
+            least = self.starts.least(costs)
+            bound = float(least.sum()) - paid
+            if bound > best:
+                best, dearer = bound, costs - least[self.starts.task]
+            close = bool(solved.cost - best <= enough * abs(solved.cost))
+            found = self._found(best, dearer, np.array(solved.values), exact=close)
+            crowded = self._crowded(found)
+            found = found._replace(fits=not crowded, exact=close and not crowded)
+            fits = found.fits or not self.strict
+            if best >= limit or (close and fits and not found.whole):
+                return found
+            if not fits:
+                self.add(crowded)
+            before = self.size
+            if (least < duals[: len(least)] - TOO_CHEAP).any():
+                self._hold(np.flatnonzero(costs <= (least + NEAR * self._unit)[self.starts.task]))
+            if self.size == before and fits:
+                return found._replace(exact=True)
+        return found
+
+    def _crowded(self, found: Found) -> list[Cut]:
+        """The rows of slots that it does not hold, and in which more runs than there is room."""
+        starts = self.starts
+        change, used = np.zeros(len(self._row)), starts.width[starts.task[found.at]] * found.part
+        np.add.at(change, starts.slot[found.at], used)
+        np.add.at(change, starts.end[found.at], -used)
+        over = np.cumsum(change)[:-1] > self._capacity + TORN * (1.0 + self._capacity)
+        if self._together == 1:
+            over[self._slots] = False
+        over[[cut.slot for cut in self.cuts if cut.slot != NO_SLOT]] = False
+        return [self.rows.capacity(i) for i in np.flatnonzero(over).tolist()]
+
+    def begun(self, found: Found) -> Floats:
+        """The part of each task (column) that has begun by each slot (row)."""
+        starts = self.starts
+        begun = np.zeros((len(self._row), len(starts.first)))
+        np.add.at(begun, (starts.slot[found.at], starts.task[found.at]), found.part)
+        return np.cumsum(begun, axis=0)
+
+    def _hold(self, at: Counts) -> None:
+        """Add starts, those that it does not hold yet."""
+        at = at[~self._held[at]]
+        if not len(at):
+            return
+        self._held[at] = True
+        entries = [self._entries(int(place)) for place in at]
+        self._lp.add_columns(self.starts.cost[at], self._highs(at), entries)
+        self._columns = np.concatenate([self._columns, at])
+        self._order = np.argsort(self._columns)
+
+    def _highs(self, at: Counts) -> Floats:
+        """No bound within windows: a row has the sum at 1, and bounds would hide its dual."""
+        return np.where(self._inside[at], inf, 0.0)
+
+    def _entries(self, at: int) -> Entries:
+        """The rows that a start is in: its task's, those of slots, cuts."""
+        starts, in_cuts = self.starts, self._in_cuts()
+        task, slot, end = int(starts.task[at]), int(starts.slot[at]), int(starts.end[at])
+        rows, counts = np.unique(self._row[slot:end], return_counts=True)
+        rows, counts = rows[rows >= 0], counts[rows >= 0]
+        own = slice(*np.searchsorted(in_cuts.task, [task, task + 1]))
+        inside = (in_cuts.low[own] <= slot) & (slot <= in_cuts.high[own])
+        return np.concatenate([[task], rows, self._own + in_cuts.cut[own][inside]]), np.concatenate(
+            [[1.0], counts * float(starts.width[task]), in_cuts.weight[own][inside]]
+        )
+
+    def _in_cuts(self) -> _InCuts:
+        """All that is in cuts."""
+        if self._table is None:
+            cuts, none = self.cuts, np.zeros(0, dtype=np.int64)
+            task = np.concatenate([none, *(cut.task for cut in cuts)])
+            order = np.argsort(task, kind="stable")
+            self._table = _InCuts(
+                task[order],
+                np.concatenate([none, *(cut.low for cut in cuts)])[order],
+                np.concatenate([none, *(cut.high for cut in cuts)])[order],
+                np.concatenate([none, *(cut.weight for cut in cuts)])[order],
+                np.repeat(np.arange(len(cuts)), [len(cut.task) for cut in cuts])[order],
+            )
+        return self._table
+
+    def _priced(self, duals: Floats) -> tuple[Floats, float]:
+        """What each start costs, paying included, and what all that is sold is worth."""
+        starts = self.starts
+        prices = np.zeros(len(self._capacity))
+        prices[self._slots] = np.maximum(0.0, -duals[self._row[self._slots]])
+        costs, worth = priced(starts, prices), float(prices @ self._capacity)
+        dual = np.maximum(0.0, -duals[self._own :])
+        if not dual.any():
+            return costs, worth
+        task, low, high, weight, cut = self._in_cuts()
+        paid, at, size = weight * dual[cut], starts.first - starts.release, len(costs) + 1
+        change = np.bincount(low + at[task], paid, size)
+        change -= np.bincount(high + at[task] + 1, paid, size)
+        costs += np.cumsum(change)[:-1]
+        return costs, worth + float(dual @ np.array([cut.most for cut in self.cuts]))
+
+    def _found(self, bound: float, dearer: Floats, values: Floats, *, exact: bool) -> Found:
+        tasks = len(self.starts.first)
+        parts = values[tasks:]
+        taken = np.flatnonzero(parts > NOTHING)
+        order = np.argsort(self._columns[taken])
+        at = self._columns[taken][order]
+        short = float(values[:tasks].sum())
+        return Found(bound, dearer, at, parts[taken][order], short, exact)
+
+
+def _at_most(starts: Starts, columns: Counts) -> Counts:
+    """GPUs by slot, if each task ran wherever one of these starts lets it."""
+    columns = np.sort(columns)
+    task, slot, end = starts.task[columns], starts.slot[columns], starts.end[columns]
+    fresh = np.ones(len(columns), bool)
+    fresh[1:] = (task[1:] != task[:-1]) | (slot[1:] > end[:-1])
+    change = np.zeros(starts.problem.slots + 1, dtype=np.int64)
+    np.add.at(change, slot[fresh], starts.width[task[fresh]])
+    last = np.append(fresh[1:], True)[: len(columns)]
+    np.add.at(change, end[last], -starts.width[task[last]])
+    return np.cumsum(change)[:-1]
+
+
+def columns_of(starts: Starts, prices: Priced, known: Sequence[int] | None) -> Counts:
+    """The starts to begin with: those cheap at these prices, and those of a schedule."""
+    costs = priced(starts, prices.prices)
+    unit = float(np.median([task.weight for task in starts.problem.tasks]))
+    cheap = costs - starts.least(costs)[starts.task] <= FIRST_NEAR * unit
+    if known is not None:
+        cheap[starts.at(np.array(known))] = True
+    return np.flatnonzero(cheap)

@@ -1,0 +1,126 @@
+"""Messages of the oracle: progress, results, interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from time import perf_counter
+from typing import NoReturn
+
+import click
+
+from oracle.problem.problem import Goal
+from oracle.run.run import Outcome, measured, waiting
+from oracle.search.answer import Progress, gap_of
+from sia.wording import MINUTE, counted, decimal, duration
+
+SAID_EVERY = 5.0
+"""Seconds between two lines of progress."""
+
+INTERRUPTED = 130
+"""Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
+
+NOTHING = "none yet"
+NO_BOUND = "no bound is proven yet"
+
+
+def end_interrupted(kept: str) -> NoReturn:
+    """End as `sia` does when interrupted, but say what is kept."""
+    click.echo(f"sia: interrupted; {kept}", err=True)
+    raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def waits_alone(goal: Goal) -> bool:
+    """Whether the objective is waiting, and nothing else."""
+    return not (goal.beta or goal.weighted or goal.slowdown_pct)
+
+
+def unit_of(goal: Goal) -> str:
+    """What objectives are counted in."""
+    return "weighted slots" if goal.weighted else "slots"
+
+
+class Teller:
+    """Says every few seconds how far it is."""
+
+    def __init__(self, slot: float, goal: Goal) -> None:
+        """The objective is waiting, in slots of so many seconds, unless `goal` makes it another."""
+        self._slot, self._said = slot, 0.0
+        self._plain, self._unit = waits_alone(goal), unit_of(goal)
+
+    def __call__(self, now: Progress) -> None:
+        """Say it, if the last time is long enough ago."""
+        if perf_counter() < self._said + SAID_EVERY:
+            return
+        self._said = perf_counter()
+        what = "waiting" if self._plain else f"objective ({self._unit})"
+        best = NOTHING if now.cost == inf else self._shown(now.cost)
+        bound = NOTHING if now.bound <= 0 < now.cost else self._shown(now.bound)
+        known = NOTHING not in (best, bound)
+        gap = f", gap {decimal(100 * gap_of(now.cost, now.bound))} %" if known else ""
+        click.echo(
+            f"{what}: best {best}, bound {bound}{gap}, {counted(now.nodes, 'node')}, "
+            f"{duration(now.left)} left",
+            err=True,
+        )
+
+    def _shown(self, cost: float) -> str:
+        return duration(cost * self._slot) if self._plain else decimal(cost)
+
+
+class BoundTeller:
+    """Says every few seconds what is proven of the waiting."""
+
+    def __init__(self) -> None:
+        """The first line comes after a while: most bounds are there before."""
+        self._said = perf_counter()
+
+    def __call__(self, bound: float, left: float) -> None:
+        """Say it (both in seconds), if the last time is long enough ago."""
+        if perf_counter() < self._said + SAID_EVERY:
+            return
+        self._said = perf_counter()
+        known = duration(bound) if bound else NOTHING
+        click.echo(f"waiting: bound {known}, {duration(left)} left", err=True)
+
+
+def show_outcome(outcome: Outcome, *, cutoffs: bool) -> None:
+    """Say what was found, what none can beat, and what it comes to with times as in the log.
+
+    With `cutoffs` of another schedule, or where some slowdown is allowed, bounds are of schedules
+    that may slow somebody.
+    """
+    goal = outcome.task.goal
+    within = cutoffs or goal.slowdown_pct
+    none = "no schedule within the cutoffs has" if within else "no schedule that delays no job has"
+    least = _less(none, outcome.wait, outcome.wait_bound, duration)
+    waits = f"total waiting {duration(outcome.wait)}; {least}"
+    gap = f"gap {decimal(100 * outcome.gap)} %" if outcome.gap else "gap 0"
+    alone = f"without sharing {duration(outcome.alone)}"
+    if waits_alone(goal):
+        click.echo(f"{outcome.status}: {waits}, {gap}; {alone}")
+    else:
+        least = _less(none, outcome.cost, outcome.cost_bound, decimal)
+        unit = unit_of(goal)
+        click.echo(f"{outcome.status}: objective {decimal(outcome.cost)} {unit}; {least}, {gap}")
+        click.echo(f"{waits}; {alone}")
+    _show_real(outcome)
+
+
+def _less(none: str, found: float, bound: float, shown: Callable[[float], str]) -> str:
+    if bound <= 0 < found:
+        return NO_BOUND
+    return f"{none} less than {shown(bound)}"
+
+
+def _show_real(outcome: Outcome) -> None:
+    log, baseline = outcome.instance.log, outcome.real_baseline
+    found = measured(log, baseline, outcome.real)
+    later = "no job is later"
+    if found.slowed:
+        longest = duration(MINUTE * found.slowdown_max_min)
+        later = f"{found.slowed:,} of {counted(found.measured, 'job')} later, by up to {longest}"
+    click.echo(
+        f"with the times of the log: total waiting {duration(waiting(log, outcome.real))}; "
+        f"without sharing {duration(waiting(log, baseline))}; {later}"
+    )

@@ -1,0 +1,48 @@
+"""The policy that carries a plan out: each job starts when it was said to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+from replay.logs.trace import PoolTable, Trace
+from replay.run.schedule import Recorder, Schedule
+from sia import Core
+from sia.core.playout import play
+from sia.policies import Policy, Proposal, Start, stream_of
+from sia.state.state import JobState
+
+
+class Planned(Policy):
+    """Starts jobs at given times (seconds), dedicated where their pool's quota allows it."""
+
+    shares = True
+
+    def __init__(self, starts: Mapping[str, float]) -> None:
+        """Take the start of each job, by its id."""
+        self._starts = starts
+        self._due: list[tuple[float, int, JobState]] = []
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n)."""
+        heappush(self._due, (self._starts[job.job.id], job.sequence, job))
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Start what is due, and ask to be woken for what is due next."""
+        while self._due and self._due[0][0] <= now:
+            job = heappop(self._due)[2]
+            yield Start(job, stream_of(job.pool, job.width), "planned for now")
+        if self._due:
+            yield self._due[0][0]
+
+
+def carried_out(label: str, trace: Trace, table: PoolTable, starts: Sequence[float]) -> Schedule:
+    """The schedule of jobs that start at these times, with streams and loans; ends as they are.
+
+    Raises AssertionError where a job's GPUs are not idle then.
+    """
+    by_id = {a.job.id: start for a, start in zip(trace.arrivals, starts, strict=True)}
+    recorder = Recorder(label, trace, segments=False)
+    for instant in play(Core(table.pools, Planned(by_id)), trace.arrivals):
+        recorder.take(instant)
+    return recorder.schedule

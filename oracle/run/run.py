@@ -1,0 +1,275 @@
+"""From a job log to the oracle's schedule of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, inf
+from time import perf_counter
+from typing import NamedTuple
+
+from oracle.bounds.lp import Proven, prove
+from oracle.bounds.size import refuse_too_large
+from oracle.errors import NoScheduleError, SolverError
+from oracle.problem.forms import FORMS
+from oracle.problem.problem import Goal, Problem, plain, problems
+from oracle.problem.slots import on_grid, slotted
+from oracle.run.planned import carried_out
+from oracle.run.real import brought_forward
+from oracle.search.answer import Answer, Tell, gap_of
+from oracle.search.incumbent import Best
+from oracle.search.solve import Solving
+from replay.logs.trace import PoolTable, Trace
+from replay.run.run import BASELINE, Settings, replay_one
+from replay.run.schedule import Result, Schedule
+from replay.run.summary import jct_pairs
+from sia.metrics import Metrics, measure
+
+START = "sia-vc"
+"""The policy that the search begins with: it slows nobody, and knows the future too."""
+
+LEFT_OVER = 1.5
+"""Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
+
+RESERVED = 0.2
+"""The part of the time that a bound on waiting may take, where something else is least: its LP
+is solved in a few seconds mostly, and the better schedule is worth more."""
+
+ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
+"""What stopped it, if several problems were stopped by different things: the first of these."""
+
+
+class Task(NamedTuple):
+    """What is asked of the oracle: a grid and a time limit (seconds), how and for what."""
+
+    slot: float
+    seconds: float
+    form: str = "step"
+    goal: Goal = Goal()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Instance:
+    """The slotted jobs, what FCFS makes of them, and the problems they come to."""
+
+    log: Trace
+    trace: Trace
+    table: PoolTable
+    slot: float
+    baseline: Schedule
+    problems: list[tuple[float, Problem]]
+
+    def turn(self, i: int, until: float) -> float:
+        """What the clock reads at the end of a problem's share of the time that is left."""
+        sizes, now = [problem.choices for _, problem in self.problems[i:]], perf_counter()
+        return now + max(0.0, until - now) * sizes[0] / sum(sizes)
+
+    def starts(self, found: Sequence[Sequence[int]]) -> list[float]:
+        """Starts in seconds by position in the trace, of those in slots by problem."""
+        starts = [0.0] * len(self.trace.arrivals)
+        for (origin, problem), own in zip(self.problems, found, strict=True):
+            for task, start in zip(problem.tasks, own, strict=True):
+                starts[task.position] = origin + start * self.slot
+        return starts
+
+    def slots(self, schedule: Schedule) -> list[list[int]]:
+        """A schedule's starts in slots by problem, rounded up."""
+        return [
+            [-round((origin - _start(schedule, t.position)) // self.slot) for t in problem.tasks]
+            for origin, problem in self.problems
+        ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it. Waiting is in seconds, over all jobs."""
+
+    task: Task
+    instance: Instance
+    answers: list[Answer]
+    schedule: Schedule
+    real: Schedule
+    """The same plan with submissions and durations as they are in the log."""
+    real_baseline: Schedule
+    status: str
+    wait: float
+    wait_bound: float
+    alone: float
+    cost: float
+    cost_bound: float
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        return 0.0 if self.status == "optimal" else gap_of(self.cost, self.cost_bound)
+
+
+def instance_of(
+    log: Trace,
+    table: PoolTable,
+    slot: float,
+    goal: Goal,
+    cutoffs: Mapping[str, float] | None = None,
+) -> Instance:
+    """Put the jobs on the grid. Cutoffs are FCFS's starts, but where `cutoffs` say another (s).
+
+    Those are rounded up to slots as submissions are. O(n log n).
+    """
+    trace = slotted(log, slot)
+    baseline = replay_one(trace, table, BASELINE, Settings([]), None)
+    given = {name: on_grid(start, slot) for name, start in (cutoffs or {}).items()}
+    # where quotas change a job may never start; that is refused below
+    alone = [inf if start is None else start for start in baseline.starts]
+    latest = [
+        given.get(arrival.job.id, start)
+        for arrival, start in zip(trace.arrivals, alone, strict=True)
+    ]
+    found = problems(trace, table, alone, latest, slot, goal)
+    return Instance(log, trace, table, slot, baseline, found)
+
+
+def run(
+    log: Trace,
+    table: PoolTable,
+    task: Task,
+    began: float,
+    cutoffs: Mapping[str, float] | None = None,
+    tell: Tell | None = None,
+) -> Outcome:
+    """Solve it; the clock read `began` at the beginning. Raises UserError for what cannot be."""
+    instance = instance_of(log, table, task.slot, task.goal, cutoffs)
+    refuse_too_large(instance.problems, task.form)
+    known = replay_one(instance.trace, table, START, Settings([START]), instance.baseline)
+    first = instance.slots(known)
+    end = began + task.seconds - LEFT_OVER
+    # first: solvers heed their time by and large, and would leave nothing of what is kept for it
+    waits = _wait_bounds(instance, task, first, end)
+    answers: list[Answer] = []
+    for i, (_, problem) in enumerate(instance.problems):
+        stopped = any(answer.status == "interrupted" for answer in answers)
+        mine = perf_counter() if stopped else instance.turn(i, end)
+        begin = _begin(problem, first[i])
+        solving = Solving(problem, FORMS[task.form], mine, begin, task.seed, tell)
+        answers.append(solving.run())
+    return _outcome(instance, task, answers, waits, began)
+
+
+def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
+    """The best schedule known before: that one, or the one whose starts are the cutoffs."""
+    best = Best(problem)
+    for starts in (first, [task.cutoff for task in problem.tasks]):
+        best.offer(starts)
+    return best.known.starts
+
+
+def _wait_bounds(
+    instance: Instance, task: Task, first: Sequence[Sequence[int]], end: float
+) -> list[float | None]:
+    """By problem, slots that no schedule waits less than; None where that is what is to be least.
+
+    What dies proves nothing.
+    """
+    until = perf_counter() + RESERVED * max(0.0, end - perf_counter())
+    bounds: list[float | None] = []
+    for i, (_, problem) in enumerate(instance.problems):
+        if problem == plain(problem):
+            bounds.append(None)
+            continue
+        try:
+            turn = instance.turn(i, until)
+            bounds.append(prove(plain(problem), FORMS[task.form], turn, first[i]).bound)
+        except (NoScheduleError, SolverError, MemoryError):
+            bounds.append(0.0)
+    return bounds
+
+
+def _outcome(
+    instance: Instance,
+    task: Task,
+    answers: list[Answer],
+    waits: Sequence[float | None],
+    began: float,
+) -> Outcome:
+    found = []
+    for answer, (_, problem) in zip(answers, instance.problems, strict=True):
+        if answer.starts is None:
+            if answer.status == "interrupted":
+                raise KeyboardInterrupt  # there is nothing to keep
+            raise NoScheduleError(
+                "no schedule was found in the time there was; give a longer --time-limit or --slot"
+            )
+        problem.check(answer.starts)
+        found.append(answer.starts)
+    starts = instance.starts(found)
+    schedule = carried_out("oracle", instance.trace, instance.table, starts)
+    brought = brought_forward(instance.log, instance.problems, starts)
+    statuses = {answer.status for answer in answers}
+    return Outcome(
+        task=task,
+        instance=instance,
+        answers=answers,
+        schedule=schedule,
+        real=carried_out("oracle", instance.log, instance.table, brought),
+        real_baseline=replay_one(instance.log, instance.table, BASELINE, Settings([]), None),
+        status=next((status for status in ORDER if status in statuses), "optimal"),
+        wait=waiting(instance.trace, schedule),
+        wait_bound=task.slot
+        * fsum(
+            answer.bound if wait is None else wait
+            for answer, wait in zip(answers, waits, strict=True)
+        ),
+        alone=waiting(instance.trace, instance.baseline),
+        cost=fsum(answer.cost for answer in answers),
+        cost_bound=fsum(answer.bound for answer in answers),
+        seconds=perf_counter() - began,
+    )
+
+
+def lp_bound(
+    instance: Instance,
+    form: str,
+    until: float,
+    rose: Callable[[float], object] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Proven:
+    """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`.
+
+    `rose` is told each that is proven on the way; it ends early where `stop` says so. Sizes are
+    sums over the groups' programs.
+    """
+    known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
+    slot, total, found = instance.slot, 0.0, []
+    for i, own in enumerate(instance.slots(known)):
+        before = total
+
+        def higher(bound: float, before: float = before) -> None:
+            rose((before + bound) * slot)
+
+        problem = instance.problems[i][1]
+        found.append(prove(problem, FORMS[form], instance.turn(i, until), own, higher, stop))
+        total += found[-1].bound
+    return Proven(
+        total * slot,
+        all(one.finished for one in found),
+        sum(one.variables for one in found),
+        sum(one.nonzeros for one in found),
+    )
+
+
+def _start(schedule: Schedule, position: int) -> float:
+    start = schedule.starts[position]
+    assert start is not None, "a job that never starts"
+    return start
+
+
+def waiting(trace: Trace, schedule: Schedule) -> float:
+    """Seconds that the jobs wait, in all."""
+    return fsum(_start(schedule, i) - a.job.submit for i, a in enumerate(trace.arrivals))
+
+
+def measured(trace: Trace, baseline: Schedule, schedule: Schedule) -> Metrics:
+    """Speed-ups and slowdowns of the jobs against the baseline."""
+    pairs = jct_pairs(Result(trace, baseline, schedule), Settings([]))
+    return measure([pair for pair in pairs if pair is not None])

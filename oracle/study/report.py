@@ -1,0 +1,193 @@
+"""The report of a study: one page, and its pictures as files, from what stands in each run.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracle.study.figures import draw_captured, draw_ranges
+from oracle.study.study import LEARNED, ORACLE, POLICIES
+from oracle.study.table import Run, by_preset, captured, captured_words, cells_of, proof
+from replay.experiment.figures import Panel, Values
+from replay.experiment.measures import LARGEST, MEAN, TOTAL, Measure, brief, counted, values
+from replay.experiment.sections import Section
+from replay.plotting.canvas import GREY, Look, looks
+from replay.plotting.numbers import inlined
+from replay.report.report import page, styles
+from replay.run.run import BASELINE
+from sia.wording import decimal
+
+WAITING = Measure("wait_min", "Waiting of all jobs together", "minutes")
+
+BOUND = "bound"
+"""Beside the policies' waiting: what none that slows nobody waits less than."""
+
+RIVALS = (*(name for name in POLICIES if name != BASELINE), ORACLE)
+
+LOOKS = {
+    **looks(("ssf", "gssf", ORACLE, "mmfs", *LEARNED, "sia", "sia-vc"), BASELINE),
+    BOUND: Look(GREY),
+}
+"""The oracle is green, as in the paper."""
+
+FIGURE_5 = ("base", "more-queues", "higher-load")
+"""The workloads of Fig. 5; all are in Fig. 24."""
+
+VARIANTS = ("sia", "sia-vc", ORACLE)
+"""Whose shares of the possible gain Fig. 15b compares."""
+
+INSTANCES = 8
+"""Instances solved to the optimum from which on there is a distribution to show."""
+
+READING = (
+    "Each bar spans the repetitions of a workload, from the least to the most; the point is their "
+    "median. Axes are "
+    "logarithmic; below the dotted line is the place of 0, where nobody was slowed."
+)
+
+
+class Line(NamedTuple):
+    """A row of a table: its policy or workload, and the other cells."""
+
+    name: str
+    cells: Sequence[str]
+
+
+def write_study_report(folder: Path, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
+    """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`."""
+    found = sections(runs)
+    drawn = folder / "figures"
+    drawn.mkdir()
+    for section in found:
+        (drawn / f"{section.picture.name}.svg").write_bytes(section.picture.svg)
+        (drawn / f"{section.picture.name}.png").write_bytes(section.picture.png)
+    groups = by_preset(runs)
+    html = page(
+        "study.html",
+        workloads=counted(len(runs), "workload"),
+        baseline=BASELINE,
+        styles=styles(LOOKS),
+        findings=findings(runs),
+        groups=[
+            (name, [Line(policy, cells_of(some, policy)) for policy in (BASELINE, *RIVALS)])
+            for name, some in groups.items()
+        ],
+        proofs=[
+            Line(cells[0], cells[1:]) for some in groups.values() for cells in map(proof, some)
+        ],
+        sections=[(section, inlined(section.picture.inline)) for section in found],
+        options=[(key, _option(value)) for key, value in sorted(settings.items())],
+    )
+    (folder / "report.html").write_text(html, "utf-8", newline="\n")
+
+
+def _option(value: Any) -> str:
+    """A setting as it is typed."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def findings(runs: Sequence[Run]) -> list[str]:
+    """What these workloads say, in sentences."""
+    proven = [run for run in runs if run["status"] == "optimal"]
+    gaps = [run["gap_pct"] for run in runs]
+    told = (
+        f"The oracle slowed {_slowing(runs, ORACLE)}. Its schedule is proven to have the least "
+        f"waiting in {len(proven):,} of {counted(len(runs), 'workload')}; the gap between its "
+        f"waiting and the bound is {decimal(max(gaps), 1)} % at most, the median "
+        f"{decimal(median(gaps), 1)} %."
+    )
+    words = [told]
+    words += [
+        f"{name} avoids {captured_words(runs, name)} of the waiting that could be avoided, and "
+        f"slowed {_slowing(runs, name)}."
+        for name in RIVALS
+        if name != ORACLE and captured(runs, name) is not None
+    ]
+    words += [
+        _less(name, less)
+        for name in RIVALS
+        if (less := [r for r in runs if _of(r, name, "wait_min") < _of(r, ORACLE, "wait_min")])
+    ]
+    return words
+
+
+def _less(name: str, runs: Sequence[Run]) -> str:
+    """At whose cost a policy waits less than the oracle in these workloads."""
+    words = f"{name} waits less than the oracle in {counted(len(runs), 'workload')}, where it "
+    worst = max(_of(run, name, "slowdown_max_min") for run in runs)
+    if not worst:
+        return words + "slows nobody either: a longer --time-limit may find as much."
+    total = median(_of(run, name, "slowdown_total_min") for run in runs)
+    return (
+        f"{words}slows a job by up to {brief(worst)}, all together by {brief(total)} (the median)."
+    )
+
+
+def _of(run: Run, policy: str, key: str) -> float:
+    return float(run["policies"][policy][key])
+
+
+def _slowing(runs: Sequence[Run], policy: str) -> str:
+    hurt = sum(1 for run in runs if _of(run, policy, "slowed"))
+    return f"jobs in {hurt:,} of {counted(len(runs), 'workload')}" if hurt else "nobody"
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """The pictures that these workloads make."""
+    groups = by_preset(runs)
+    first = {name: groups[name] for name in FIGURE_5 if name in groups}
+    found = []
+    if first:
+        picture = draw_ranges("fig05", _panels(first)[:3], LOOKS, 3)
+        found.append(Section("Figure 5", picture, READING, []))
+    if groups.keys() - set(FIGURE_5):
+        picture = draw_ranges("fig24", _panels(groups), LOOKS, 1)
+        found.append(Section("Figure 24: all workloads", picture, READING, []))
+    proven = [run for run in runs if run["status"] == "optimal"]
+    if len(proven) >= INSTANCES:
+        found.append(_small(proven))
+    return found
+
+
+def _panels(groups: Mapping[str, Sequence[Run]]) -> list[Panel]:
+    found = []
+    for measure in (MEAN, LARGEST, TOTAL, WAITING):
+        by_group: dict[str, Values] = {
+            group: {name: values(runs, name, measure.key) for name in RIVALS}
+            for group, runs in groups.items()
+        }
+        if measure is WAITING:
+            for group, runs in groups.items():
+                bounds = np.array([run["bound_wait_min"] for run in runs], dtype=np.float64)
+                by_group[group] = {**by_group[group], BOUND: bounds}
+        found.append(Panel(measure, by_group))
+    return found
+
+
+def _small(proven: Sequence[Run]) -> Section:
+    """Fig. 15b: what is captured of the least waiting, where that is known."""
+    parts = {}
+    for name in VARIANTS:
+        found = (captured([run], name) for run in proven)
+        parts[name] = np.array([part[1] for part in found if part is not None], dtype=np.float64)
+    picture = draw_captured(
+        {name: values(proven, name, MEAN.key) for name in VARIANTS},
+        parts,
+        LOOKS,
+    )
+    parts_of = ", ".join(f"{name} {captured_words(proven, name)}" for name in VARIANTS[:-1])
+    words = (
+        f"{counted(len(proven), 'instance')} solved to the optimum. Of all the waiting that could "
+        f"be avoided in them: {parts_of}."
+    )
+    return Section(
+        "Figure 15b: how near the best SIA comes",
+        picture,
+        "A curve's height at x is the share of the instances with x or less: the further right it "
+        "rises the better.",
+        [words],
+    )

@@ -1,0 +1,154 @@
+"""Efficiency against fairness: the oracle with one price of unequal shares after the other (β)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import fsum
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from oracle.bounds.size import refuse_too_large
+from oracle.problem.forms import FORMS
+from oracle.problem.problem import Problem
+from oracle.run.planned import carried_out
+from oracle.run.run import ORDER, START, Instance, measured, waiting
+from oracle.search.answer import Answer, Tell, gap_of
+from oracle.search.solve import Solving
+from replay.run.run import Settings, replay_one
+from replay.run.schedule import Schedule
+
+FORM = "step"
+
+Starts = list[list[int]]
+"""Starts in slots, by problem."""
+
+
+class Point(NamedTuple):
+    """What the oracle does at one price; costs are in slots of waiting.
+
+    `unfairness` is the sum over the slots of the largest part of its quota that a pool's jobs use.
+    """
+
+    beta: float
+    status: str
+    cost: float
+    bound: float
+    unfairness: float
+    schedule: Schedule
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        return 0.0 if self.status == "optimal" else gap_of(self.cost, self.bound)
+
+
+def sweep(
+    instance: Instance, betas: Sequence[float], seconds: float, begin: Callable[[float], Tell]
+) -> list[Point]:
+    """Solve it for each of `betas`, in so many seconds each. Ctrl-C leaves out those to come.
+
+    `begin` is told which one is next, and says who is to be told of the progress. The one that was
+    being solved when Ctrl-C came has the status `interrupted`.
+
+    What was found for one is weighed for all: where the least is not proven, dearer unfairness
+    still buys less of it, for no less waiting. Raises UserError for what does not fit.
+    """
+    refuse_too_large(_priced(instance, max(betas)), FORM)
+    known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
+    found: list[Starts] = [instance.slots(known)]
+    proofs: list[tuple[float, str, float]] = []
+    for beta in betas:
+        answers = _solve(instance, beta, found, seconds, begin(beta))
+        found.append(_starts(answers))
+        statuses = {answer.status for answer in answers}
+        status = next((status for status in ORDER if status in statuses), "optimal")
+        proofs.append((beta, status, fsum(answer.bound for answer in answers)))
+        if status == "interrupted":
+            break
+    return [_point(instance, found, *proof) for proof in proofs]
+
+
+def _priced(instance: Instance, beta: float) -> list[tuple[float, Problem]]:
+    return [(origin, replace(problem, beta=beta)) for origin, problem in instance.problems]
+
+
+def _solve(
+    instance: Instance, beta: float, found: Sequence[Starts], seconds: float, tell: Tell
+) -> list[Answer]:
+    """Solve each problem from the best that is known of it."""
+    answers: list[Answer] = []
+    until = perf_counter() + seconds
+    priced = _priced(instance, beta)
+    for i, (_, problem) in enumerate(priced):
+        now = perf_counter()
+        mine = now + (until - now) / (len(priced) - i)
+        if any(answer.status == "interrupted" for answer in answers):
+            mine = now
+        best = _best(problem, [starts[i] for starts in found])
+        answers.append(Solving(problem, FORMS[FORM], mine, best, tell=tell).run())
+    return answers
+
+
+def _starts(answers: Sequence[Answer]) -> Starts:
+    found = [answer.starts for answer in answers if answer.starts is not None]
+    assert len(found) == len(answers), "solving begins with a schedule"
+    return found
+
+
+def _best(problem: Problem, known: Sequence[list[int]]) -> list[int]:
+    """The schedule that costs least; of several the fairest."""
+    return min(known, key=lambda starts: (problem.cost(starts), problem.unfairness(starts)))
+
+
+def _point(
+    instance: Instance, found: Sequence[Starts], beta: float, status: str, bound: float
+) -> Point:
+    priced = [problem for _, problem in _priced(instance, beta)]
+    best = [_best(problem, [starts[i] for starts in found]) for i, problem in enumerate(priced)]
+    pairs = [*zip(priced, best, strict=True)]
+    return Point(
+        beta,
+        status,
+        fsum(problem.cost(starts) for problem, starts in pairs),
+        bound,
+        fsum(problem.unfairness(starts) for problem, starts in pairs),
+        carried_out("oracle", instance.trace, instance.table, instance.starts(best)),
+    )
+
+
+def described(instance: Instance, point: Point) -> dict[str, Any]:
+    """A point as plain values: what stands in `sweep.json`."""
+    found = measured(instance.trace, instance.baseline, point.schedule)
+    return {
+        "beta": point.beta,
+        "status": point.status,
+        "gap_pct": 100 * point.gap,
+        "wait_s": waiting(instance.trace, point.schedule),
+        "unfairness_slots": point.unfairness,
+        "speedup_mean": found.speedup_mean,
+        "speedup_geomean": found.speedup_geomean,
+        "pools": _pools(instance, point.schedule),
+    }
+
+
+def _pools(instance: Instance, schedule: Schedule) -> dict[str, dict[str, Any]]:
+    """By pool: jobs that start sooner than alone, and the waiting that is gone."""
+    pools: dict[str, dict[str, Any]] = {
+        pool.name: {"jobs": 0, "sooner": 0, "alone_s": 0.0, "wait_s": 0.0}
+        for pool in instance.table.pools
+    }
+    starts = zip(schedule.starts, instance.baseline.starts, strict=True)
+    for (job, _), (start, alone) in zip(instance.trace.arrivals, starts, strict=True):
+        assert start is not None, "a job that never starts"
+        assert alone is not None, "a job that never starts alone"
+        pool = pools[job.pool]
+        pool["jobs"] += 1
+        pool["sooner"] += start < alone
+        pool["alone_s"] += alone - job.submit
+        pool["wait_s"] += start - job.submit
+    for pool in pools.values():
+        pool["sooner_pct"] = 100 * pool["sooner"] / pool["jobs"] if pool["jobs"] else None
+        gone = pool["alone_s"] - pool["wait_s"]
+        pool["gone_pct"] = 100 * gone / pool["alone_s"] if pool["alone_s"] else None
+    return pools

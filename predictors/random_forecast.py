@@ -1,0 +1,74 @@
+"""Forecasts drawn by lot: the ablations of Fig. 15a.
+
+Draws depend on the seed and on what is asked, not on who asked before: adding a pool or a question
+changes no other answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from predictors.loads.sliding import RECENT, SlidingMaximum
+from sia.forecasts import Loads, RunTimes
+from sia.limits import TICK
+from sia.model import Job, Load
+
+
+def draw(*question: object) -> int:
+    """A 64-bit number that looks random, always the same for the same question."""
+    text = "\x1f".join(map(repr, question)).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+
+class RandomLoads(Loads):
+    """WillJobsArrive by the flip of a coin for each pool and window, anew at every tick.
+
+    When it says yes, TotalNewLoad is the sliding maximum, otherwise 0.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[str],
+        windows: Sequence[float],
+        start: float,
+        seed: int,
+        recent: int = RECENT,
+    ) -> None:
+        """Begin to observe at `start` (seconds); windows are seconds."""
+        self._sliding = SlidingMaximum(pools, windows, start, recent)
+        self._said = {(pool, window): 0 for pool in pools for window in range(len(windows))}
+        self._seed = seed
+        self._tick = float("-inf")
+
+    def submitted(self, now: float, job: Job) -> None:
+        """Feed the sliding maximum."""
+        self._sliding.submitted(now, job)
+
+    def changes(self, now: float) -> list[Load]:
+        """All loads that the newest tick changed; O(pools · windows) a tick, O(1) between two."""
+        if now // TICK == self._tick:
+            return []
+        self._tick = now // TICK
+        self._sliding.changes(now)
+        changed = []
+        for (pool, window), said in self._said.items():
+            arrives = draw(self._seed, "load", pool, window, self._tick) & 1
+            gpus = self._sliding.estimate(now, pool, window) if arrives else 0
+            if gpus != said:
+                self._said[pool, window] = gpus
+                changed.append(Load(pool, window, gpus))
+        return changed
+
+
+class RandomRunTimes(RunTimes):
+    """The upper end of a duration bin drawn by lot; the last bin's is twice the longest window."""
+
+    def __init__(self, windows: Sequence[float], seed: int) -> None:
+        """Windows are seconds."""
+        self._ends = [*windows, 2 * windows[-1]]
+        self._seed = seed
+
+    def run_time(self, job: Job) -> float:
+        """The same answer for the same job."""
+        return self._ends[draw(self._seed, "run time", job.id) % len(self._ends)]

@@ -1,0 +1,341 @@
+"""Options that several commands share: policies, windows, forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import floor, inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from predictors.catalog import (
+    DURATIONS,
+    FORECASTS,
+    LEARNED,
+    LEARNED_TO,
+    PEAKS,
+    WITH_QUANTILE,
+    Choice,
+)
+from predictors.loads.sliding import RECENT
+from replay.logs.preemptible import PercentAndCost
+from replay.run.run import Settings
+from sia.console.errors import UserError
+from sia.console.groups import nearest
+from sia.console.text import Seconds
+from sia.limits import (
+    LEAST_THRESHOLD,
+    LONGEST_WINDOW,
+    MAX_QUEUES,
+    MAX_RESUME_COST,
+    MAX_WINDOWS,
+    RECALL,
+)
+from sia.policies import load, names
+from sia.wording import as_typed, parse_seconds
+
+if TYPE_CHECKING:
+    from predictors.learning.model import Model
+
+
+class Cost(Seconds):
+    """A resume cost."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse a time up to the limit."""
+        seconds = super().convert(value, param, ctx)
+        if seconds > MAX_RESUME_COST:
+            self.fail(f"{value}: must be at most {as_typed(MAX_RESUME_COST)}", param, ctx)
+        return seconds
+
+
+class Number(click.FloatRange):
+    """A finite number between two bounds; click alone would accept `nan`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse a number."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value}: write a number, like {self.min or 1.5:g}", param, ctx)
+        return number
+
+
+class Quantile(Number):
+    """A number between 0 and 1, excluding both."""
+
+    def __init__(self) -> None:
+        """Set the bounds."""
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+
+class Forecast(click.ParamType[str]):
+    """The name of a forecast, or the folder of a model."""
+
+    name = "name|dir"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the text if it is a name or a folder."""
+        text = str(value)
+        if text == LEARNED:
+            self.fail(f"{text}: give the folder of the model instead", param, ctx)
+        if text not in FORECASTS and not Path(text).is_dir():
+            known = [name for name in FORECASTS if name != LEARNED]
+            close = nearest(text, known)
+            self.fail(
+                f"{text}: neither the folder of a model nor one of {', '.join(known)}.{close}",
+                param,
+                ctx,
+            )
+        return text
+
+
+def foreseen_by(
+    policies: list[str],
+    forecast: str,
+    durations: str,
+    quantiles: tuple[float | None, float | None],
+    max_slowed_pct: float | None,
+    windows: Sequence[float],
+) -> tuple[str, Model | None]:
+    """The name of a forecast and the model it needs.
+
+    Raises UserError where there is none, or where an option would be without effect.
+    """
+    name = forecast if forecast in FORECASTS else LEARNED
+    _refuse_quantiles(name, durations, quantiles)
+    if max_slowed_pct is not None and name == "none":
+        raise UserError("--max-slowed-pct has no effect with --forecast none; use another forecast")
+    settings = Settings([], name, durations, load_quantile=quantiles[0])
+    for label in policies:
+        try:
+            choice = settings.choice(label)
+        except KeyError as error:
+            raise UserError(f"--policy: {error.args[0]}") from None
+        _refuse_too_high(label, choice, windows)
+        if name != LEARNED == choice.forecast:
+            raise UserError(f"--policy: {label} needs a model; give its folder with --forecast DIR")
+    if name != LEARNED:
+        return name, None
+    from replay.forecast.model_folder import read_model  # noqa: PLC0415  xgboost takes its time
+
+    return LEARNED, read_model(Path(forecast), windows)
+
+
+def _refuse_quantiles(
+    name: str, durations: str, quantiles: tuple[float | None, float | None]
+) -> None:
+    """Raise UserError for a quantile that has no effect, or that models do not have."""
+    for option, quantile, what, able in zip(
+        ("--load-quantile", "--run-time-quantile"),
+        quantiles,
+        (name, durations),
+        WITH_QUANTILE.values(),
+        strict=True,
+    ):
+        if quantile is not None and what not in able:
+            raise UserError(
+                f"{option} does not work with {what}, only with {', '.join(able)}; leave it out"
+            )
+    if name == LEARNED and (quantiles[0] or 0) > LEARNED_TO:
+        raise UserError(
+            f"--load-quantile {quantiles[0]:g}: must be at most {LEARNED_TO}, the highest "
+            "quantile that models have"
+        )
+
+
+def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> None:
+    """Raise UserError for a quantile of peaks that the memory of such windows is too short for."""
+    quantile = choice.load_quantile
+    if choice.forecast != PEAKS or quantile is None or not load(choice.policy).needs.loads:
+        return
+    from predictors.loads.peaks import MEMORY, highest  # noqa: PLC0415  numpy takes its time
+
+    if quantile > highest(windows):
+        where = f"--policy: {label}" if "@" in label else f"--load-quantile: {quantile:g}"
+        most = floor(1000 * highest(windows)) / 1000
+        raise UserError(
+            f"{where}: too high for peaks, because {as_typed(MEMORY)} hold few windows of "
+            f"{as_typed(windows[-1])}; use at most {most:g}"
+        )
+
+
+class Labels(click.ParamType[list[str]]):
+    """Names or labels of installed policies, separated by commas."""
+
+    name = "names"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        """Return each label once, in the order given."""
+        chosen = [label.strip() for label in str(value).split(",")]
+        for label in chosen:
+            try:
+                Settings([]).choice(label)
+            except KeyError as error:
+                self.fail(str(error.args[0]), param, ctx)
+        return list(dict.fromkeys(chosen))
+
+
+class Ascending(click.ParamType[tuple[float, ...]]):
+    """Ascending times, separated by commas."""
+
+    name = "times"
+
+    def __init__(self, most: int, least: float = 0.0, longest: float = inf) -> None:
+        """Allow up to `most` times, from `least` to `longest` seconds."""
+        self._most, self._least, self._longest = most, least, longest
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the times in seconds."""
+        try:
+            times = tuple(parse_seconds(part) for part in str(value).split(","))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        ascending = all(a < b for a, b in zip((0.0, *times), times, strict=False))
+        if not ascending or len(times) > self._most:
+            self.fail(
+                f"{value}: write 1 to {self._most} ascending times above 0, like 5m,1h", param, ctx
+            )
+        if times[0] < self._least:
+            self.fail(f"{value}: the first must be at least {as_typed(self._least)}", param, ctx)
+        if times[-1] > self._longest:
+            self.fail(f"{value}: the last must be at most {as_typed(self._longest)}", param, ctx)
+        return times
+
+
+WINDOWS = Ascending(MAX_WINDOWS, longest=LONGEST_WINDOW)
+QUEUES = Ascending(MAX_QUEUES, LEAST_THRESHOLD)
+
+POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
+POLICIES_IN_CELLS = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
+
+
+def chosen(policies: list[str] | None, cells: Path | None, *, lend_rests: bool) -> list[str]:
+    """Return the policies asked for, or the default ones.
+
+    Raises UserError for a policy that does not support cells if there are some.
+    """
+    if lend_rests and cells is None:
+        raise UserError("--lend-rests has no effect without --cells; give both")
+    if policies is None:
+        return POLICIES if cells is None else POLICIES_IN_CELLS
+    for label in policies:
+        if cells is not None and not load(Settings([]).choice(label).policy).places:
+            able = ", ".join(name for name in names() if load(name).places)
+            raise UserError(
+                f"--cells: {label} does not support cells, only {able}; leave it out of --policy"
+            )
+    return policies
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_POLICY_OPTIONS = (
+    click.option(
+        "--policy",
+        "policies",
+        type=Labels(),
+        help="Policies, separated by commas. POLICY@FORECAST+DURATIONS gives a policy its own "
+        "forecasts, like sia@peaks:0.95+survival:0.9+guard.  "
+        f"[default: {','.join(POLICIES)}; with --cells: {','.join(POLICIES_IN_CELLS)}]",
+    ),
+    click.option(
+        "--cells",
+        "cells_file",
+        type=Path,
+        help="Cells file (see docs/cells.md). Each job then needs GPUs that are close together.",
+    ),
+    click.option(
+        "--lend-rests",
+        is_flag=True,
+        help="With --cells: lend GPUs left over by rounding to jobs of one GPU.",
+    ),
+    click.option(
+        "--forecast",
+        type=Forecast(),
+        default="perfect",
+        show_default=True,
+        help="Forecast of new load: a name, or the folder of a model of sia forecast train.",
+    ),
+    click.option(
+        "--durations",
+        type=click.Choice(DURATIONS),
+        default="perfect",
+        show_default=True,
+        help="Estimates of run times, for policies that need them.",
+    ),
+    click.option(
+        "--load-quantile",
+        type=Quantile(),
+        help="Quantile of the load to reserve for, like 0.95.",
+    ),
+    click.option(
+        "--run-time-quantile",
+        type=Quantile(),
+        help="Quantile of the run time to assume, like 0.9.",
+    ),
+    click.option(
+        "--max-slowed-pct",
+        type=Number(0, 100, min_open=True, max_open=True),
+        metavar="PERCENT",
+        help="Lend less when more than this percentage of jobs would be slowed.",
+    ),
+    click.option(
+        "--windows",
+        type=WINDOWS,
+        default="5m,1h,12h",
+        show_default=True,
+        help="Forecast windows of SIA, ascending.",
+    ),
+    click.option(
+        "--recent",
+        type=click.IntRange(1, 10_000),
+        default=RECENT,
+        show_default=True,
+        help="Number of past windows in the sliding maximum.",
+    ),
+    click.option(
+        "--slack",
+        type=Number(0, 1000),
+        default=1.0,
+        show_default=True,
+        help="Factor on the reservation of each pool.",
+    ),
+    click.option(
+        "--preemptible",
+        type=PercentAndCost(),
+        help="Make this percentage of jobs preemptible, each at a cost of time, like 30:5m. "
+        "Without it, column preemptible of the log decides.",
+    ),
+    click.option(
+        "--recall",
+        type=Number(0, 1000),
+        default=RECALL,
+        show_default=True,
+        help="Part of a window within which sia-recall relies on preempting spare jobs.",
+    ),
+    click.option(
+        "--resume-cost",
+        type=Cost(),
+        default="0",
+        show_default=True,
+        help="Time that a job loses when it resumes after a preemption or a resize.",
+    ),
+)
+
+
+def policy_options(command: Command) -> Command:
+    """Add the options for policies, forecasts and preemption."""
+    for option in reversed(_POLICY_OPTIONS):
+        command = option(command)
+    return command

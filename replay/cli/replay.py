@@ -1,0 +1,329 @@
+"""`sia replay`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replay.cli.options import QUEUES, Number, chosen, foreseen_by, policy_options
+from replay.cluster.cells_file import cells_for, checked_places
+from replay.cluster.cells_write import CELLS, write_cells
+from replay.cluster.shortages import shortages
+from replay.experiment.folder import holds_experiment
+from replay.logs.preemptible import Marked, mark, note_unstoppable, recalls, refuse_idle
+from replay.logs.read import read_pools, read_trace
+from replay.logs.trace import PoolTable, Trace, playable
+from replay.report.terminal import progress_bars, show_foresight, show_policies, show_pools
+from replay.run.output import whole_folder, write_json, write_schedule, write_trace
+from replay.run.predictors import taught_until
+from replay.run.run import BASELINE, Settings, replay_all
+from replay.run.summary import summarize
+from sia.console.as_json import json_option, print_json
+from sia.console.errors import UserError
+from sia.console.groups import nearest
+from sia.console.text import Seconds
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
+from sia.model import Options
+from sia.policies import load, names
+from sia.wording import as_typed, counted, duration, parse_seconds, some
+
+if TYPE_CHECKING:
+    from predictors.learning.model import Model
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option(
+    "--pools", type=Path, required=True, help="Pools file: pool,quota[,from,group,share]."
+)
+@policy_options
+@click.option(
+    "--warmup",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Leave jobs out of all measures that were submitted before this time of the log, like 2d.",
+)
+@click.option(
+    "--spare-priority",
+    "priorities",
+    metavar="POOL=N",
+    multiple=True,
+    help="Offer spare GPUs first to the pool with the highest number; others have 0.",
+)
+@click.option(
+    "--no-lending",
+    metavar="POOL[:WINDOW]",
+    multiple=True,
+    help="Stop a pool from lending, in one window or in all.",
+)
+@click.option(
+    "--las-queues",
+    "las_thresholds",
+    type=QUEUES,
+    default=",".join(f"{threshold:g}s" for threshold in LAS_THRESHOLDS),
+    show_default=True,
+    help="GPU-time after which a job moves to the next of the LAS queues.",
+)
+@click.option(
+    "--las-promote",
+    type=Number(LEAST_PROMOTE, 1e6),
+    default=LAS_PROMOTE,
+    show_default=True,
+    metavar="FACTOR",
+    help="Move a job back to the first LAS queue once it has waited FACTOR times its run time.",
+)
+@click.option(
+    "--closed-loop",
+    is_flag=True,
+    help="Submit the next job of a user earlier or later, as the one before it ends.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of random forecasts and of --preemptible.",
+)
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
+@json_option("Print summary.json instead of tables.")
+@click.option("--out", type=Path, required=True, help="Folder for the results.")
+def replay(
+    log: Path, pools: Path, policies: list[str] | None, cells_file: Path | None,
+    lend_rests: bool, forecast: str, durations: str,
+    load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
+    windows: tuple[float, ...], recent: int, warmup: float, slack: float,
+    preemptible: Marked | None, recall: float,
+    priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
+    las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
+    skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Replay a job log under one or more policies.
+
+    Shows which jobs sharing speeds up and which it slows. Writes OUT/summary.json, OUT/report.html,
+    and for each policy OUT/POLICY/jobs.csv and loans.csv; also segments.csv if jobs are preempted
+    or resized, trace.csv with --closed-loop, and OUT/cells.toml with --cells.
+    """
+    if holds_experiment(out):
+        raise UserError(f"{out}: holds results of sia experiment; choose another --out")
+    table = read_pools(pools)
+    policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    refuse_idle(policies, preemptible, recall)
+    spec, places = None, None
+    if cells_file is not None:
+        spec = cells_for(cells_file, table)
+        places = checked_places(cells_file, spec, pools, table)
+    whole = read_trace(log, skip_invalid=skip_invalid)
+    trace = mark(playable(whole, table, places), preemptible, seed)
+    if not trace.arrivals:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
+        named = "".join(f"; {note}" for note in trace.notes)
+        raise UserError(
+            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
+            "with a row for each pool that the log's column pool names"
+        )
+    options = Options(
+        windows=windows,
+        slack=slack,
+        spare_priority=_priorities(priorities, table),
+        no_lending=_no_lending(no_lending, table, windows),
+        resume_cost=resume_cost,
+        recall=recall,
+        las_thresholds=las_thresholds,
+        las_promote=las_promote,
+    )
+    quantiles = load_quantile, run_time_quantile
+    forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
+    settings = Settings(
+        policies, forecast, durations, options, warmup, seed, recent, closed_loop,
+        load_quantile, run_time_quantile, max_slowed_pct, model, spec, lend_rests,
+        preemptible,
+    )  # fmt: skip
+    if closed_loop:
+        _refuse_foresight(settings)
+    if model is not None:
+        _note_taught(model, whole, trace, warmup)
+    _note_warmup(trace, warmup)
+    _note_lonely(trace, table)
+    trace.notes.extend(shortages(spec) if spec else [])
+    note_unstoppable(trace, policies)
+    earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
+    stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html", CELLS)]
+    planned = ["summary.json", *(f"{label}/" for label in policies)]
+    planned += [CELLS] if spec else []
+    planned += [] if no_report else ["report.html"]
+    inputs = [log, pools, *([cells_file] if cells_file else [])]
+    with whole_folder(out, inputs, stale, planned) as folder:
+        summary = _run(trace, table, settings, folder, report=not no_report)
+    if as_json:
+        print_json(summary)
+        return
+    _show(trace, settings, summary)
+    click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
+
+
+def _run(
+    trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
+) -> dict[str, Any]:
+    """Replay, and write everything into `folder`."""
+    with progress_bars() as progress:
+        results = replay_all(trace, table, settings, progress)
+    for result in results:
+        own = folder / result.schedule.policy
+        write_schedule(own, result.trace, result.schedule)
+        if settings.closed_loop:
+            write_trace(own / "trace.csv", result.trace)
+    if settings.cells is not None:
+        write_cells(folder / CELLS, settings.cells)
+    summary = summarize(table, settings, results)
+    write_json(folder / "summary.json", summary)
+    if report:
+        from replay.report.report import write_report  # noqa: PLC0415  matplotlib takes its time
+
+        click.echo("drawing the report", err=True)
+        report_path = folder / "report.html"
+        write_report(report_path, table, settings, summary, results)
+    return summary
+
+
+def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
+    for reason, count in sorted(trace.dropped.items()):
+        click.echo(f"dropped: {counted(count, 'job')} {reason}")
+    for note in trace.notes:
+        click.echo(f"note: {note}")
+    show_foresight(settings)
+    dropped = sum(trace.dropped.values())
+    _show_unmeasured(settings, summary)
+    for name, measures in summary["policies"].items():
+        _show_notes(name, measures, dropped)
+    if settings.closed_loop and not any(arrival.job.user for arrival in trace.arrivals):
+        click.echo("note: no job has a user, so --closed-loop has no effect")
+    if settings.closed_loop:
+        click.echo(
+            "note: each speed-up below compares a policy with fcfs on that policy's submissions"
+        )
+    show_policies(summary)
+    show_pools(summary)
+
+
+def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
+    """What a policy's measures alone do not tell."""
+    if measures["never_ended"] and name != BASELINE:
+        lost = counted(measures["never_ended"], "job")
+        click.echo(f"note: under {name} {lost} never ended")
+    if unheard := measures["skipped"] - dropped:
+        click.echo(f"note: under {name} {unheard:,} jobs were never submitted, because an earlier "
+                   "job of their user never ended")  # fmt: skip
+    if recalls(name) and not measures["interruptions"]:
+        click.echo(f"note: under {name} no job had to be stopped")
+    if stops := measures["interruptions"]:
+        hours = measures["gpu_hours_thrown_away"]
+        click.echo(f"note: under {name} jobs were stopped or resized {counted(stops, 'time')}, "
+                   f"which lost {hours:,.1f} GPU-hours of work")  # fmt: skip
+    if name != BASELINE and (sooner := measures.get("ends_sooner_s")) is not None:
+        when = "sooner" if sooner >= 0 else "later"
+        click.echo(f"note: under {name} jobs end {duration(abs(sooner))} {when}, on average, "
+                   f"than under {BASELINE} without --closed-loop")  # fmt: skip
+
+
+def _show_unmeasured(settings: Settings, summary: dict[str, Any]) -> None:
+    """Say how many jobs have no baseline to be measured against."""
+    lost = {name: m["baseline_never_ended"] for name, m in summary["policies"].items()}
+    for name, count in lost.items() if settings.closed_loop else [*lost.items()][:1]:
+        where = f" on the log of {name}" if settings.closed_loop else ""
+        if count:
+            click.echo(f"note: {counted(count, 'job')} never ended under {BASELINE}{where} and "
+                       f"{'is' if count == 1 else 'are'} in no measure")  # fmt: skip
+
+
+def _refuse_foresight(settings: Settings) -> None:
+    """In a closed loop the log does not tell what will arrive: it depends on the policy."""
+    for label in settings.policies:
+        needs = load(settings.choice(label).policy).needs
+        if needs.future:
+            raise UserError(
+                f"--closed-loop: {label} must know all jobs in advance; leave it out of --policy"
+            )
+        if needs.loads and settings.choice(label).forecast == "perfect":
+            raise UserError(
+                f"--closed-loop: {label} cannot have a perfect forecast: arrivals depend on the "
+                "policy; use another --forecast, like peaks"
+            )
+
+
+def _note_warmup(trace: Trace, warmup: float) -> None:
+    """Say where a warm-up does not do what it was meant to; times are those of the trace."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    if warmup > last:
+        trace.notes.append(
+            f"no job is measured: --warmup ends after the last submission, at {last:,.0f} s"
+        )
+    elif 0 < warmup <= first:
+        trace.notes.append(
+            f"--warmup {as_typed(warmup)} has no effect: it counts from second 0, and the first "
+            f"job was submitted at {first:,.0f} s"
+        )
+
+
+def _note_taught(model: Model, whole: Trace, trace: Trace, warmup: float) -> None:
+    """Say where a model is measured on what it was taught."""
+    until = taught_until(model, whole)
+    if until is not None and warmup < until:
+        trace.notes.append(
+            f"the model was trained on this log until second {ceil(until)}, and earlier jobs are "
+            f"measured too; leave them out with --warmup {ceil(until)}s"
+        )
+
+
+def _note_lonely(trace: Trace, table: PoolTable) -> None:
+    """Say where no pool has another to share with."""
+    groups = Counter(pool.group for pool in table.pools if pool.share)
+    if max(groups.values(), default=0) < 2:
+        trace.notes.append(
+            "every pool is alone in its sharing group, so that none can lend; sia trace split "
+            "splits a pool"
+        )
+
+
+def _priorities(given: tuple[str, ...], table: PoolTable) -> dict[str, int]:
+    priorities = {}
+    for text in given:
+        pool, equals, value = text.rpartition("=")
+        try:
+            priorities[_known(pool if equals else text, table, "--spare-priority")] = int(value)
+        except ValueError:
+            raise UserError(f"--spare-priority {text}: write POOL=N with a whole number") from None
+    return priorities
+
+
+def _no_lending(
+    given: tuple[str, ...], table: PoolTable, windows: tuple[float, ...]
+) -> frozenset[tuple[str, float]]:
+    pairs = []
+    pools = {pool.name for pool in table.pools}
+    for text in given:
+        pool, colon, window = text.rpartition(":")
+        if text in pools or not colon:
+            pairs += [(_known(text, table, "--no-lending"), w) for w in windows]
+            continue
+        try:
+            seconds = parse_seconds(window)
+        except ValueError as error:
+            raise UserError(f"--no-lending {text}: {error}") from None
+        if seconds not in windows:
+            raise UserError(f"--no-lending {text}: {window} is not one of --windows")
+        pairs.append((_known(pool, table, "--no-lending"), seconds))
+    return frozenset(pairs)
+
+
+def _known(pool: str, table: PoolTable, option: str) -> str:
+    known = sorted(p.name for p in table.pools)
+    if pool not in known:
+        close = nearest(pool, known) or f" The pools are {some(known)}."
+        raise UserError(f"{option}: no pool {pool!r}.{close}")
+    return pool

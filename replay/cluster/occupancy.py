@@ -1,0 +1,169 @@
+"""Which GPUs are in use over time, and how large the cells are that are left free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cells.layout.shape import Shape
+from replay.cluster.gpu_names import Chain, Gpus
+from replay.logs.limits import POINTS_DRAWN
+from replay.plotting.canvas import Floats
+
+Counts = NDArray[np.int32]
+
+MOMENTS = POINTS_DRAWN
+"""Moments looked at, evenly spaced: a column of the picture each."""
+
+
+class Stay(NamedTuple):
+    """A time, in seconds, in which a job had the same GPUs, like `n3:0-3;n4:5,7`."""
+
+    nodes: str
+    start: float
+    end: float
+    spare: bool
+
+
+class FreeCells(NamedTuple):
+    """Free cells of one chain; `whole` has the shape (levels, moments).
+
+    A cell is free if no job is in it and its nodes are well. `whole` counts all such cells of a
+    level, those inside larger ones too.
+    """
+
+    shape: Shape
+    cells: tuple[int, ...]
+    """How many cells of each level there are."""
+    whole: Counts
+
+    def merged(self) -> Counts:
+        """Free cells as a buddy allocator keeps them, merged as far as they go, of each level."""
+        fan = np.array(self.shape.fan[1:], dtype=np.int32)[:, None]
+        merged = self.whole.copy()
+        merged[:-1] -= fan * self.whole[1:]
+        return merged
+
+    def at_least(self) -> Counts:
+        """Merged free cells of each level or a larger one."""
+        found: Counts = np.cumsum(self.merged()[::-1], axis=0, dtype=np.int32)[::-1]
+        return found
+
+    def largest(self) -> Counts:
+        """Level of the largest free cell at each moment; -1 where none is free."""
+        found: Counts = np.count_nonzero(self.whole, axis=0).astype(np.int32) - 1
+        return found
+
+    def shares(self) -> Floats:
+        """GPUs in free cells of each level or a larger one, of all GPUs: from 0 to 1."""
+        total = max(1, self.cells[0])
+        found: Floats = self.whole * np.array(self.shape.size)[:, None] / total
+        return found
+
+
+class Occupancy(NamedTuple):
+    """GPUs in use; arrays of nodes have the shape (nodes, moments), in the order of the file.
+
+    Attributes:
+        gpus: Whose they are.
+        times: The moments, in seconds: the middles of parts of equal length.
+        begin: Seconds, where the first part begins.
+        end: Seconds, where the last part ends.
+        dedicated: GPUs of each node that dedicated jobs use.
+        spare: GPUs of each node that spare jobs use.
+        bad: GPUs of each node that nobody may use, as the file calls it bad; of shape (nodes,).
+        sizes: GPUs of each node; of shape (nodes,).
+        free: Free cells, by chain.
+    """
+
+    gpus: Gpus
+    times: Floats
+    begin: float
+    end: float
+    dedicated: Counts
+    spare: Counts
+    bad: Counts
+    sizes: Counts
+    free: dict[str, FreeCells]
+
+
+def occupancy(gpus: Gpus, stays: Iterable[Stay], begin: float, end: float) -> Occupancy:
+    """What is in use from `begin` to `end` (seconds), at `MOMENTS` moments.
+
+    What runs between two moments alone is not seen. Times are half open: who ends at a moment is
+    gone. GPUs that nobody has as a job's width was rounded up count as free.
+
+    O(GPUs of all stays + GPUs · moments), a byte for each GPU and moment and stream. Raises
+    ValueError for GPUs that there are not.
+    """
+    edges = np.linspace(begin, end, MOMENTS + 1)
+    times: Floats = (edges[:-1] + edges[1:]) / 2
+    dedicated, spare = (_in_use(gpus, some, times) for some in _by_stream(stays))
+    parts = [_of_chain(chain, dedicated, spare) for chain in gpus.chains]
+    shape = (gpus.nodes, MOMENTS)
+    nodes = [node for chain in gpus.chains for node in chain.nodes]
+    sizes = [chain.shape.size[chain.shape.node] for chain in gpus.chains for _ in chain.nodes]
+    bad = [size if node.bad else 0 for size, node in zip(sizes, nodes, strict=True)]
+    return Occupancy(
+        gpus,
+        times,
+        begin,
+        end,
+        dedicated=np.concatenate([part[0] for part in parts]).reshape(shape),
+        spare=np.concatenate([part[1] for part in parts]).reshape(shape),
+        bad=np.array(bad, dtype=np.int32),
+        sizes=np.array(sizes, dtype=np.int32),
+        free={chain.name: part[2] for chain, part in zip(gpus.chains, parts, strict=True)},
+    )
+
+
+def _by_stream(stays: Iterable[Stay]) -> tuple[list[Stay], list[Stay]]:
+    kept = [*stays]
+    return [stay for stay in kept if not stay.spare], [stay for stay in kept if stay.spare]
+
+
+def _in_use(gpus: Gpus, stays: list[Stay], times: Floats) -> NDArray[np.bool_]:
+    """Whether each GPU is in use at each moment: of shape (GPUs, moments)."""
+    bounds = np.array([stay[1:3] for stay in stays], dtype=np.float64).reshape(-1, 2)
+    first, last = np.searchsorted(times, bounds.T)  # of those at or after the start, the end
+    where, begins, ends = list[int](), list[int](), list[int]()
+    for stay, i, j in zip(stays, first.tolist(), last.tolist(), strict=True):
+        places = gpus.places(stay.nodes)
+        if j > i:
+            where += places
+            begins += [i] * len(places)
+            ends += [j] * len(places)
+    # No GPU has two jobs at a time, so that its changes of one moment add up to -1, 0 or 1.
+    changes = np.zeros((gpus.count, len(times) + 1), dtype=np.int8)
+    np.add.at(changes, (where, begins), np.int8(1))
+    np.add.at(changes, (where, ends), np.int8(-1))
+    return np.cumsum(changes[:, :-1], axis=1, dtype=np.int8) > 0
+
+
+def _of_chain(
+    chain: Chain, dedicated: NDArray[np.bool_], spare: NDArray[np.bool_]
+) -> tuple[Counts, Counts, FreeCells]:
+    """GPUs in use of each node, of dedicated and of spare jobs, and the free cells."""
+    mine = slice(chain.gpus.start, chain.gpus.stop)
+    size = chain.shape.size[chain.shape.node]
+    by_node = (len(chain.nodes), size, dedicated.shape[1])
+    well = np.repeat([not node.bad for node in chain.nodes], size)
+    free = ~(dedicated[mine] | spare[mine]) & well[:, None]
+    return (
+        dedicated[mine].reshape(by_node).sum(axis=1, dtype=np.int32),
+        spare[mine].reshape(by_node).sum(axis=1, dtype=np.int32),
+        _free_cells(chain.shape, free),
+    )
+
+
+def _free_cells(shape: Shape, free: NDArray[np.bool_]) -> FreeCells:
+    """Merge free GPUs, an array of shape (GPUs, moments), level by level."""
+    cells, whole = [], []
+    for fan in shape.fan:
+        free = np.logical_and.reduce(free.reshape(-1, fan, free.shape[1]), axis=1)
+        cells.append(len(free))
+        whole.append(np.count_nonzero(free, axis=0))
+    return FreeCells(shape, tuple(cells), np.array(whole, dtype=np.int32))

@@ -1,0 +1,50 @@
+"""What a cluster's bad nodes leave its pools short of, in words."""
+
+from __future__ import annotations
+
+from cells.cells import Cells
+from cells.layout.requests import Short
+from cells.layout.spec import Pinned, Spec
+from sia.wording import some
+
+
+def shortages(spec: Spec) -> list[str]:
+    """A line for each type of cells that pools own and healthy nodes do not give.
+
+    O(nodes + pools · levels). The file must be right.
+    """
+    cells = Cells(spec)
+    quotas = cells.quotas()
+    return [
+        _pinned(spec, short) if short.broken else _quota(spec, short, quotas)
+        for short in cells.short()
+    ]
+
+
+def _quota(spec: Spec, short: Short, quotas: dict[str, dict[str, dict[str, int]]]) -> str:
+    """Like `pool a owns 2 node, 1 of that is not there: n3, n4 are bad`."""
+    owned = sum(quotas[pool][short.chain].get(short.type, 0) for pool in short.pools)
+    several = len(short.pools) > 1
+    who = f"pools {some(short.pools)} together own" if several else f"pool {short.pools[0]} owns"
+    missing = f"{short.count:,} of that {'is' if short.count == 1 else 'are'} not there"
+    bad = [
+        node.name for top in spec.tops if top.type == short.chain for node in top.nodes if node.bad
+    ]
+    return f"{who} {owned:,} {short.type}, {missing}: {_are_bad(bad)}"
+
+
+def _pinned(spec: Spec, short: Short) -> str:
+    """The same of pinned cells: without jobs no others are bound."""
+    bad = {node.name for top in spec.tops for node in top.nodes if node.bad}
+
+    def hit(pinned: Pinned) -> list[str]:
+        return [node for node in pinned.nodes if node in bad]
+
+    lost = [p for p in spec.pinned if (p.pool, p.type) == (*short.pools, short.type) and hit(p)]
+    nodes = [*dict.fromkeys(node for pinned in lost for node in hit(pinned))]
+    names = some([pinned.name for pinned in lost])
+    return f"pool {short.pools[0]} has no whole {names} (pinned): {_are_bad(nodes)}"
+
+
+def _are_bad(nodes: list[str]) -> str:
+    return f"{some(nodes)} {'is' if len(nodes) == 1 else 'are'} bad"

@@ -1,0 +1,225 @@
+"""How well arrivals and load are foretold on a log (§5.4.1, appendix B).
+
+Models learn from the first part of a log's time and are judged on the rest, a prediction a tick in
+each pool, counts summed over pools and ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictors.learning.features import GROUPS
+from predictors.learning.model import QUANTILES, Model, Scores, booster
+from predictors.learning.training import Rows, judge, learn_arrivals, persistence, score
+from predictors.loads.learned import ASKED, Calibration
+from replay.logs.trace import Trace
+from sia.wording import HOUR, WEEK
+
+Facts = dict[str, Any]
+Bools = NDArray[np.bool_]
+
+BASE = "persistence"
+"""What came in the last window comes in the next: the least that learning must beat."""
+
+OWN = "more"
+"""The set of all features: those of the model itself."""
+
+LENGTHS = ((0.0, 5.0), (5.0, 60.0), (60.0, 720.0), (720.0, np.inf))
+"""Minutes: groups of pools by the mean duration of their jobs (Table 23)."""
+
+STATED = QUANTILES[2:]
+"""Quantiles of load whose truth is looked at."""
+
+DIGITS = 4
+
+
+class Said(NamedTuple):
+    """What one set of features said of one window (seconds), and what came: (ticks, pools)."""
+
+    window: float
+    features: str
+    times: NDArray[np.float64]
+    said: Bools
+    true: Bools
+
+
+class ArrivalScores(NamedTuple):
+    """All tables and curves of one log; what they hold is JSON.
+
+    `table` and `groups` have a row for each window and set of features, `groups` for each group of
+    pools besides. `pool_recall` and `hour_recall` are by window (seconds): the recall in each pool,
+    and in each hour of each pool in which jobs arrived (Figs. 22 and 21). `reliability` has a row
+    for each window and stated quantile of load.
+    """
+
+    table: list[Facts]
+    groups: list[Facts]
+    pool_recall: dict[float, list[float]]
+    hour_recall: dict[float, list[float]]
+    reliability: list[Facts]
+
+
+def evaluate_arrivals(
+    rows: Rows,
+    model: Model,
+    trace: Trace,
+    pools: Sequence[str],
+    *,
+    name: str,
+    since: float,
+    sets: bool = True,
+) -> ArrivalScores:
+    """Judge a model from `since` (seconds) on; `rows` are of `trace` in these pools, in order.
+
+    With `sets`, the smaller sets of features learn from the model's training span as well, which
+    shows what each adds; without, the model may be of another log.
+    """
+    said = list(_said(rows, model, since, sets=sets))
+    own = [of for of in said if of.features == OWN]
+    lengths = mean_durations(trace, pools)
+    windows = [
+        window for window in range(len(rows.windows)) if len(rows.ticks(window, since, rows.end))
+    ]
+    return ArrivalScores(
+        table=[_row(name, of, score(of.said.ravel(), of.true.ravel())) for of in said],
+        groups=[row for of in said for row in _by_length(name, of, lengths)],
+        pool_recall={of.window: _recalls(of.said, of.true) for of in own},
+        hour_recall={of.window: _hourly_recalls(of) for of in own},
+        reliability=[row for window in windows for row in _reliable(rows, model, window, since)],
+    )
+
+
+def _said(rows: Rows, model: Model, since: float, *, sets: bool) -> Iterator[Said]:
+    """By window, what each set of features says from `since` on, the smaller sets first."""
+    for window, seconds in enumerate(rows.windows):
+        ticks = rows.ticks(window, since, rows.end)
+        if not len(ticks):
+            continue
+        shape = (len(ticks), rows.jobs.shape[1])
+        true, inputs = rows.some(ticks, window).reshape(shape), rows.inputs(ticks, window)
+        answers = {BASE: persistence(rows, ticks, window)}
+        for features, count in GROUPS.items():
+            if features == OWN:
+                answers[features] = model.arrives(inputs, window)
+            elif sets:
+                span = (model.manifest.since, model.manifest.until)
+                trees, threshold, _ = learn_arrivals(rows, window, *span, features=count)
+                chances = booster(trees).inplace_predict(inputs[:, :count])
+                answers[features] = chances >= np.float32(threshold)
+        for features, said in answers.items():
+            yield Said(seconds, features, rows.times[ticks], said.reshape(shape), true)
+
+
+def _row(name: str, of: Said, scores: Scores) -> Facts:
+    return {
+        "trace": name,
+        "window_s": of.window,
+        "feature_set": of.features,
+        "precision": round(scores.precision, DIGITS),
+        "recall": round(scores.recall, DIGITS),
+        "f": round(scores.f, DIGITS),
+        "positives": scores.positives,
+        "n": scores.n,
+    }
+
+
+def mean_durations(trace: Trace, pools: Sequence[str]) -> NDArray[np.float64]:
+    """Seconds that the jobs of each pool run on average; 0 without jobs."""
+    sums: dict[str, list[float]] = {pool: [] for pool in pools}
+    for job, seconds in trace.arrivals:
+        if job.pool in sums:
+            sums[job.pool].append(seconds)
+    return np.array([sum(of) / max(1, len(of)) for of in sums.values()])
+
+
+def _by_length(name: str, of: Said, lengths: NDArray[np.float64]) -> Iterator[Facts]:
+    """A row for each group of pools, with how many they are."""
+    for least, most in LENGTHS:
+        group = (lengths > least * 60) & (lengths <= most * 60)
+        if group.any():
+            row = _row(name, of, score(of.said[:, group].ravel(), of.true[:, group].ravel()))
+            top = None if most == np.inf else most
+            yield {**row, "over_min": least, "up_to_min": top, "pools": int(group.sum())}
+
+
+def _recalls(said: Bools, true: Bools) -> list[float]:
+    """The recall in each column where anything came, ascending."""
+    came = true.sum(axis=0)
+    recalls = (said & true).sum(axis=0)[came > 0] / came[came > 0]
+    return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
+
+
+def _hourly_recalls(of: Said) -> list[float]:
+    """The recall in each hour of each pool; hours without arrivals are left out."""
+    starts = np.flatnonzero(np.diff(of.times // HOUR, prepend=-np.inf))
+    hits = np.add.reduceat(of.said & of.true, starts, axis=0, dtype=np.int64).ravel()
+    came = np.add.reduceat(of.true, starts, axis=0, dtype=np.int64).ravel()
+    recalls = hits[came > 0] / came[came > 0]
+    return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
+
+
+def _reliable(rows: Rows, model: Model, window: int, since: float) -> Iterator[Facts]:
+    """For each stated quantile the share covered: as learned, and as held to it online."""
+    ticks = rows.ticks(window, since, rows.end)
+    shape = (len(ticks), rows.jobs.shape[1], len(QUANTILES))
+    learned = model.quantiles(rows.inputs(ticks, window), window).reshape(shape)
+    true = rows.gpus[ticks, :, window]
+    raw = (true[:, :, None] <= learned).mean(axis=(0, 1))
+    for quantile in STATED:
+        stated = _online(rows, model, window, quantile, ticks, learned)
+        yield {
+            "window_s": rows.windows[window],
+            "stated": quantile,
+            "covered": round(float((true <= stated).mean()), DIGITS),
+            "covered_as_learned": round(float(raw[QUANTILES.index(quantile)]), DIGITS),
+            "nothing_came": round(float((true == 0).mean()), DIGITS),
+            "mean_gpus": round(float(stated.mean()), DIGITS),
+        }
+
+
+def _online(
+    rows: Rows,
+    model: Model,
+    window: int,
+    quantile: float,
+    ticks: NDArray[np.int64],
+    learned: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """What an online forecast states tick by tick: (ticks, pools)."""
+    length = ceil(rows.windows[window] / rows.tick)
+    calibration = Calibration(model.manifest.learned[window], quantile, length)
+    return np.stack(
+        [
+            calibration.state(
+                round(rows.times[tick] / rows.tick), of, rows.features[tick, :, window, ASKED]
+            )
+            for tick, of in zip(ticks, learned, strict=True)
+        ]
+    )
+
+
+def ageing(rows: Rows, model: Model) -> list[Facts]:
+    """How a model does week by week after what it learned from: a row a week and window."""
+    begin, facts = model.manifest.until, []
+    for week in range(int((rows.end - begin) / WEEK)):
+        since = begin + week * WEEK
+        for of in judge(model, rows, since, since + WEEK):
+            window = rows.windows.index(of.window)
+            ticks = rows.ticks(window, since, since + WEEK)
+            base = score(persistence(rows, ticks, window), rows.some(ticks, window))
+            facts.append({
+                "week": week + 1,
+                "window_s": of.window,
+                "precision": round(of.scores.precision, DIGITS),
+                "recall": round(of.scores.recall, DIGITS),
+                "f": round(of.scores.f, DIGITS),
+                "f_persistence": round(base.f, DIGITS),
+                "covered_p90": round(of.covered[QUANTILES.index(0.9)], DIGITS),
+                "n": of.scores.n,
+            })  # fmt: skip
+    return facts

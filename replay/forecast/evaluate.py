@@ -1,0 +1,211 @@
+"""How good all forecasts are on one log, split by time: what `sia forecast evaluate` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from math import ceil
+from typing import Any, NamedTuple
+
+from predictors.learning.model import Model
+from predictors.run_times.jvupredict import JVuPredict
+from predictors.run_times.survival import SurvivalRunTimes
+from replay.forecast.arrivals import ArrivalScores, Facts, ageing, evaluate_arrivals
+from replay.forecast.loads import judge_loads
+from replay.forecast.run_times import (
+    PREDICTORS,
+    LastOfUser,
+    PairScores,
+    RunTimeScores,
+    ended_as,
+    evaluate_pairs,
+    evaluate_run_times,
+)
+from replay.forecast.train import learn, observe, thinned
+from replay.logs.trace import PoolTable, Trace, checksum_of_jobs
+from replay.run.starts import starts_of, told_by
+from sia.console.errors import UserError
+from sia.forecasts import RunTimes
+from sia.wording import as_typed
+
+Tell = Callable[[str], None]
+"""Called with what is done next."""
+
+
+class Split(NamedTuple):
+    """One log, cut in time: what is submitted at `since` (seconds) or later is measured.
+
+    `log` is its file, for messages, `name` stands in results. `trace` are the jobs that can run in
+    the pools, `whole` is the log as it was read, by which a model of it is recognised.
+    """
+
+    log: str
+    name: str
+    whole: Trace
+    trace: Trace
+    table: PoolTable | None
+    since: float
+    windows: tuple[float, ...]
+    state: str | None = None
+    """Run times are judged by the jobs that ended so, or by all; the others are withdrawn."""
+
+
+class Evaluation(NamedTuple):
+    """What was found on one log; `notes` say what could not be told, and why."""
+
+    split: Split
+    arrivals: ArrivalScores | None
+    ages: list[Facts]
+    run_times: dict[str, RunTimeScores]
+    pairs: PairScores | None
+    notes: list[str]
+    loads: list[Facts]
+
+    def arrival_rows(self) -> list[Facts]:
+        """As `arrivals.json` has them."""
+        return [] if self.arrivals is None else self.arrivals.table
+
+    def run_time_rows(self) -> list[Facts]:
+        """As `run_times.json` has them."""
+        return [of.row(self.split.name, name) for name, of in self.run_times.items()]
+
+    def facts(self) -> dict[str, Any]:
+        """Every number."""
+        return {
+            "trace": self.split.name,
+            "since_s": self.split.since,
+            "arrivals": None if self.arrivals is None else self.arrivals._asdict(),
+            "loads": self.loads,
+            "ageing": self.ages,
+            "run_times": self.run_times,
+            "pairs": self.pairs,
+            "notes": self.notes,
+        }
+
+
+def evaluate_all(
+    split: Split, model: Model | None, asked: Collection[str], tell: Tell
+) -> Evaluation:
+    """Judge forecasts of what is asked for, `arrivals`, `run-times` or both.
+
+    A model of arrivals learns first if none is given. Raises UserError where nothing is submitted
+    in the test span, where a part of the log is too short, and where the model has learned from the
+    test span.
+    """
+    last = split.trace.arrivals[-1].job.submit
+    if split.since > last:
+        raise UserError(
+            f"{split.log}: no job was submitted at second {ceil(split.since)} or later; give an "
+            f"earlier --since, {int(last)}s at most"
+        )
+    notes = _unsaid(split.trace)
+    found, ages, loads = (
+        _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [], [])
+    )
+    scores, pairs = _run_times(split, notes, tell) if "run-times" in asked else ({}, None)
+    return Evaluation(split, found, ages, scores, pairs, notes, loads)
+
+
+def _unsaid(trace: Trace) -> list[str]:
+    """What the log does not tell, so that something cannot be told of it."""
+    jobs = [arrival.job for arrival in trace.arrivals]
+    notes = []
+    if not any(job.user for job in jobs):
+        notes.append("no job has a user: nothing is foretold from a user's earlier jobs")
+    if not any(job.name for job in jobs):
+        notes.append("no job has a name: nothing is foretold from earlier jobs of the same name")
+    if all(job.width == 1 for job in jobs):
+        notes.append("every job is one GPU wide: loads are counts of jobs")
+    if len({job.pool for job in jobs}) == 1:
+        notes.append("there is one pool: what differs between pools cannot be told")
+    return notes
+
+
+def _arrivals(
+    split: Split, model: Model | None, notes: list[str], tell: Tell
+) -> tuple[ArrivalScores, list[Facts], list[Facts]]:
+    """Judge a model on the test span, learned before it if none is given, and loads without any."""
+    log, trace, since = split.log, split.trace, split.since
+    tell("arrivals: looking at every tick")
+    rows = observe(trace, split.table, windows=split.windows, name=log)
+    notes += filter(None, [thinned(rows)])
+    own = model is None
+    ours = model is None or _is_of(model, split.whole)
+    if model is None:
+        tell("arrivals: learning")
+        model = learn(
+            rows, until=since, trace_sha256=checksum_of_jobs(split.whole, since), name=log
+        )
+    if ours and model.manifest.until > since:
+        raise UserError(
+            f"--model: has learned from this log up to second {ceil(model.manifest.until)}; give "
+            f"--since {ceil(model.manifest.until)}s or later, or leave --model out"
+        )
+    tell("arrivals: judging")
+    scores = evaluate_arrivals(
+        rows, model, trace, _pools(split), name=split.name, since=since, sets=own
+    )
+    _note_windows(split, scores, notes)
+    tell("loads: judging peaks and sliding maxima")
+    loads = judge_loads(trace, split.table, rows, since)
+    return scores, ageing(rows, model) if ours else [], loads
+
+
+def _is_of(model: Model, whole: Trace) -> bool:
+    """Whether a model has learned from this log."""
+    return checksum_of_jobs(whole, model.manifest.until) == model.manifest.trace_sha256
+
+
+def _pools(split: Split) -> list[str]:
+    """Names in the order of the rows' pools."""
+    if split.table is not None:
+        return [pool.name for pool in split.table.pools]
+    return list(dict.fromkeys(arrival.job.pool for arrival in split.trace.arrivals))
+
+
+def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None:
+    """Say which windows the test span tells nothing of. Raises UserError if it is all of them."""
+    came = {row["window_s"]: row["positives"] for row in scores.table}
+    for window in split.windows:
+        if window not in came:
+            notes.append(f"{as_typed(window)}: the test span is shorter than this window")
+        elif not came[window]:
+            notes.append(f"{as_typed(window)}: nothing arrived in the test span: no recall, no F")
+    if not came:
+        raise UserError(
+            f"{split.log}: no window ends between --since (second {ceil(split.since)}) and the "
+            "last submission; give an earlier --since or shorter --windows"
+        )
+
+
+def _run_times(
+    split: Split, notes: list[str], tell: Tell
+) -> tuple[dict[str, RunTimeScores], PairScores]:
+    """Ask each predictor about each job; all start without a past at the log's begin."""
+    notes.append(told_by(split.trace, split.table))
+    starts = starts_of(split.trace, split.table)
+    trace, since = split.trace, split.since
+    judged = None if split.state is None else ended_as(trace, split.state)
+    users = any(arrival.job.user for arrival in trace.arrivals)
+    found: dict[str, RunTimeScores] = {}
+    for name, make in _predictors(split).items():
+        if make is LastOfUser and not users:
+            continue
+        tell(f"run times: {name}")
+        found |= evaluate_run_times(
+            trace,
+            {name: make()},
+            since=since,
+            windows=split.windows,
+            starts=starts,
+            judged=judged,
+        )
+    tell("run times: JVuPredict's pairs, each alone")
+    pairs = evaluate_pairs(
+        trace, JVuPredict(choice="nrmse"), since=since, starts=starts, judged=judged
+    )
+    return found, pairs
+
+
+def _predictors(split: Split) -> dict[str, Callable[[], RunTimes]]:
+    """All that are judged, by name; each call makes one without a past."""
+    return {**PREDICTORS, "survival": lambda: SurvivalRunTimes(split.windows)}

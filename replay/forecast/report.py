@@ -1,0 +1,339 @@
+"""What `sia forecast evaluate` writes: numbers for scripts, one page, and its pictures as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from predictors.learning.features import GROUPS
+from replay.forecast.arrivals import BASE, ArrivalScores, Facts
+from replay.forecast.arrivals_figures import draw_ageing, draw_recall, draw_reliability
+from replay.forecast.evaluate import Evaluation
+from replay.forecast.run_times import PairScores, RunTimeScores
+from replay.forecast.run_times_figures import draw_chosen, draw_errors, draw_outside
+from replay.forecast.run_times_figures import draw_reliability as draw_run_time_reliability
+from replay.plotting.canvas import Picture
+from replay.plotting.numbers import inlined
+from replay.report.report import page
+from replay.run.output import write_json
+from sia.wording import NONE, as_typed, decimal, duration
+
+SETS = {BASE: "as before", **{name: f"+ {name}" for name in GROUPS}, "periodic": "periodic only"}
+"""Sets of features in the words of Tables 20 and 23, each with those above it."""
+
+PICTURES = (
+    *("arrivals-recall", "arrivals-reliability", "arrivals-ageing"),
+    *("run-times-errors", "run-times-outside", "run-times-chosen", "run-times-reliability"),
+)
+"""All there may be: of an earlier report, those that are no longer drawn are removed."""
+
+PRF = ("precision", "recall", "f")
+
+
+class Grid(NamedTuple):
+    """A table: `groups` of columns (title, columns), and `parts` of rows (heading, rows)."""
+
+    header: Sequence[str]
+    parts: Sequence[tuple[str, Sequence[Sequence[str]]]]
+    groups: Sequence[tuple[str, int]] = ()
+
+    @property
+    def begins(self) -> list[int]:
+        """Columns, without the first, at which a group begins."""
+        return [sum(span for _, span in self.groups[:i]) for i in range(len(self.groups))]
+
+
+class Section(NamedTuple):
+    """A part of the page, and how to read it."""
+
+    title: str
+    reading: str
+    grid: Grid | None = None
+    drawn: Picture | None = None
+
+    @property
+    def picture(self) -> Markup | None:
+        """As it stands in the page."""
+        return None if self.drawn is None else inlined(self.drawn.inline)
+
+
+def write_results(folder: Path, figures: Path, found: Evaluation) -> None:
+    """Write arrivals.json, run_times.json and report.html, and the pictures into `figures`.
+
+    What was not asked for has no file. Same input, same bytes.
+    """
+    if found.arrivals is not None:
+        write_json(folder / "arrivals.json", found.arrival_rows())
+    if found.run_times:
+        write_json(folder / "run_times.json", found.run_time_rows())
+    parts = sections(found)
+    for drawn in (part.drawn for part in parts):
+        if drawn is not None:
+            (figures / f"{drawn.name}.svg").write_bytes(drawn.svg)
+    html = page(
+        "forecast.html",
+        name=found.split.name,
+        facts=_facts(found),
+        notes=found.notes,
+        sections=parts,
+    )
+    (folder / "report.html").write_text(html, "utf-8", errors="replace", newline="\n")
+
+
+def _facts(found: Evaluation) -> list[tuple[str, str]]:
+    """What was cut where."""
+    trace, since = found.split.trace, found.split.since
+    submits = [arrival.job.submit for arrival in trace.arrivals]
+    later = sum(submit >= since for submit in submits)
+    return [
+        ("Jobs", f"{len(submits):,}, of which {later:,} after the cut"),
+        ("Before the cut", duration(max(0.0, since - submits[0]))),
+        ("After it", duration(submits[-1] - max(since, submits[0]))),
+        ("Windows", ", ".join(map(as_typed, found.split.windows))),
+    ]
+
+
+def sections(found: Evaluation) -> list[Section]:
+    """All that the log can show."""
+    return [
+        *(_of_arrivals(found.arrivals, found.ages, found.loads) if found.arrivals else []),
+        *(_of_run_times(found) if found.run_times else []),
+    ]
+
+
+def _of_arrivals(
+    scores: ArrivalScores, ages: Sequence[Facts], loads: Sequence[Facts]
+) -> list[Section]:
+    parts = [
+        Section(
+            "Will jobs arrive? By what it is foretold from",
+            "P, precision: of the windows in which jobs were said to arrive, those in which some "
+            "did. R, recall: of those in which some did, those of which it was said. F: their "
+            "harmonic mean. “As before”: what came in the last window comes in the next. Each "
+            "further row adds features to those above it; the last has all, and is what a model "
+            "uses. Counts are summed over pools and ticks, a tick every five minutes (Tables 20 "
+            "and 23).",
+            arrivals_grid(scores),
+        ),
+        Section(
+            "Recall, by hour and by pool",
+            "A curve's height at x is the share of hours (left), or pools (right), in which at "
+            "most x of the windows with arrivals were foretold. Where it leaps at 0 and at 1, an "
+            "hour is foretold wholly or not at all (Figs. 21 and 22).",
+            drawn=draw_recall(scores),
+        ),
+        Section(
+            "How true are the stated quantiles of load?",
+            "On the diagonal as much is covered as is stated; below it loads are overstated, which "
+            "lends less, above it understated. Where nothing arrives in many windows, even a low "
+            "quantile covers those: nothing can cover less than their share.",
+            reliability_grid(scores.reliability),
+            draw_reliability(scores.reliability),
+        ),
+        Section(
+            "How often are peaks and sliding maxima enough?",
+            "Neither learns in advance. Peaks state a quantile of the most GPUs that new jobs held "
+            "at once, the sliding maximum the most that arrived in one of the last N windows. The "
+            "percentage of windows for which what was said was enough: for that peak, and for all "
+            "that arrived. GPUs on average: at most the pool's quota, if it is known.",
+            loads_grid(loads),
+        ),
+    ]
+    if ages:
+        parts.append(
+            Section(
+                "How the model ages",
+                "The model as it was learned, judged in each week after.",
+                drawn=draw_ageing(ages),
+            )
+        )
+    return parts
+
+
+def arrivals_grid(scores: ArrivalScores) -> Grid:
+    """Rows by window and set of features, columns by group of pools of similar mean duration."""
+    bounds = [*dict.fromkeys((row["over_min"], row["up_to_min"]) for row in scores.groups)]
+    pools = {(row["over_min"], row["up_to_min"]): row["pools"] for row in scores.groups}
+    cells = {_key(row): row for row in scores.table}
+    cells |= {(*_key(row), row["over_min"]): row for row in scores.groups}
+    groups = [("all pools", 3), *((f"{_between(*b)} ({pools[b]})", 3) for b in bounds)]
+    parts = []
+    for window, rows in groupby(scores.table, itemgetter("window_s")):
+        lines = []
+        for row in rows:
+            own = [row, *(cells.get((*_key(row), least)) for least, _ in bounds)]
+            numbers = [_number(of, key) for of in own for key in PRF]
+            lines.append([SETS[row["feature_set"]], *numbers])
+        parts.append((f"within {as_typed(window)}", lines))
+    return Grid(["foretold from", *"PRF" * len(groups)], parts, groups)
+
+
+def _key(row: Facts) -> tuple[Any, ...]:
+    return row["window_s"], row["feature_set"]
+
+
+def _number(row: Facts | None, key: str) -> str:
+    return NONE if row is None or not row["positives"] else decimal(row[key])
+
+
+def _between(least: float, most: float | None) -> str:
+    """A group of pools by the mean duration of their jobs, in minutes."""
+    if most is None:
+        return f"jobs run over {least:g} min"
+    return f"{least:g} to {most:g} min" if least else f"up to {most:g} min"
+
+
+def reliability_grid(rows: Sequence[Facts]) -> Grid:
+    """Rows by stated quantile of load: what was covered, and how much was stated on average."""
+    keys = ("covered", "covered_as_learned")
+    parts = [
+        (
+            f"within {as_typed(window)}: nothing came in {_percent(own[0]['nothing_came'])} %",
+            [
+                [
+                    _percent(row["stated"]),
+                    *(_percent(row[key]) for key in keys),
+                    decimal(row["mean_gpus"], 1),
+                ]
+                for row in own
+            ],
+        )
+        for window, group in groupby(rows, itemgetter("window_s"))
+        for own in [list(group)]
+    ]
+    return Grid(["% stated", "% covered", "% as learned", "GPUs on average"], parts)
+
+
+def loads_grid(rows: Sequence[Facts]) -> Grid:
+    """Rows by window, forecast and its setting."""
+    parts = [
+        (
+            f"within {as_typed(window)}",
+            [
+                [
+                    f"{row['forecast']} {row['setting']:g}",
+                    *(_percent(row[key]) for key in ("covered_peak", "covered_sum")),
+                    decimal(row["mean_gpus"], 1),
+                ]
+                for row in own
+            ],
+        )
+        for window, own in groupby(rows, itemgetter("window_s"))
+    ]
+    return Grid(["said by", "% of peaks", "% of all", "GPUs on average"], parts)
+
+
+def _percent(share: float) -> str:
+    return decimal(100 * share, 1)
+
+
+def _of_run_times(found: Evaluation) -> list[Section]:
+    scores = found.run_times
+    reliable = {name: of for name, of in scores.items() if of.reliability}
+    return [
+        Section(
+            "How long will jobs run?",
+            "Jobs are asked about when submitted and told of when they end. “Known”: of a job "
+            "alike in anything one had ended. Within 2: from half to twice the true run time; 10 "
+            "likewise. Shares are of all measured jobs; what is unknown is outside. History "
+            "overstates on purpose: it states a high quantile. Survival tells no more than the "
+            "window that a job fits, if it fits any. The curves: jobs by the error of their "
+            "estimate, the last point has all errors of 100 % and more (JamaisVu, Fig. 11).",
+            run_times_grid(scores),
+            draw_errors(scores),
+        ),
+        *(_of_pairs(found.pairs) if found.pairs else []),
+        Section(
+            "How true are the stated quantiles of run time?",
+            "Of the measured jobs, the percentage that ran no longer than stated, by the quantile "
+            "stated. On the diagonal as many did as was said.",
+            quantiles_grid(reliable),
+            draw_run_time_reliability(reliable),
+        ),
+        Section(
+            "Which window does a job fit? Foretold and true",
+            "Rows are the true bins of run time, columns the foretold ones, numbers percent of the "
+            "row's jobs. Right of the diagonal a chance to borrow was missed, left of it a lender "
+            "may have been slowed.",
+            confusion_grid(scores, found.split.windows),
+        ),
+    ]
+
+
+def _of_pairs(pairs: PairScores) -> list[Section]:
+    """JamaisVu's own way of choosing: the pair of the lowest error so far."""
+    return [
+        Section(
+            "JamaisVu's pairs of feature and estimator, each alone",
+            "Jobs whose estimate is off by more than a factor of two or of ten, if this pair alone "
+            "foretold all jobs, and (chosen) if for each job the pair with the lowest normalised "
+            "RMSE so far did (JamaisVu, Fig. 12). The table: for each feature the mean of its last "
+            "20 run times alone, and jobs whose value of it no ended job had had (Table 1).",
+            features_grid(pairs),
+            draw_outside(pairs),
+        ),
+        Section(
+            "How often each pair is chosen",
+            "Of the measured jobs (JamaisVu, Fig. 13).",
+            drawn=draw_chosen(pairs),
+        ),
+    ]
+
+
+def features_grid(pairs: PairScores) -> Grid:
+    """A row a feature: JamaisVu's Table 1."""
+    rows = [
+        [row["feature"], _percent(row["outside_2x"]), _percent(row["unseen"])]
+        for row in pairs.table()
+    ]
+    return Grid(["feature", "% off by more than 2", "% not seen before"], [("", rows)])
+
+
+def run_times_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
+    """A row a predictor."""
+    rows = [
+        [name, f"{of.n:,}", *map(_percent, (of.coverage, of.within_2x, of.within_10x))]
+        for name, of in scores.items()
+    ]
+    return Grid(["foretold by", "jobs", "% known", "% within 2", "% within 10"], [("", rows)])
+
+
+def quantiles_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
+    """A row a predictor, a column a stated quantile."""
+    levels = [*next(iter(scores.values())).reliability]
+    rows = [[name, *map(_percent, of.reliability.values())] for name, of in scores.items()]
+    return Grid(["% stated", *(f"{100 * level:g}" for level in levels)], [("", rows)])
+
+
+def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> Grid:
+    """Of each predictor the shares of foretold bins (columns) among jobs of each bin (rows)."""
+    bins = [*_bins(windows)]
+    parts = [
+        (
+            f"{name}: {_percent(_too_short(of.confusion) / of.n)} % foretold too short",
+            [
+                [label, f"{sum(row):,}", *(_percent(n / max(1, sum(row))) for n in row)]
+                for label, row in zip(bins, of.confusion, strict=True)
+            ],
+        )
+        for name, of in scores.items()
+    ]
+    groups = [("", 1), ("foretold", len(bins))]
+    return Grid(["true", "jobs", *bins], parts, groups)
+
+
+def _too_short(confusion: Sequence[Sequence[int]]) -> int:
+    """Jobs that were thought to fit a window that they outlasted."""
+    return sum(sum(row[:true]) for true, row in enumerate(confusion))
+
+
+def _bins(windows: Sequence[float]) -> Iterable[str]:
+    yield f"to {as_typed(windows[0])}"
+    for least, most in pairwise(windows):
+        yield f"{as_typed(least)} to {as_typed(most)}"
+    yield f"over {as_typed(windows[-1])}"

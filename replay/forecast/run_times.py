@@ -1,0 +1,331 @@
+"""How good estimates of run times are on a log, told in its order (JamaisVu, §3.2 and §6.2).
+
+A job is predicted when it is submitted, from jobs that had ended by then; at one instant ends come
+first. Where the log says how long a job waited, or a schedule is given, that is when it started;
+else each starts at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import inf
+from statistics import median
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from msgspec import Struct
+
+from predictors.run_times.history import HistoryRunTimes
+from predictors.run_times.jvupredict import JVuPredict, values_of
+from replay.logs.trace import Trace
+from replay.plotting.canvas import Floats
+from replay.run.starts import starts_of
+from sia.console.errors import UserError
+from sia.core.playout import Arrival
+from sia.forecasts import RunTimes
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import Job
+
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Quantiles whose truth is looked at."""
+
+ERRORS = tuple(range(-100, 101, 5))
+"""Edges (%) of the classes of errors, (predicted - actual) / actual; the last has all above."""
+
+TEST_SHARE = 0.25
+"""Of a log's time, at its end: what is measured on."""
+
+CHOSEN = "chosen"
+"""The name of what is chosen, beside the pairs."""
+
+FLOOR = 5
+"""Run times of a user of which the floor takes the median."""
+
+
+class LastOfUser(RunTimes):
+    """The median of the last `FLOOR` run times of the same user: what anything has to beat."""
+
+    def __init__(self) -> None:
+        """Start with no past."""
+        self._last: dict[str, deque[float]] = {}
+
+    def run_time(self, job: Job) -> float:
+        """Seconds; `UNKNOWN_RUN_TIME` for a user of whom no job has ended."""
+        last = self._last.get(job.user)
+        return median(last) if last else UNKNOWN_RUN_TIME
+
+    def finished(self, now: float, job: Job, run_time: float) -> None:
+        """Remember the run under its user."""
+        self._last.setdefault(job.user, deque(maxlen=FLOOR)).append(run_time)
+
+
+PREDICTORS: dict[str, Callable[[], RunTimes]] = {
+    "jvupredict": JVuPredict,
+    "jvupredict-nrmse": lambda: JVuPredict(choice="nrmse"),
+    "jvupredict-filter": lambda: JVuPredict(choice="nrmse", median_filter=True),
+    "history": HistoryRunTimes,
+    "last-of-user": LastOfUser,
+}
+"""What can be evaluated, by name; each call makes one without a past."""
+
+
+@runtime_checkable
+class StatesQuantiles(Protocol):
+    """A predictor that says how long a job runs at most, with a given probability."""
+
+    def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float]:
+        """Seconds, in the order of the probabilities (0 to 1)."""
+
+
+class RunTimeScores(Struct, frozen=True):
+    """How good the estimates for the measured jobs were; shares are of all of them, 0 to 1."""
+
+    n: int
+    coverage: float
+    """Jobs of which anything was known."""
+    within_2x: float
+    """Jobs with actual / 2 ≤ predicted ≤ 2 · actual."""
+    within_10x: float
+    errors: tuple[float, ...]
+    """Jobs by relative error, in the classes between `ERRORS` and the one above (Fig. 11)."""
+    reliability: dict[float, float]
+    """Jobs that ran no longer than the quantile stated, by its probability; empty if none were."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Jobs by the bin of their run time (rows) and of the estimate (columns)."""
+
+    def row(self, trace: str, predictor: str) -> dict[str, Any]:
+        """As `run_times.json` has it."""
+        return {
+            "trace": trace,
+            "predictor": predictor,
+            "n": self.n,
+            "coverage": round(self.coverage, 6),
+            "within_2x": round(self.within_2x, 6),
+            "within_10x": round(self.within_10x, 6),
+        }
+
+
+class PairScores(Struct, frozen=True):
+    """JVuPredict's pairs, each alone, and what was chosen; shares are of all measured jobs.
+
+    A pair without a past predicts nothing, which is outside of every range, as in the paper.
+    """
+
+    n: int
+    outside_2x: dict[str, float]
+    """By `feature:estimator`, and `chosen` (Fig. 12)."""
+    outside_10x: dict[str, float]
+    chosen: dict[str, float]
+    """How often each pair predicted (Fig. 13), most often first."""
+    unseen: dict[str, float]
+    """Jobs whose value of a feature no ended job had had (Table 1)."""
+
+    def table(self) -> list[dict[str, Any]]:
+        """Table 1: of each feature, `recent`'s share outside a factor of two, and what is new."""
+        return [
+            {
+                "feature": feature,
+                "outside_2x": self.outside_2x.get(f"{feature}:recent", 1.0),
+                "unseen": unseen,
+            }
+            for feature, unseen in self.unseen.items()
+        ]
+
+
+def last_quarter(trace: Trace) -> float:
+    """The second from which on the last `TEST_SHARE` of the log's submissions' time is."""
+    first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
+    return last - TEST_SHARE * (last - first)
+
+
+def ended_as(trace: Trace, state: str) -> list[bool]:
+    """Whether each job ended in that state, like Google's FINISH. Raises UserError if none did."""
+    column = trace.columns.index("state") if "state" in trace.columns else None
+    found = [
+        column is not None and trace.extras[arrival.job.id][column] == state
+        for arrival in trace.arrivals
+    ]
+    if not any(found):
+        raise UserError(f"no job of the log ended as {state!r}; name a state that its jobs have")
+    return found
+
+
+def told(
+    trace: Trace,
+    predictors: Collection[RunTimes],
+    starts: Sequence[float | None],
+    judged: Sequence[bool] | None = None,
+) -> Iterator[Arrival]:
+    """Each job at its submission, when the predictors have been told all that came before.
+
+    At one instant ends are told first, then jobs arrive, then starts are told. A job whose start
+    is None never starts. One that is not `judged` is withdrawn at its end: that it ran so long is
+    known, but not how long it would have run.
+    """
+    arrivals = trace.arrivals
+    submits = np.array([arrival.job.submit for arrival in arrivals])
+    begins = np.array([inf if start is None else start for start in starts])
+    ends = begins + np.array([arrival.duration for arrival in arrivals])
+    ends = np.maximum(ends, np.nextafter(begins, inf))  # after the start, however short the job
+    times = np.concatenate([ends, submits, begins])
+    n = len(arrivals)
+    for i in np.argsort(times, kind="stable"):  # equal times stay in the order of their kinds
+        job, duration = arrival = arrivals[i % n]
+        now = float(times[i])
+        if n <= i < 2 * n:
+            yield arrival
+        elif now < inf:
+            for predictor in predictors:
+                if i >= n:
+                    predictor.started(now, job)
+                elif judged is None or judged[i]:
+                    predictor.finished(now, job, duration)
+                else:
+                    predictor.withdrawn(now, job)
+
+
+class _Asked:
+    """What a predictor answered of the measured jobs."""
+
+    def __init__(self, predictor: RunTimes) -> None:
+        self._predictor = predictor
+        self._states = predictor if isinstance(predictor, StatesQuantiles) else None
+        self.run_times: list[float] = []
+        self.quantiles: list[list[float]] = []
+
+    def ask(self, job: Job, *, measured: bool) -> None:
+        """Ask as at any submission: what is said is learned from, measured or not."""
+        run_time = self._predictor.run_time(job)
+        quantiles = self._states.quantiles(job, LEVELS) if self._states is not None else []
+        if measured:
+            self.run_times.append(run_time)
+            self.quantiles.append(quantiles)
+
+
+def evaluate_run_times(
+    trace: Trace,
+    predictors: Mapping[str, RunTimes],
+    *,
+    since: float,
+    windows: Sequence[float],
+    starts: Sequence[float | None] | None = None,
+    judged: Sequence[bool] | None = None,
+) -> dict[str, RunTimeScores]:
+    """Scores by name of predictors that know nothing yet: told of all jobs, asked about all.
+
+    Measured are jobs submitted at `since` (seconds) or later, and of them those that are `judged`,
+    if that is given: the others are withdrawn when they end. `windows` (seconds) are the ends of
+    the bins of the confusion matrix. `starts` and `judged` are by position in the trace; without
+    `starts`, as in a schedule, `starts_of` says. Raises UserError where no job is measured.
+    """
+    asked = {name: _Asked(predictor) for name, predictor in predictors.items()}
+    starts = starts_of(trace) if starts is None else starts
+    actual = []
+    arriving = told(trace, predictors.values(), starts, judged)
+    for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
+        if measured:
+            actual.append(duration)
+        for answers in asked.values():
+            answers.ask(job, measured=measured)
+    _refuse_none(len(actual), since)
+    return {name: _scores(np.array(actual), answers, windows) for name, answers in asked.items()}
+
+
+def _measured(trace: Trace, since: float, judged: Sequence[bool] | None) -> list[bool]:
+    """Of each job: jobs arrive in the order of the trace."""
+    late = [arrival.job.submit >= since for arrival in trace.arrivals]
+    return late if judged is None else [a and b for a, b in zip(late, judged, strict=True)]
+
+
+def _refuse_none(measured: int, since: float) -> None:
+    if not measured:
+        raise UserError(f"no job was submitted at second {since:g} or later; measure from earlier")
+
+
+def _scores(actual: Floats, answers: _Asked, windows: Sequence[float]) -> RunTimeScores:
+    said = np.array(answers.run_times)
+    known = said < UNKNOWN_RUN_TIME
+    classes, _ = np.histogram(100 * (said / actual - 1)[known], [*ERRORS, inf])
+    covered = (actual[:, None] <= np.array(answers.quantiles)).mean(axis=0).tolist()
+    bins = len(windows) + 1
+    cells = np.searchsorted(windows, actual) * bins + np.searchsorted(windows, said)
+    confusion = np.bincount(cells, minlength=bins * bins).reshape(bins, bins)
+    return RunTimeScores(
+        n=len(actual),
+        coverage=float(known.mean()),
+        within_2x=_within(actual, said, 2),
+        within_10x=_within(actual, said, 10),
+        errors=tuple((classes / len(actual)).tolist()),
+        reliability=dict(zip(LEVELS, covered, strict=True)) if covered else {},
+        confusion=tuple(map(tuple, confusion.tolist())),
+    )
+
+
+def _within(actual: Floats, said: Floats, factor: float) -> float:
+    return float(((said >= actual / factor) & (said <= actual * factor)).mean())
+
+
+def evaluate_pairs(
+    trace: Trace,
+    predictor: JVuPredict,
+    *,
+    since: float,
+    starts: Sequence[float | None] | None = None,
+    judged: Sequence[bool] | None = None,
+) -> PairScores:
+    """Each of JVuPredict's pairs alone, and its choice; jobs are measured as by the other.
+
+    Raises UserError where no job is measured.
+    """
+    starts = starts_of(trace) if starts is None else starts
+    tally = _Tally()
+    arriving = told(trace, [predictor], starts, judged)
+    for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
+        if measured:
+            tally.count(job, duration, predictor)
+    _refuse_none(tally.n, since)
+    return tally.scores()
+
+
+class _Tally:
+    """Counts of what the pairs predicted of the measured jobs."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._features: dict[str, None] = {}
+        self._known: Counter[str] = Counter()
+        self._inside: dict[int, Counter[str]] = {factor: Counter() for factor in (2, 10)}
+        self._chosen: Counter[str] = Counter()
+
+    def count(self, job: Job, actual: float, predictor: JVuPredict) -> None:
+        """Ask for all pairs, and for the one that is chosen."""
+        self.n += 1
+        self._features.update(dict.fromkeys(value[0] for value in values_of(job)))
+        pairs = predictor.candidates(job)
+        self._known.update({pair.feature for pair in pairs})
+        for pair in pairs:
+            self._judge(f"{pair.feature}:{pair.estimator}", pair.run_time, actual)
+        chosen = predictor.predict(job)
+        if chosen is not None:
+            self._chosen[f"{chosen.feature}:{chosen.estimator}"] += 1
+            self._judge(CHOSEN, chosen.run_time, actual)
+
+    def _judge(self, name: str, said: float, actual: float) -> None:
+        for factor, inside in self._inside.items():
+            inside[name] += actual / factor <= said <= actual * factor
+
+    def scores(self) -> PairScores:
+        """The counts as shares, pairs by name of their feature."""
+        n = self.n
+        outside = {
+            factor: {name: 1 - inside[name] / n for name in sorted(inside)}
+            for factor, inside in self._inside.items()
+        }
+        return PairScores(
+            n=n,
+            outside_2x=outside[2],
+            outside_10x=outside[10],
+            chosen={name: count / n for name, count in self._chosen.most_common()},
+            unseen={name: 1 - self._known[name] / n for name in self._features},
+        )

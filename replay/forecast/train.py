@@ -1,0 +1,246 @@
+"""Forecasts of arrivals learned from a job log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, inf
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from predictors.learning.features import NAMES, Features, Floats
+from predictors.learning.model import Model
+from predictors.learning.training import Judged, Rows, TooShortError, judge, train
+from predictors.run_times.history import HistoryRunTimes
+from replay.forecast.model_folder import require_xgboost
+from replay.logs.limits import MAX_HOURS
+from replay.logs.trace import PoolTable, Trace, checksum_of_jobs, playable
+from sia import Core, Pool
+from sia.console.errors import UserError
+from sia.core.playout import Arrival, play
+from sia.forecasts import Loads
+from sia.limits import MAX_QUOTA, TICK, WINDOWS
+from sia.model import Job, Load
+from sia.policies.fcfs import Fcfs
+from sia.wording import DAY, HOUR, as_typed
+
+MAX_OBSERVED = 1_800_000
+"""Ticks times pools times windows observed of one log: 400 MB of features. Philly's 1,230,000 all
+fit; of a larger log one of each two ticks in a row is taken, or of each three, as many as fit."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples fall into step with no period. Of Philly's newest days, jobs arrive after 17 % of
+the ticks with an odd number and 10 % of the others (in each pool, 5 minutes): a threshold chosen on
+the latter alone gave an F of 0.38 instead of 0.58."""
+
+RECENT_SPAN = 60 * DAY
+"""Seconds before the days held out that a retrained model learns from, unless told otherwise: of
+Philly, the first 40 days spoil what is learned, and two months show each weekday eight times."""
+
+
+def train_on(
+    trace: Trace,
+    table: PoolTable | None,
+    *,
+    since: float = -inf,
+    until: float = inf,
+    windows: Sequence[float] = WINDOWS,
+    name: str = "the log",
+) -> Model:
+    """Learn from a log as it was read, from what came in [since, until] (seconds).
+
+    For `table` see `observe`. Raises UserError where the log is too short, or xgboost is not
+    installed.
+    """
+    rows = observe(trace, table, until=until, windows=windows, name=name)
+    checksum = checksum_of_jobs(trace, rows.end)
+    return learn(rows, until=rows.end, trace_sha256=checksum, since=since, name=name)
+
+
+def learn(
+    rows: Rows, *, until: float, trace_sha256: str, since: float = -inf, name: str = "the log"
+) -> Model:
+    """Learn from rows. Raises UserError where there are too few, or xgboost is not installed."""
+    require_xgboost()
+    try:
+        return train(rows, until=until, trace_sha256=trace_sha256, since=since)
+    except TooShortError as error:
+        raise UserError(
+            f"{name}: is too short to learn what arrives within {as_typed(error.window)}; give a"
+            f" longer span, ten times as long at least, or shorter --windows"
+        ) from None
+
+
+def observe(
+    trace: Trace,
+    table: PoolTable | None,
+    *,
+    until: float = inf,
+    windows: Sequence[float] = WINDOWS,
+    name: str = "the log",
+) -> Rows:
+    """What an online forecast would have seen at every tick, and what then came.
+
+    The log is replayed first come, first served in the pools of `table`; without one every job
+    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
+    where no job is left, the log is too long, or a window is no whole number of ticks.
+    """
+    refuse_windows(windows)
+    every = trace.arrivals if table is None else playable(trace, table).arrivals
+    arrivals = [arrival for arrival in every if arrival.job.submit <= until]
+    if not arrivals:
+        raise UserError(f"{name}: has no jobs to learn from; give a log that has, or a later time")
+    pools = pools_of(arrivals, table)
+    start, end = arrivals[0].job.submit, min(until, every[-1].job.submit)
+    if end - start > MAX_HOURS * HOUR:
+        raise UserError(f"{name}: is longer than {MAX_HOURS:,} hours; are its times seconds?")
+    observer = _Observer([pool.name for pool in pools], windows, start, end)
+    watch(arrivals, table, observer, end)
+    return observer.rows([arrival.job for arrival in arrivals])
+
+
+def thinned(rows: Rows) -> str:
+    """What to say where not every tick of a log was looked at (`MAX_OBSERVED`); else nothing."""
+    every = round(rows.step / rows.tick)
+    if every <= 1:
+        return ""
+    return (
+        f"too many ticks, pools and windows to keep: one of {every} ticks is looked at; "
+        "fewer --windows or a shorter log would keep more"
+    )
+
+
+def refuse_windows(windows: Sequence[float]) -> None:
+    """Raise UserError where one (seconds) is no whole number of ticks."""
+    for window in windows:
+        if window % TICK:
+            raise UserError(
+                f"--windows: {as_typed(window)} is no multiple of {as_typed(TICK)}, a tick; "
+                "give multiples, like 5m,1h"
+            )
+
+
+def watch(arrivals: Sequence[Arrival], table: PoolTable | None, loads: Loads, end: float) -> None:
+    """Tell a forecast all that happens up to second `end`, first come, first served."""
+    facts = [] if table is None else table.changes
+    core, run_times = Core(pools_of(arrivals, table), Fcfs()), HistoryRunTimes()
+    for instant in play(core, arrivals, run_times=run_times, loads=loads, facts=facts):
+        if instant.now >= end:
+            break
+
+
+def pools_of(arrivals: Sequence[Arrival], table: PoolTable | None) -> list[Pool]:
+    """The pools of a table, or of each name a pool of its own, in which no job waits."""
+    if table is not None:
+        return table.pools
+    names = dict.fromkeys(arrival.job.pool for arrival in arrivals)
+    return [Pool(pool, MAX_QUOTA, share=False) for pool in names]
+
+
+class _Observer(Loads):
+    """Looks at the features of every tick, as an online forecast does; foresees nothing."""
+
+    def __init__(
+        self, pools: Sequence[str], windows: Sequence[float], start: float, end: float
+    ) -> None:
+        self._pools, self._windows, self._end = pools, tuple(windows), end
+        self._features = Features(pools, windows, start)
+        self._tick = self._first = ceil(start / TICK)
+        ticks = int(end // TICK) + 1 - self._first
+        self._every = max(1, ceil(ticks * len(pools) * len(windows) / MAX_OBSERVED))
+        self._times: list[float] = []
+        most = ceil(ticks / self._every)
+        self._seen: Floats = np.empty((most, len(pools), len(windows), len(NAMES)), np.float32)
+
+    def submitted(self, now: float, job: Job) -> None:
+        self._look_before(now)
+        self._features.submitted(now, job)
+
+    def started(self, now: float, job: Job, run_time: float) -> None:
+        self._look_before(now)
+        self._features.started(now, job, run_time)
+
+    def finished(self, now: float, job: Job) -> None:
+        self._look_before(now)
+        self._features.finished(now, job)
+
+    def changes(self, now: float) -> Sequence[Load]:
+        self._look_before(now)
+        if self._tick * TICK == now <= self._end:
+            self._look()
+        return ()
+
+    def _look_before(self, now: float) -> None:
+        while self._tick * TICK < now and self._tick * TICK <= self._end:
+            self._look()
+
+    def _look(self) -> None:
+        now = self._tick * TICK
+        self._seen[len(self._times)] = self._features.at(now)
+        self._times.append(now)
+        begun = len(self._times)
+        among = int(self._every * (begun * GOLDEN % 1))  # each of the next few has its turn
+        self._tick = self._first + self._every * begun + among
+
+    def rows(self, jobs: Sequence[Job]) -> Rows:
+        self._look_before(inf)
+        times = np.array(self._times)
+        shape = (len(times), len(self._pools), len(self._windows))
+        counts, gpus = np.zeros(shape, np.int32), np.zeros(shape, np.int64)
+        for i, pool in enumerate(self._pools):
+            own = [job for job in jobs if job.pool == pool]
+            submits = np.array([job.submit for job in own])
+            asked = np.concatenate([[0], np.cumsum([job.width for job in own], dtype=np.int64)])
+            after = np.searchsorted(submits, times, "right")
+            for window, length in enumerate(self._windows):
+                by = np.searchsorted(submits, times + length, "right")
+                counts[:, i, window] = by - after
+                gpus[:, i, window] = asked[by] - asked[after]
+        return Rows(times, self._seen[: len(times)], counts, gpus, self._end, self._windows, TICK)
+
+
+class Comparison(NamedTuple):
+    """A new model beside an old one, by window, on days that neither of them learned from."""
+
+    new: Model
+    of_new: list[Judged]
+    of_old: list[Judged]
+
+    @property
+    def f(self) -> tuple[float, float]:
+        """F of the new and of the old model, on average over the windows."""
+        new, old = (fmean(of.scores.f for of in judged) for judged in (self.of_new, self.of_old))
+        return new, old
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """The loss of load of the new and of the old model, on average over the windows."""
+        new, old = (fmean(of.pinball for of in judged) for judged in (self.of_new, self.of_old))
+        return new, old
+
+    @property
+    def better(self) -> bool:
+        """Whether the new model foretells arrivals better on average, and load no worse."""
+        return self.f[0] > self.f[1] and self.loss[0] <= self.loss[1]
+
+
+def compare(
+    rows: Rows, old: Model, *, held_from: float, trace_sha256: str, since: float | None = None
+) -> Comparison:
+    """Learn anew from what came in [since, held_from], and judge both models on what came later.
+
+    Times are seconds; without `since` the recent span is learned from. Raises UserError where the
+    old model is of other windows or features, where it has learned from what came later itself, and
+    where the log is too short.
+    """
+    if old.manifest.windows != rows.windows or old.manifest.features != NAMES:
+        raise UserError("--compare: the old model is of other windows or features; leave it out")
+    if old.manifest.until > held_from:
+        raise UserError(
+            f"--compare: the old model has learned until second {ceil(old.manifest.until)}, and is "
+            f"to be judged from second {ceil(held_from)} on; give a longer log"
+        )
+    since = held_from - RECENT_SPAN if since is None else since
+    new = learn(rows, until=held_from, trace_sha256=trace_sha256, since=since)
+    return Comparison(new, judge(new, rows, held_from), judge(old, rows, held_from))

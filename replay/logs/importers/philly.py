@@ -1,0 +1,126 @@
+"""Microsoft Philly: `cluster_job_log`, a JSON list of jobs with their attempts.
+
+{status, vc, jobid, user, submitted_time, attempts: [{start_time, end_time, detail: [{ip, gpus}]}]}.
+Several attempts are retries. A job's width is the most GPUs of an attempt, its duration the sum of
+what its attempts ran; waits between them are not part of it. The log does not tell how many GPUs a
+virtual cluster has: pool sizes must come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from replay.logs.importers.local_time import day, midnight, seconds
+from replay.logs.importers.selection import Kept
+from replay.logs.limits import MAX_JSON
+from replay.logs.read import reading, shown
+from replay.logs.trace import PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
+from sia.limits import MAX_QUOTA
+from sia.model import Job
+from sia.wording import counted
+
+
+class Server(msgspec.Struct):
+    """GPUs of one server that an attempt used."""
+
+    gpus: list[str] | None = None
+
+
+class Attempt(msgspec.Struct):
+    """One run of a job; times may be empty or "None"."""
+
+    start_time: str | None = None
+    end_time: str | None = None
+    detail: list[Server] | None = None
+
+
+class Entry(msgspec.Struct):
+    """One job."""
+
+    vc: str
+    jobid: str
+    submitted_time: str | None = None
+    user: str | None = None
+    status: str = ""
+    attempts: list[Attempt] | None = None
+
+
+def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
+    """Jobs that ran, from midnight of the first submission's day on. Pool sizes are not in it."""
+    if pools is not None:
+        raise UserError(f"{pools}: a Philly log comes without pool sizes; leave this file out")
+    entries = _entries(log)
+    kept = Kept(log, "jobid", "state")
+    retried = 0
+    ids: set[str] = set()
+    for i, entry in enumerate(entries):
+        if entry.jobid in ids:
+            raise UserError(
+                f"{log}: job {i + 1}: jobid {shown(entry.jobid)} stands twice; keep one"
+            )
+        if not entry.jobid:
+            raise UserError(f"{log}: job {i + 1}: jobid is empty; give the job an id")
+        ids.add(entry.jobid)
+        try:
+            ran = _job(entry, kept)
+        except ValueError as error:
+            raise UserError(f"{log}: job {i + 1}, {shown(entry.jobid)}: {error}") from None
+        retried += ran and len(entry.attempts or ()) > 1
+    origin = midnight(kept.first())
+    kept.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
+    if retried:
+        kept.notes.append(
+            f"{counted(retried, 'job')} retried; the duration is the sum of the attempts"
+        )
+    return kept.trace(origin), None
+
+
+def _entries(log: Path) -> list[Entry]:
+    with reading(log):
+        if log.stat().st_size > MAX_JSON:
+            raise UserError(f"{log}: larger than {MAX_JSON} bytes; split the list")
+        text = log.read_bytes()
+    try:
+        return msgspec.json.decode(text, type=list[Entry])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise OtherFormatError(
+            f"{log}: this is not a Philly job log ({error}); give cluster_job_log as published"
+        ) from None
+
+
+def _time(column: str, text: str | None) -> float | None:
+    try:
+        return seconds(text)
+    except ValueError:
+        raise ValueError(
+            f"{column} {shown(text or '')} is no time; write YYYY-MM-DD HH:MM:SS"
+        ) from None
+
+
+def _job(entry: Entry, kept: Kept) -> bool:
+    """Keep a job if it ran, or count why not. Raises ValueError."""
+    submit = _time("submitted_time", entry.submitted_time)
+    if submit is None:
+        kept.dropped["without a submission time"] += 1
+        return False
+    width, duration, begun = 0, 0.0, False
+    for attempt in entry.attempts or ():
+        start, end = _time("start_time", attempt.start_time), _time("end_time", attempt.end_time)
+        begun |= start is not None
+        gpus = sum(len(server.gpus or ()) for server in attempt.detail or ())
+        if start is not None and end is not None and gpus:
+            width = max(width, gpus)
+            duration += max(0.0, end - start)
+    if not begun:
+        kept.dropped["never started"] += 1
+    elif not width:
+        kept.dropped["no attempt with an end and GPUs"] += 1
+    elif width > MAX_QUOTA:
+        raise ValueError(f"{width} GPUs are more than a pool may have; remove the job")
+    else:
+        job = Job(entry.jobid, entry.vc, submit, width, entry.user or "")
+        return kept.add(job, duration, entry.status)
+    return False

@@ -1,0 +1,535 @@
+"""Canonical job logs and pools files, CSV (.gz too) or Parquet, each row checked at the door.
+
+Bad input is refused whole, with file, row, column and the mend; or, where asked, bad rows are left
+out and counted by reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import chain, pairwise
+from math import isfinite
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from replay.logs.limits import MAX_LINE, MIN_DURATION
+from replay.logs.parquet import duckdb_for
+from replay.logs.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
+from sia.core.playout import Arrival
+from sia.events import PoolChanged
+from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST, MAX_TIME
+from sia.model import Job, Pool
+from sia.wording import some
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+CELLS = "wrong number of cells"
+YES = ("", "yes", "true", "1")
+NO = ("no", "false", "0")
+
+
+class BadCellError(Exception):
+    """What is wrong with a row: in which column, how to mend it, as what to count it."""
+
+    def __init__(self, column: str, problem: str, mend: str, reason: str) -> None:
+        """`problem` and `mend` are for people, `reason` counts rows of one kind."""
+        super().__init__(problem)
+        self.column, self.problem, self.mend, self.reason = column, problem, mend, reason
+
+
+class Row(NamedTuple):
+    """The number of a row in its file (a line for text) and its cells as text."""
+
+    number: int
+    cells: Sequence[str]
+
+
+def bad_row(path: Path, row: Row, bad: BadCellError) -> UserError:
+    """The one line that says where a bad cell stands and how to mend it."""
+    kind = OtherFormatError if bad.reason == CELLS else UserError
+    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
+
+
+class Table(NamedTuple):
+    """A file's header and its rows, read as they are asked for."""
+
+    header: list[str]
+    rows: Iterator[Row]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say in one line what a file's reading failed on."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; check the path") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); name a readable file"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"{path}: the compressed file is cut off or damaged ({error}); fetch it again"
+        ) from None
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}: row {_odd_row(path)}: this is not text in UTF-8; save "
+            "the CSV file as UTF-8, or give a Parquet file"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _odd_row(path: Path) -> int:
+    """The first line of a file that is not UTF-8."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == GZIP_MAGIC
+        file.seek(0)
+        lines: BinaryIO = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
+        number = 0
+        try:
+            for line in lines:
+                number += 1
+                line.decode()
+        except (UnicodeDecodeError, EOFError, OSError, zlib.error):
+            pass
+    return number
+
+
+@contextmanager
+def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[Table]:
+    """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError.
+
+    The first of `layouts` names the columns of a CSV file that comes without a header. It may have
+    one all the same: a first row with two names of one of the layouts is taken as such.
+    """
+    with reading(path), path.open("rb") as file:
+        magic = file.read(4)
+        file.seek(0)
+        if magic == PARQUET_MAGIC:
+            yield _parquet(path)
+        else:
+            yield from _open_csv(path, file, layouts)
+
+
+def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> Iterator[Table]:
+    with _text(file) as text:
+        rows = _csv_rows(path, text)
+        first = next(rows, None)
+        if first is None:
+            lacks = "it must have rows" if layouts else "its first line must name the columns"
+            raise UserError(f"{path}: the file is empty; {lacks}")
+        header = [name.strip() for name in first.cells]
+        if not layouts or any(len(set(names).intersection(header)) > 1 for names in layouts):
+            yield Table(header, rows)
+        else:
+            yield Table(list(layouts[0]), chain([first], rows))
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterator[str]]:
+    """Open text, gzipped or not, line by line. Raises UserError.
+
+    What is not UTF-8 is replaced: old logs have comments in any encoding, and a field that is
+    hurt by it is no number any more.
+    """
+    with reading(path), path.open("rb") as file, _text(file, errors="replace") as text:
+        yield _lines(path, text)
+
+
+def _text(file: BinaryIO, errors: str = "strict") -> TextIOWrapper:
+    """A file as text, gzipped or not."""
+    zipped = file.read(2) == GZIP_MAGIC
+    file.seek(0)
+    binary = gzip.GzipFile(fileobj=file) if zipped else file
+    return TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="")
+
+
+def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Row]:
+    reader = csv.reader(_lines(path, text), strict=True)
+    first = 1  # line of the row that is being read: an open quote may swallow many
+    try:
+        for cells in reader:
+            if cells:
+                yield Row(reader.line_num, cells)
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: row {first}: this is not CSV ({error}); mend or remove the row"
+        ) from None
+
+
+def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
+    number = 0
+    while line := text.readline(MAX_LINE):
+        number += 1
+        if len(line) == MAX_LINE and not line.endswith("\n"):
+            raise UserError(
+                f"{path}: row {number}: longer than {MAX_LINE} characters; this is no job log"
+            )
+        yield line
+
+
+def _parquet(path: Path) -> Table:
+    duckdb = duckdb_for(path, "reading")
+
+    @contextmanager
+    def querying() -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            problem = str(error).splitlines()[0]
+            raise UserError(
+                f"{path}: this Parquet file cannot be read ({problem}); write it anew"
+            ) from None
+
+    query = "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)"  # text, whatever the types
+    with querying():
+        result = duckdb.connect().execute(query, [glob.escape(str(path))])
+    header = [column[0] for column in result.description or ()]
+
+    def rows() -> Iterator[Row]:
+        number = 0
+        while True:
+            with querying():
+                chunk = result.fetchmany(10_000)
+            if not chunk:
+                return
+            for cells in chunk:
+                number += 1
+                yield Row(number, [cell or "" for cell in cells])
+
+    return Table(header, rows())
+
+
+def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> dict[str, int]:
+    """Where each column stands. Raises UserError where one is missing or stands twice."""
+    missing = [name for name in required if name not in header]
+    if missing:
+        there = some([shown(name) for name in header])
+        raise OtherFormatError(
+            f"{path}: row 1: column {', '.join(missing)} is missing, there are {there}; the "
+            f"header must name {','.join(required)}, separated by commas, in small letters"
+        )
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise UserError(f"{path}: row 1: column {twice[0]} stands twice; remove one")
+    return {name: i for i, name in enumerate(header)}
+
+
+def complete(cells: Sequence[str], columns: int, first: str) -> None:
+    """A cell for each column, `first` being the name of the first. Raises BadCellError."""
+    if len(cells) != columns:
+        problem = f"the row has {len(cells)} cells, the table {columns} columns"
+        raise BadCellError(first, problem, "fill it up or cut it: a cell for each column", CELLS)
+
+
+def take_rows(path: Path, table: Table, take: Callable[[Sequence[str]], object]) -> None:
+    """Hand the cells of each row over. Raises UserError, also for a BadCellError of `take`."""
+    for row in table.rows:
+        try:
+            complete(row.cells, len(table.header), table.header[0])
+            take(row.cells)
+        except BadCellError as bad:
+            raise bad_row(path, row, bad) from None
+
+
+SHIFT = "shift all times so that the first is 0 or later"
+NEVER_STOPPED = "write seconds from 0 on, or nothing where the job must not be stopped"
+
+
+def number(
+    cells: Sequence[str],
+    column: str,
+    at: int,
+    *,
+    zero: bool,
+    negative: str = SHIFT,
+    unit: str = "seconds",
+) -> float:
+    """A finite number of at least 0, or above it. Raises BadCellError; `negative` is a mend."""
+    text = cells[at]
+    try:
+        value = float(_plain(text))
+    except ValueError:
+        raise BadCellError(
+            column, f"{shown(text)} is no number", f"write {unit}", f"{column} is no number"
+        ) from None
+    if not isfinite(value):
+        raise BadCellError(
+            column, f"{shown(text)} is not finite", f"write {unit}", f"{column} is not finite"
+        )
+    if value >= MAX_TIME:
+        large = f"{column} is too large"
+        raise BadCellError(column, f"{shown(text)} is too large", f"stay below {MAX_TIME:g}", large)
+    if value < 0:
+        raise BadCellError(
+            column,
+            f"{shown(text)} is negative",
+            negative if zero else f"write {unit} above 0",
+            f"{column} is negative",
+        )
+    if value < MIN_DURATION and not zero:
+        mend = f"write {unit} above 0, at least {MIN_DURATION:g}"
+        raise BadCellError(column, f"it is {shown(text)}", mend, f"{column} is zero")
+    return value
+
+
+def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
+    """A whole number from `least` to the quota limit. Raises BadCellError."""
+    text = cells[at]
+    mend = f"write a whole number from {least} to {MAX_QUOTA}"
+    try:
+        value = float(_plain(text))
+    except ValueError:
+        raise BadCellError(
+            column, f"{shown(text)} is no number", mend, f"{column} is no number"
+        ) from None
+    if not least <= value <= MAX_QUOTA or value != int(value):
+        raise BadCellError(
+            column, f"it is {shown(text)}", mend, f"{column} is no whole number from {least} up"
+        )
+    return int(value)
+
+
+def _plain(text: str) -> str:
+    """The text of a number; Python would also read 1_0 as 10. Raises ValueError."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
+
+
+def shown(text: str) -> str:
+    """A cell as an error shows it: short, and with its odd characters spelled out."""
+    return ascii(text if len(text) <= 40 else text[:37] + "...")
+
+
+def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
+    """Read a canonical job log. Raises UserError; `skip_invalid` counts bad rows instead."""
+    with open_table(path) as table:
+        at = _columns_of_log(path, table.header)
+        parse = _JobParser(at, len(table.header))
+        kept = tuple(
+            name for name in table.header if name and name not in REQUIRED + KNOWN + ELASTIC
+        )
+        spots = [at[name] for name in kept]
+        arrivals: list[Arrival] = []
+        extras: dict[str, tuple[str, ...]] = {}
+        dropped: Counter[str] = Counter()
+        seen: set[str] = set()
+        for row in table.rows:
+            try:
+                arrival = parse(row.cells)
+                if arrival.job.id in seen:
+                    raise BadCellError(
+                        "job_id",
+                        f"{shown(arrival.job.id)} stands twice",
+                        "give every job an id of its own",
+                        "job_id stands twice",
+                    )
+            except BadCellError as bad:
+                if not skip_invalid:
+                    raise UserError(
+                        f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
+                        f"{bad.mend}, or leave such rows out with --skip-invalid"
+                    ) from None
+                dropped[f"invalid: {bad.reason}"] += 1
+                continue
+            seen.add(arrival.job.id)
+            arrivals.append(arrival)
+            if spots:
+                extras[arrival.job.id] = tuple([row.cells[i] for i in spots])
+    if not arrivals:
+        raise UserError(f"{path}: no valid job in it; every row is missing or was left out")
+    notes = []
+    if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
+        arrivals.sort(key=lambda arrival: arrival.job.submit)
+        notes.append("rows were not in order of submission and have been sorted")
+    return Trace(arrivals, kept, extras, dropped, notes)
+
+
+def _columns_of_log(path: Path, header: Sequence[str]) -> dict[str, int]:
+    try:
+        return columns_of(path, header, REQUIRED)
+    except OtherFormatError as error:
+        raise OtherFormatError(
+            f"{error.message}; a publisher's log is converted by sia trace convert --format"
+        ) from None
+
+
+class _JobParser:
+    """Turn the cells of a row into an arrival; the common case first, what is wrong afterwards."""
+
+    def __init__(self, at: dict[str, int], width: int) -> None:
+        self._cells = width
+        self._required = [at[name] for name in REQUIRED]
+        self._user, self._name = (at.get(name, -1) for name in KNOWN)
+        self._elastic = {name: at[name] for name in ELASTIC if name in at}
+
+    def __call__(self, cells: Sequence[str]) -> Arrival:
+        job_id, _, submit, width, duration = self._required
+        try:
+            if len(cells) == self._cells:
+                begin, gpus = float(cells[submit]), int(cells[width])
+                seconds = float(cells[duration])
+                if (
+                    0 <= begin < MAX_TIME
+                    and 0 < gpus <= MAX_QUOTA
+                    and MIN_DURATION <= seconds < MAX_TIME
+                    and cells[job_id]
+                    and "_" not in cells[submit] + cells[width] + cells[duration]
+                ):
+                    return self._arrival(cells, begin, gpus, seconds)
+        except ValueError:
+            pass
+        return self._carefully(cells)
+
+    def _carefully(self, cells: Sequence[str]) -> Arrival:
+        job_id, _, submit, width, duration = self._required
+        complete(cells, self._cells, "job_id")
+        if not cells[job_id]:
+            raise BadCellError("job_id", "it is empty", "give the job an id", "job_id is empty")
+        return self._arrival(
+            cells,
+            number(cells, "submit", submit, zero=True),
+            whole(cells, "width", width, least=1),
+            number(cells, "duration", duration, zero=False),
+        )
+
+    def _arrival(self, cells: Sequence[str], begin: float, gpus: int, seconds: float) -> Arrival:
+        user = cells[self._user] if self._user >= 0 else ""
+        name = cells[self._name] if self._name >= 0 else ""
+        job = Job(cells[self._required[0]], cells[self._required[1]], begin, gpus, user, name)
+        if self._elastic:
+            job = _elastic(job, {name: cells[at] for name, at in self._elastic.items()})
+        return Arrival(job, seconds)
+
+
+def _elastic(job: Job, cells: dict[str, str]) -> Job:
+    """The job with how far its width may change, where its row says so. Raises BadCellError."""
+    given = {name: text for name, text in cells.items() if text.strip()}
+    widths = {
+        name: whole([text], name, 0, least=1) for name, text in given.items() if "width" in name
+    }
+    least, most = widths.get("min_width", 0), widths.get("max_width", 0)
+    if not least <= job.width <= (most or job.width):
+        raise BadCellError(
+            "max_width" if least <= job.width else "min_width",
+            f"the job is {job.width} wide",
+            "widths must ascend: min_width, width, max_width",
+            "widths do not ascend",
+        )
+    demand = _demand(given["demand"]) if "demand" in given else ()
+    cost = _cost(given["preemptible"]) if "preemptible" in given else None
+    return msgspec.structs.replace(
+        job, min_width=least, max_width=most, demand=demand, preemptible=cost
+    )
+
+
+def _cost(text: str) -> float:
+    """Seconds that stopping a job costs. Raises BadCellError."""
+    cost = number([text], "preemptible", 0, zero=True, negative=NEVER_STOPPED)
+    if cost > MAX_RESUME_COST:
+        raise BadCellError(
+            "preemptible",
+            f"stopping it would cost {shown(text)} seconds",
+            f"write at most {MAX_RESUME_COST:g}, or nothing where it must not be stopped",
+            "stopping it costs too much",
+        )
+    return cost
+
+
+def _demand(text: str) -> tuple[tuple[int, float], ...]:
+    """`1:3600;2:1900` as points (GPUs, seconds). Raises BadCellError."""
+    points = []
+    for part in text.split(";"):
+        gpus, _, seconds = part.partition(":")
+        points.append(
+            (whole([gpus], "demand", 0, least=1), number([seconds], "demand", 0, zero=False))
+        )
+    if any(a[0] >= b[0] for a, b in pairwise(points)):
+        raise BadCellError(
+            "demand", f"{shown(text)} does not ascend", "write GPUs:seconds;…", "odd demand"
+        )
+    return tuple(points)
+
+
+def read_pools(path: Path) -> PoolTable:
+    """Read a pools file: pool,quota[,from][,group][,share][,…]. Raises UserError."""
+    steps: dict[str, list[tuple[float, int]]] = {}
+    pools: dict[str, Pool] = {}
+    extras: dict[tuple[str, float], tuple[str, ...]] = {}
+    with open_table(path) as table:
+        at = columns_of(path, table.header, ("pool", "quota"))
+        kept = tuple(
+            n for n in table.header if n not in ("", "pool", "quota", "from", "group", "share")
+        )
+        for row in table.rows:
+            try:
+                pool, begin = _pool(row.cells, at, len(table.header))
+                if pool.name in pools and (begin is None or begin in dict(steps[pool.name])):
+                    raise BadCellError(
+                        "pool",
+                        f"{shown(pool.name)} stands twice",
+                        "give each row of one pool another time in column from",
+                        "",
+                    )
+                before = pools.get(pool.name, pool)
+                if (before.group, before.share) != (pool.group, pool.share):
+                    raise BadCellError(
+                        "group",
+                        f"{shown(pool.name)} has another group or share than in its row before",
+                        "only the quota of a pool may change",
+                        "",
+                    )
+            except BadCellError as bad:
+                raise bad_row(path, row, bad) from None
+            pools[pool.name] = pool
+            steps.setdefault(pool.name, []).append((begin or 0.0, pool.quota))
+            extras[pool.name, begin or 0.0] = tuple(row.cells[at[name]] for name in kept)
+    if not pools:
+        raise UserError(f"{path}: no pool in it; give one row a pool: pool,quota")
+    changes = []
+    for name, rows in steps.items():
+        rows.sort()
+        first = max((quota for quota in rows if quota[0] <= 0), default=(0.0, 0))
+        pools[name] = Pool(name, first[1], pools[name].group, pools[name].share)
+        changes += [PoolChanged(time, name, quota) for time, quota in rows if time > 0]
+    changes.sort(key=lambda change: (change.time, change.pool))
+    most: Counter[tuple[bool, str]] = Counter()
+    for name, rows in steps.items():
+        own = pools[name]
+        most[own.share, own.group if own.share else name] += max(quota for _, quota in rows)
+    if max(most.values()) > MAX_GROUP:
+        raise UserError(
+            f"{path}: column quota: a sharing group owns more than {MAX_GROUP} GPUs; "
+            "split it by column group"
+        )
+    return PoolTable(list(pools.values()), changes, kept, extras)
+
+
+def _pool(cells: Sequence[str], at: dict[str, int], width: int) -> tuple[Pool, float | None]:
+    complete(cells, width, "pool")
+    name = cells[at["pool"]]
+    if not name:
+        raise BadCellError("pool", "it is empty", "name the pool", "")
+    share = cells[at["share"]].strip().lower() if "share" in at else ""
+    if share not in YES + NO:
+        raise BadCellError("share", f"it is {shown(share)}", "write yes or no", "")
+    begin = None
+    if "from" in at and cells[at["from"]]:
+        begin = number(cells, "from", at["from"], zero=True)
+    quota = whole(cells, "quota", at["quota"], least=0)
+    group = cells[at["group"]] if "group" in at else ""
+    return Pool(name, quota, group, share not in NO), begin

@@ -1,0 +1,92 @@
+"""A piece of a trace: some pools, some weeks, quotas scaled to a load (§6.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from replay.logs.trace import PoolTable, Trace
+from sia.console.errors import UserError
+from sia.core.playout import Arrival
+from sia.model import Pool
+from sia.wording import some
+
+
+def scaled_quota(work: float, load: float, length: float) -> int:
+    """GPUs on which so much work (GPU-seconds) in `length` seconds is that load; at least 1."""
+    return max(1, round(work / (load * length)))
+
+
+def slice_trace(
+    trace: Trace,
+    table: PoolTable,
+    *,
+    begin: float,
+    end: float,
+    pools: Sequence[str],
+    loads: Mapping[str, float] | None = None,
+) -> tuple[Trace, PoolTable]:
+    """Jobs of `pools` submitted in [begin, end), with `begin` as the new second 0.
+
+    With `loads`, each pool's quota is what makes its jobs that load (`scaled_quota` of the sum of
+    width · duration); its quota no longer changes then. Jobs wider than that are left in and
+    dropped by the replay, counted. Raises UserError for an unknown or empty pool.
+    """
+    known = {pool.name for pool in table.pools}
+    unknown = [name for name in pools if name not in known]
+    if unknown:
+        raise UserError(f"--pick: there is no pool {unknown[0]!r}; there are {some(sorted(known))}")
+    piece = _cut(trace, begin, end, pools)
+    if loads is None:
+        return piece, _as_they_are(table, begin, end, set(pools))
+    work = dict.fromkeys(pools, 0.0)
+    for arrival in piece.arrivals:
+        work[arrival.job.pool] += arrival.job.width * arrival.duration
+    scaled = {name: scaled_quota(work[name], loads[name], end - begin) for name in pools}
+    kept = [pool for pool in table.pools if pool.name in scaled]
+    return piece, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in kept])
+
+
+def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
+    wanted = set(pools)
+    arrivals = []
+    dropped: Counter[str] = Counter()
+    for job, duration in trace.arrivals:
+        if job.pool not in wanted:
+            dropped["of another pool"] += 1
+        elif not begin <= job.submit < end:
+            dropped["submitted outside of the piece"] += 1
+        else:
+            moved = msgspec.structs.replace(job, submit=job.submit - begin)
+            arrivals.append(Arrival(moved, duration))
+    if not arrivals:
+        raise UserError(
+            f"no job of {some(pools)} was submitted from {begin:,.0f} s to {end:,.0f} s; "
+            "choose another --from, --length or --pick"
+        )
+    extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
+    notes = [f"second 0 of this piece is second {begin:,.0f} of the whole"]
+    return Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
+
+
+def _as_they_are(table: PoolTable, begin: float, end: float, wanted: set[str]) -> PoolTable:
+    """These pools with the quotas that they have from `begin` to `end`."""
+    steps = table.quotas()
+    kept = [
+        Pool(p.name, next(q for t, q in reversed(steps[p.name]) if t <= begin), p.group, p.share)
+        for p in table.pools
+        if p.name in wanted
+    ]
+    changes = [
+        type(change)(change.time - begin, change.pool, change.quota)
+        for change in table.changes
+        if change.pool in wanted and begin < change.time < end
+    ]
+    extras_of_pools = {
+        (name, max(0.0, time - begin)): row
+        for (name, time), row in sorted(table.extras.items())  # of those before, the last holds
+        if name in wanted and time < end
+    }
+    return PoolTable(kept, changes, table.columns, extras_of_pools)

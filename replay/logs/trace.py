@@ -1,0 +1,119 @@
+"""A job log and the pools it ran in, as the rooms above see them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from math import inf
+from operator import itemgetter
+
+from sia.core.playout import Arrival
+from sia.events import PoolChanged
+from sia.model import Job, Pool
+from sia.state.places import Places
+from sia.wording import some
+
+REQUIRED = ("job_id", "pool", "submit", "width", "duration")
+KNOWN = ("user", "name")
+ELASTIC = ("min_width", "max_width", "demand", "preemptible")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs in order of submission; equal submissions keep their order in the file.
+
+    `extras` are the further columns of each job's row, as text; `dropped` counts rows that are not
+    among the jobs by reason, `notes` say what else was done to them.
+    """
+
+    arrivals: Sequence[Arrival]
+    columns: tuple[str, ...] = ()
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PoolTable:
+    """Pools as they are at first, and how their quotas change. Times are seconds of the trace."""
+
+    pools: list[Pool]
+    changes: list[PoolChanged] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
+    extras: Mapping[tuple[str, float], tuple[str, ...]] = field(default_factory=dict)
+    """The further columns of each row, as text, by pool and the second from which it holds."""
+
+    def quotas(self) -> dict[str, list[tuple[float, int]]]:
+        """(from, quota) of each pool, ascending; the first holds from the beginning."""
+        steps = {pool.name: [(float("-inf"), pool.quota)] for pool in self.pools}
+        for change in self.changes:
+            steps[change.pool].append((change.time, change.quota))
+        return steps
+
+
+def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Trace:
+    """The jobs that their pool could ever run, in its cells too; the others are counted."""
+    largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
+    kept: list[Arrival] = []
+    dropped = Counter(trace.dropped)
+    lacking: dict[str, None] = {}
+    could = cache(places.could) if places is not None else None  # jobs are of a few widths
+    for arrival in trace.arrivals:
+        job = arrival.job
+        maxima = largest_from.get(job.pool)
+        if maxima is None:
+            dropped["of a pool that the pools file lacks"] += 1
+            lacking[job.pool] = None
+        elif job.width > maxima[0][1]:
+            dropped["wider than its pool"] += 1
+        elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
+            dropped["wider than its pool will ever be again"] += 1
+        elif could is not None and not could(job.pool, job.width):
+            dropped["too wide for the pool's cells"] += 1
+        else:
+            kept.append(arrival)
+    notes = [f"the pools file lacks {some([*lacking])}"] if lacking else []
+    return Trace(kept, trace.columns, trace.extras, dropped, [*trace.notes, *notes])
+
+
+def largest_load(jobs: Sequence[Job], window: float = 300.0) -> int:
+    """The most GPUs that jobs, in order of submission, ask for within a window (seconds)."""
+    most = total = first = 0
+    for job in jobs:
+        total += job.width
+        while jobs[first].submit <= job.submit - window:
+            total -= jobs[first].width
+            first += 1
+        most = max(most, total)
+    return most
+
+
+def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """For each step the largest quota from then on."""
+    largest = 0
+    maxima = []
+    for time, quota in reversed(steps):
+        largest = max(largest, quota)
+        maxima.append((time, largest))
+    return maxima[::-1]
+
+
+def _at(steps: Sequence[tuple[float, int]], time: float) -> int:
+    return steps[bisect_right(steps, time, key=itemgetter(0)) - 1][1]
+
+
+def checksum_of_jobs(trace: Trace, until: float = inf) -> str:
+    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds).
+
+    Of the log as it was read: what is playable depends on the pools as well.
+    """
+    found = sha256()
+    for job, seconds in trace.arrivals:
+        if job.submit <= until:
+            row = (job.pool, job.submit, job.width, seconds, job.user, job.name)
+            found.update(repr(row).encode(errors="surrogatepass"))
+    return found.hexdigest()

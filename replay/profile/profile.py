@@ -1,0 +1,192 @@
+"""The shape of a job log, pool by pool: what Figs. 2 and 3 (§2) look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from replay.logs.limits import MAX_HOURS
+from replay.logs.trace import PoolTable, Trace, largest_load, playable
+from replay.plotting.canvas import Floats, Steps, averages, during
+from replay.run.run import BASELINE, Settings, replay_one
+from sia.console.errors import UserError
+from sia.core.playout import Arrival
+from sia.wording import DAY, HOUR
+
+BURST = 300.0
+"""Seconds in which a burst arrives (Fig. 3b)."""
+
+SOON = 1800.0
+"""Seconds after an end in which a submission counts as following it."""
+
+SHIFTS = 7
+"""Whole days, one to so many either way, by which submissions are moved for the control: the time
+of day stays, and a busy month stays busy; what followed an end no longer does."""
+
+Facts = dict[str, Any]
+"""Plain values, as in `shape.json`."""
+
+
+def shape_of(trace: Trace, table: PoolTable) -> Facts:
+    """The shape of a log that is replayed first come, first served.
+
+    Utilisation is of each whole hour from the first submission to the last. Raises UserError where
+    no job is left that its pool could run, or for more than `MAX_HOURS`.
+    """
+    kept = playable(trace, table)
+    if not kept.arrivals:
+        raise UserError("no job of it could ever run in its pool; check the pools file")
+    edges = _hours(kept.arrivals[0].job.submit, kept.arrivals[-1].job.submit)
+    schedule = replay_one(kept, table, BASELINE, Settings([BASELINE]), None)
+    by_pool: dict[str, list[tuple[Arrival, float, float]]] = {p.name: [] for p in table.pools}
+    for run in schedule.runs(kept):
+        arrival = kept.arrivals[run.position]
+        by_pool[arrival.job.pool].append((arrival, run.start, run.end))
+    pools: dict[str, Facts] = {}
+    used, owned = [], []
+    for name, steps in table.quotas().items():
+        ran = sorted(by_pool[name], key=lambda row: row[0].job.submit)
+        widths = [arrival.job.width for arrival, _, _ in ran]
+        running = during([start for _, start, _ in ran], [end for _, _, end in ran], widths)
+        used.append(averages([running], edges))
+        owned.append(averages([_owned(steps)], edges))
+        largest = max(quota for _, quota in steps)
+        jobs = _jobs([arrival for arrival, _, _ in ran], largest, [end for _, _, end in ran])
+        pools[name] = {"gpus": largest, **utilisation(used[-1], owned[-1]), **jobs}
+    return {
+        "utilisation": f"as replayed by {BASELINE}",
+        "jobs": len(kept.arrivals),
+        "dropped": dict(sorted(kept.dropped.items())),
+        "notes": kept.notes,
+        **utilisation(np.sum(used, axis=0), np.sum(owned, axis=0)),
+        "pools": pools,
+    }
+
+
+def _hours(first: float, last: float) -> Floats:
+    hours = max(1, int((last - first) // HOUR))
+    if hours > MAX_HOURS:
+        raise UserError(f"it spans {hours:,} hours; are its times seconds?")
+    return np.linspace(first, first + hours * HOUR, hours + 1, dtype=np.float64)
+
+
+def _owned(steps: Sequence[tuple[float, int]]) -> Steps:
+    times, quotas = zip(*steps, strict=True)
+    return Steps(np.array(times), np.diff([0.0, *quotas]))
+
+
+def utilisation(used: Floats, owned: Floats) -> Facts:
+    """GPUs used / owned, in percent: of all hours, and of each in which any were owned (Fig. 2)."""
+    there = owned > 0
+    hourly = 100 * used[there] / owned[there]
+    return {
+        "utilisation_pct": _rounded(100 * used[there].sum() / owned.sum()) if there.any() else None,
+        "hourly_pct": [_rounded(value) for value in hourly],
+    }
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+def _jobs(arrivals: Sequence[Arrival], gpus: int, ends: Sequence[float]) -> Facts:
+    """What one pool's jobs say, in order of submission; None where they are too few to say it."""
+    lengths = sorted(arrival.duration for arrival in arrivals)
+    submits = np.array([arrival.job.submit for arrival in arrivals])
+    burst = largest_load([arrival.job for arrival in arrivals], BURST)
+    soon, control = soon_after_an_end(submits, np.ones(len(submits)), np.array(ends))
+    return {
+        "jobs": len(arrivals),
+        "burst_pct": _rounded(100 * burst / gpus) if gpus else None,
+        "duration_p50_s": lengths[len(lengths) // 2] if lengths else None,
+        "duration_ratio": _ratio(lengths),
+        "gap_cv": _variation(np.diff(submits)),
+        "widths": _widths(arrivals),
+        "soon_pct": soon,
+        "soon_control_pct": control,
+    }
+
+
+def _ratio(lengths: Sequence[float]) -> float | None:
+    """The 99th percentile by the median (Fig. 3c)."""
+    n = len(lengths)
+    return _rounded(lengths[int(n * 0.99)] / lengths[n // 2]) if n else None
+
+
+def _variation(gaps: Floats) -> float | None:
+    """The coefficient of variation: 1 where arrivals are a Poisson process (Fig. 3a)."""
+    return _rounded(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None
+
+
+def _widths(arrivals: Sequence[Arrival]) -> int | None:
+    """How few widths make 95 % of the jobs."""
+    left = 0.95 * len(arrivals)
+    counts = Counter(arrival.job.width for arrival in arrivals).most_common()
+    for number, (_, count) in enumerate(counts, 1):
+        left -= count
+        if left <= 0:
+            return number
+    return None
+
+
+def soon_after_an_end(
+    submits: Floats, counts: Floats, ends: Floats
+) -> tuple[float | None, float | None]:
+    """% of submissions at most `SOON` after an end in the pool, and what chance would give.
+
+    `submits` ascend, with how many there are of each. The control moves them round by whole days
+    within the log's own whole days; below two of these there is none (§2, closed loop).
+    """
+    if not len(submits):
+        return None, None
+    ordered = np.sort(ends)
+    share = _soon(submits, counts, ordered)
+    first = submits[0]
+    days = int((submits[-1] - first) // DAY)
+    if days < 2:
+        return share, None
+    inside = submits < first + days * DAY
+    since, weights = (submits - first)[inside], counts[inside]
+    shifts = sorted({k % days for n in range(1, SHIFTS + 1) for k in (n, -n) if k % days})
+    moved = [_soon(first + (since + k * DAY) % (days * DAY), weights, ordered) for k in shifts]
+    return share, _rounded(sum(moved) / len(moved))
+
+
+def _soon(submits: Floats, counts: Floats, ends: Floats) -> float:
+    before = np.searchsorted(ends, submits, "right")
+    following = before > np.searchsorted(ends, submits - SOON, "left")
+    return _rounded(100 * counts[following].sum() / counts.sum())
+
+
+def over_pools(facts: Facts, key: str) -> list[float]:
+    """A measure of every pool that has it, ascending."""
+    return sorted(pool[key] for pool in facts["pools"].values() if pool.get(key) is not None)
+
+
+def in_short(facts: Facts) -> Mapping[str, float | None]:
+    """The statements of §2 in one number each: shares of the pools and medians over them."""
+
+    def share(key: str, above: float) -> float | None:
+        values = over_pools(facts, key)
+        return 100 * sum(v > above for v in values) / len(values) if values else None
+
+    def middle(key: str) -> float | None:
+        values = over_pools(facts, key)
+        return median(values) if values else None
+
+    hourly = sorted(facts["hourly_pct"])
+    spots = {f"hourly_p{p}": hourly[int(len(hourly) * p / 100)] for p in (5, 50, 95) if hourly}
+    one_width = share("widths", 1.5)
+    return {
+        **spots,
+        "burst_over_100_pct": share("burst_pct", 100),
+        "ratio_over_10_pct": share("duration_ratio", 10),
+        "one_width_pct": None if one_width is None else 100 - one_width,
+        "gap_cv": middle("gap_cv"),
+        "soon_pct": middle("soon_pct"),
+        "soon_control_pct": middle("soon_control_pct"),
+    }

@@ -1,0 +1,43 @@
+"""What a replay's report shows of the cells: nodes in use, and how large the free cells are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replay.cluster.gpu_names import Gpus
+from replay.cluster.occupancy import Occupancy, Stay, occupancy
+from replay.cluster.occupancy_figures import PARTS, draw_fragmentation, draw_occupancy
+from replay.plotting.numbers import inlined
+from replay.run.arrays import Replayed
+from replay.run.schedule import nodes_text
+from sia.wording import percent
+
+
+def cells_section(replayed: Replayed) -> dict[str, Any] | None:
+    """Pictures of each policy; None without cells."""
+    spec = replayed.settings.cells
+    if spec is None:
+        return None
+    gpus = Gpus(spec)
+    begin, end = replayed.range()
+    shown = []
+    for number, (policy, outcome) in enumerate(replayed.outcomes.items()):
+        runs = outcome.schedule.runs(outcome.trace)
+        stays = [Stay(nodes_text(run.nodes), run.start, run.end, run.spare) for run in runs]
+        found = occupancy(gpus, stays, begin, end)
+        pieces = [inlined(draw_fragmentation(found, chain.name, number)) for chain in gpus.chains]
+        picture = inlined(draw_occupancy(found, number))
+        shown.append((policy, _whole(found), picture, pieces))
+    return {"policies": shown, "parts": PARTS}
+
+
+def _whole(found: Occupancy) -> str:
+    """How much of what is free lies in whole nodes, on average."""
+    free = whole = 0
+    for cells in found.free.values():
+        shape = cells.shape
+        free += int(cells.whole[0].sum())
+        whole += int(cells.whole[shape.node].sum()) * shape.size[shape.node]
+    if not free:
+        return "no GPU was ever free"
+    return f"{percent(100 * whole / free)} % of the GPUs that were free lay in free nodes"

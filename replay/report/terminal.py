@@ -1,0 +1,130 @@
+"""What a terminal shows: tables of measures, and progress while it works."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from replay.logs.limits import ROWS_SHOWN
+from replay.run.run import Progress as Tell
+from replay.run.run import Settings, known_in_advance
+from sia.console.tables import show_table
+from sia.policies import load
+from sia.wording import counted, decimal, duration, percent
+
+WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
+"""Options that do without what nobody can know."""
+
+
+def show_policies(summary: Mapping[str, Any]) -> None:
+    """A row a policy: what it gave, and what it cost."""
+    header = [
+        "policy", "mean", "geo", "p5", "p50", "p90", "p95",
+        "avg JCT", "% slowed", "slowed by", "at most", "% used", "GPU-h lent",
+    ]  # fmt: skip
+    rows = []
+    for name, m in summary["policies"].items():
+        speedups = (m[f"speedup_{k}"] for k in ("mean", "geomean", "p5", "p50", "p90", "p95"))
+        rows.append([
+            name,
+            *(decimal(speedup) for speedup in speedups),
+            duration(m["avg_jct_s"]),
+            percent(m["slowed_pct"]),
+            duration(m["slowdown_total_min"] * 60),
+            duration(m["slowdown_max_min"] * 60),
+            decimal(m["utilisation_pct"], 1),
+            decimal(m["gpu_hours_lent"], 0),
+        ])  # fmt: skip
+    show_table("Speed-up per job against FCFS in each pool alone", header, rows)
+
+
+def show_pools(summary: Mapping[str, Any]) -> None:
+    """A row a pool: the geometric mean of its jobs' speed-ups under each policy (Table 12)."""
+    policies = summary["policies"]
+    first = next(iter(policies.values()))["pools"]
+    shown = sorted(first, key=lambda name: (-first[name]["jobs"], name))[:ROWS_SHOWN]
+    header = ["pool", "GPUs", "jobs", "width p50", "run p50", "% load", *policies]
+    rows = []
+    for name in sorted(shown):
+        pool = first[name]
+        speedups = (decimal(p["pools"][name]["speedup_geomean"]) for p in policies.values())
+        rows.append([
+            name,
+            f"{pool['quota']:,}",
+            f"{pool['jobs']:,}",
+            decimal(pool["median_width"], 0),
+            duration(pool["median_duration_s"]),
+            decimal(pool["load_pct"], 0),
+            *speedups,
+        ])  # fmt: skip
+    cut = f" ({ROWS_SHOWN} of {len(first)} pools)" if len(first) > ROWS_SHOWN else ""
+    show_table(f"Geometric mean speed-up by pool{cut}", header, rows)
+
+
+def show_foresight(settings: Settings) -> None:
+    """Say which policies are told what nobody can know, and how they would do without, if at all.
+
+    Policies that need the whole future cannot do without; those that run without it, too, are
+    shown beside. Where there are such, the others are named.
+    """
+    policies = {label: settings.choice(label).policy for label in settings.policies}
+    known = {label: known_in_advance(settings, label) for label in policies}
+    beside = {policies[label] for label in policies if not known[label]}
+    told: dict[str, list[str]] = {}
+    for label, what in known.items():
+        if what:
+            told.setdefault(" and ".join(what), []).append(label)
+    if not told:
+        return
+    who = "; ".join(f"{what} to {', '.join(labels)}" for what, labels in told.items())
+    lacking = [
+        label
+        for label, policy in policies.items()
+        if known[label] and policy not in beside and not load(policy).needs.future
+    ]
+    mends = [mend for what, mend in WITHOUT.items() if any(what in known[x] for x in lacking)]
+    some = f" for {', '.join(lacking)}" if len(lacking) < sum(map(len, told.values())) else ""
+    mend = f"; compare {' '.join(mends)}{some}" if mends else ""
+    click.echo(f"note: known in advance, as nobody can: {who}{mend}")
+
+
+def _say_when_done(policy: str, done: int, jobs: int) -> None:
+    if done == jobs:
+        click.echo(f"{policy}: {counted(jobs, 'job')} replayed", err=True)
+
+
+@contextmanager
+def progress_bars(say: Tell = _say_when_done) -> Iterator[Tell]:
+    """A bar a policy on a terminal; what `say` says elsewhere: one line a policy."""
+    if not sys.stderr.isatty():
+        yield say
+        return
+    from rich.console import Console  # noqa: PLC0415  takes a tenth of a small replay to load
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def tell(policy: str, done: int, jobs: int) -> None:
+            if policy not in tasks:
+                tasks[policy] = progress.add_task(escape(policy), total=jobs)
+            progress.update(tasks[policy], completed=done)
+
+        yield tell

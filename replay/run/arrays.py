@@ -1,0 +1,132 @@
+"""All that a replay gave, as arrays, for its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.logs.trace import PoolTable, Trace
+from replay.plotting import canvas
+from replay.plotting.canvas import Floats
+from replay.run.run import BASELINE, Settings
+from replay.run.schedule import Result, Schedule
+from replay.run.summary import span
+from sia.limits import SLOWED
+from sia.policies import load
+
+
+class Log(NamedTuple):
+    """The jobs of a trace, by position; `pool` is their pool's place in the table."""
+
+    submit: Floats
+    width: Floats
+    duration: Floats
+    pool: NDArray[np.int64]
+
+
+class Outcome(NamedTuple):
+    """One schedule against the baseline, by position in its log; JCTs only where `measured`."""
+
+    trace: Trace
+    log: Log
+    schedule: Schedule
+    starts: Floats
+    ends: Floats
+    jct: Floats
+    baseline_jct: Floats
+    measured: NDArray[np.bool_]
+    slowed: NDArray[np.bool_]
+    lost: int
+    """Jobs that end in the baseline and never here."""
+
+
+class Replayed:
+    """All that a replay gave, as arrays."""
+
+    def __init__(
+        self,
+        table: PoolTable,
+        settings: Settings,
+        summary: Mapping[str, Any],
+        results: Sequence[Result],
+    ) -> None:
+        """O(jobs · policies)."""
+        first = results[0]
+        self.trace = first.loop.log if first.loop else first.trace
+        self.table, self.settings = table, settings
+        self.version = str(summary["version"])
+        self.measures: Mapping[str, Mapping[str, Any]] = summary["policies"]
+        self.log = self._log(self.trace)
+        self.outcomes = {result.schedule.policy: self._outcome(result) for result in results}
+        self.looks = canvas.looks(self.outcomes, BASELINE)
+        self.sharing = [
+            name
+            for name, outcome in self.outcomes.items()
+            if shares(name, lent=bool(outcome.schedule.loans))
+        ]
+
+    def _log(self, trace: Trace) -> Log:
+        jobs = [arrival.job for arrival in trace.arrivals]
+        place = {pool.name: i for i, pool in enumerate(self.table.pools)}
+        return Log(
+            submit=floats([job.submit for job in jobs]),
+            width=floats([job.width for job in jobs]),
+            duration=floats([arrival.duration for arrival in trace.arrivals]),
+            pool=np.asarray([place[job.pool] for job in jobs], dtype=np.int64),
+        )
+
+    def _outcome(self, result: Result) -> Outcome:
+        trace, baseline, schedule = result[:3]
+        log = self.log if trace is self.trace else self._log(trace)
+        base = floats(baseline.ends)
+        starts, ends = floats(schedule.starts), floats(schedule.ends)
+        jct, baseline_jct = ends - log.submit, base - log.submit
+        measured = (log.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
+        slowed = measured & (jct - baseline_jct > SLOWED)
+        lost = int(np.count_nonzero(np.isnan(ends) & ~np.isnan(base)))
+        return Outcome(
+            trace, log, schedule, starts, ends, jct, baseline_jct, measured, slowed, lost
+        )
+
+    @cached_property
+    def pools(self) -> list[int]:
+        """Pools by the GPU-time that their jobs ask for, most first."""
+        asked = self.by_pool(self.log, self.log.width * self.log.duration)
+        names = [pool.name for pool in self.table.pools]
+        return sorted(range(len(names)), key=lambda i: (-asked[i], names[i]))
+
+    def by_pool(self, log: Log, weights: Floats | NDArray[np.bool_]) -> Floats:
+        """The sum over each pool's jobs."""
+        return np.bincount(log.pool, weights, len(self.table.pools)).astype(np.float64)
+
+    def pool_name(self, place: int) -> str:
+        """The name of the pool at that place of the table."""
+        return self.table.pools[place].name
+
+    def range(self) -> tuple[float, float]:
+        """The time lines' first and last second; where all come at once, until the last end."""
+        if not len(self.log.submit):
+            return 0.0, 1.0
+        begin, last = float(self.log.submit[0]), span(self.trace, self.settings)[1]
+        shortest = max(1.0, begin * 1e-9)  # in which the floats still tell bins apart
+        if last - begin >= shortest:
+            return begin, last
+        ends = [np.nanmax(o.ends, initial=begin) for o in self.outcomes.values()]
+        return begin, max(begin + shortest, *map(float, ends))
+
+
+def floats(values: Sequence[float | None]) -> Floats:
+    """As an array; None becomes NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+def shares(label: str, *, lent: bool) -> bool:
+    """Whether a policy shares; one that is not installed does if it `lent` anything."""
+    try:
+        return load(label.partition("@")[0]).shares
+    except KeyError:  # a schedule from elsewhere
+        return lent

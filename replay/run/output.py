@@ -1,0 +1,267 @@
+"""Results appear whole or not at all: written aside, then renamed."""
+
+from __future__ import annotations
+
+import csv
+import filecmp
+import gzip
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from replay.logs.parquet import duckdb_for
+from replay.logs.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from replay.run.schedule import Schedule, nodes_text
+from sia.console.errors import UserError
+from sia.core.playout import Arrival
+from sia.model import Job
+
+RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
+"""What a policy's folder of results holds: a folder with anything else in it is not replaced."""
+
+
+@contextmanager
+def whole_folder(
+    out: Path,
+    inputs: Sequence[Path] = (),
+    stale: Sequence[str] = (),
+    planned: Sequence[str] = (),
+    *,
+    replace: bool = True,
+) -> Iterator[Path]:
+    """A folder to write into, whose entries stand in `out` at the end, all or none.
+
+    They replace earlier results of the same names, and `stale` earlier results go; nothing else is
+    touched. Nothing is left behind when the block fails. Raises UserError where `out` cannot be
+    written, where a result would replace one of the `inputs`, or what is no result: before the
+    block for what is `planned`, names of files, and of folders with a slash at their end. Without
+    `replace` no other file of the same name is replaced either: it has the same bytes, or is
+    refused.
+    """
+    if str(out) == "." or (out.exists() and not out.is_dir()):
+        raise UserError(f"{out}: give --out the name of a folder for the results alone")
+    for name in planned:
+        _refuse_to_replace(out / name, inputs, folder=name.endswith("/"))
+    made = None
+    try:
+        if not out.exists():
+            made = next(p for p in (*reversed(out.parents), out) if not p.exists())
+            out.mkdir(parents=True)
+        aside = out / f".partial-{os.getpid()}"
+        aside.mkdir()
+    except OSError as error:
+        raise UserError(
+            f"{out}: cannot be written ({error.strerror}); give --out a folder that can"
+        ) from None
+    done = False
+    try:
+        new, old = aside / "new", aside / "old"
+        new.mkdir()
+        old.mkdir()
+        yield new
+        gone = [out / name for name in stale if (out / name).exists() and _is_result(out / name)]
+        for entry in sorted(new.iterdir()):
+            _refuse_to_replace(out / entry.name, inputs, folder=entry.is_dir())
+            if not replace:
+                _leave_alone(out / entry.name, entry)
+        _swap(out, new, old, gone)
+        done = True
+    except OSError as error:
+        where = error.filename or out
+        raise UserError(
+            f"{where}: cannot be written ({error.strerror}); mend it and repeat"
+        ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        if made is not None and not done:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _refuse_to_replace(place: Path, inputs: Sequence[Path], *, folder: bool) -> None:
+    """Raise UserError where a result, a file or a folder, must not stand at `place`."""
+    if not place.exists():
+        return
+    for given in inputs:
+        if given.exists() and (place.samefile(given) or place.resolve() in given.resolve().parents):
+            raise UserError(f"{given}: would be replaced by a result; give another --out")
+    if place.is_dir() != folder or not _is_result(place):
+        raise UserError(f"{place}: is no earlier result and would be replaced; give another --out")
+
+
+def _leave_alone(place: Path, entry: Path) -> None:
+    """Drop the new `entry` where the file at `place` is the same, else raise UserError."""
+    if not place.exists():
+        return
+    if not filecmp.cmp(place, entry, shallow=False):
+        raise UserError(
+            f"{place}: stands there already and differs; remove it or give another --out"
+        )
+    entry.unlink()
+
+
+def _is_result(place: Path) -> bool:
+    return place.is_file() or {path.name for path in place.iterdir()} <= RESULTS
+
+
+def _swap(out: Path, new: Path, old: Path, gone: Sequence[Path]) -> None:
+    """Put what is in `new` into `out`, and what stood there into `old`; undone where it fails."""
+    moves = [(place, old / place.name) for place in gone]
+    for entry in sorted(new.iterdir()):
+        place = out / entry.name
+        if place.exists() and place not in gone:
+            moves.append((place, old / entry.name))
+        moves.append((entry, place))
+    signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # they are heard when all is in place
+    undo: list[tuple[Path, Path]] = []
+    try:
+        for here, there in moves:
+            here.rename(there)
+            undo.append((there, here))
+    except OSError:
+        for there, here in reversed(undo):
+            there.rename(here)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write CSV; floats are written so that reading gives the same float back."""
+    with _open_text(path) as file:
+        writer = csv.writer(_UnixLines(file), lineterminator="\r\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[TextIO]:
+    if path.suffix != ".gz":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        return
+    # Neither name nor time go in: the same rows give the same bytes.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        TextIOWrapper(packed, newline="", encoding="utf-8") as file,
+    ):
+        yield file
+
+
+class _UnixLines:
+    """Ends rows with a line feed; csv told so would not quote a lone carriage return in a cell."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row[:-2] + "\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people and scripts; the same value gives the same bytes."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    path.write_bytes(text + b"\n")
+
+
+def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
+    """Write `jobs.csv`, `loans.csv`, and `segments.csv` where jobs are preempted or resized."""
+    folder.mkdir()
+    rows = []
+    places = schedule.nodes or [()] * len(trace.arrivals)
+    for (job, _), start, end, spare, nodes in zip(
+        trace.arrivals, schedule.starts, schedule.ends, schedule.spare, places, strict=True
+    ):
+        if start is not None and end is not None:
+            stream = "spare" if spare else "dedicated"
+            rows.append(
+                (job.id, job.pool, job.submit, job.width, start, end, stream, nodes_text(nodes))
+            )
+    header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
+    write_rows(folder / "jobs.csv", header, rows)
+    ended = {row[0] for row in rows}  # what was begun and never ended is no result
+    loans = [loan for loan in schedule.loans if loan.job_id in ended]
+    write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
+    if schedule.segments is not None:
+        whole = [segment for segment in schedule.segments if segment.job_id in ended]
+        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in whole]
+        write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
+
+
+def write_trace(path: Path, trace: Trace) -> None:
+    """Write a canonical job log, further columns included; `.gz` and `.parquet` by the name."""
+    elastic = ELASTIC if any(map(_is_elastic, trace.arrivals)) else ()
+    header = (*REQUIRED, *KNOWN, *elastic, *trace.columns)
+    blank = ("",) * len(trace.columns)
+    rows = (
+        (
+            *(j.id, j.pool, j.submit, j.width, d, j.user, j.name),
+            *(_elastic(j) if elastic else ()),
+            *trace.extras.get(j.id, blank),
+        )
+        for j, d in trace.arrivals
+    )
+    if path.suffix == ".parquet":
+        _write_parquet(path, header, rows)
+    else:
+        write_rows(path, header, rows)
+
+
+def _is_elastic(arrival: Arrival) -> bool:
+    job = arrival.job
+    return bool(job.min_width or job.max_width or job.demand) or job.preemptible is not None
+
+
+def _elastic(job: Job) -> tuple[object, ...]:
+    demand = ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
+    cost = "" if job.preemptible is None else job.preemptible
+    return job.min_width or "", job.max_width or "", demand, cost
+
+
+def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    duckdb = duckdb_for(path, "writing")
+    text = path.with_suffix(".partial.csv")
+    try:
+        write_rows(text, header, rows)
+        types = {"submit": "DOUBLE", "width": "BIGINT", "duration": "DOUBLE"}
+        columns = {name: types.get(name, "VARCHAR") for name in header}
+        table = duckdb.connect().read_csv(
+            str(text),
+            header=True,
+            columns=columns,
+            auto_detect=False,
+            delimiter=",",
+            quotechar='"',
+            escapechar='"',
+        )
+        table.write_parquet(str(path))
+    finally:
+        text.unlink(missing_ok=True)
+
+
+def write_pools(path: Path, table: PoolTable) -> None:
+    """Write a pools file; column `from` only where a quota changes."""
+    varies = bool(table.changes)
+    named = any(pool.group or not pool.share for pool in table.pools)
+    header = ["pool", "quota"]
+    header += ["from"] if varies else []
+    header += ["group", "share"] if named else []
+    blank = ("",) * len(table.columns)
+    rows = []
+    steps = table.quotas()
+    for pool in table.pools:
+        for time, quota in steps[pool.name]:
+            begin = max(0.0, time)
+            row: list[Any] = [pool.name, quota]
+            row += [begin] if varies else []
+            row += [pool.group, "yes" if pool.share else "no"] if named else []
+            rows.append([*row, *table.extras.get((pool.name, begin), blank)])
+    write_rows(path, [*header, *table.columns], rows)

@@ -1,0 +1,203 @@
+"""One replay: the same trace through several policies, each against the FCFS baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from cells.cells import Cells
+from cells.layout.spec import Spec
+from predictors.catalog import Choice, Means, parse
+from predictors.loads.rounded import RoundedLoads, rounded
+from predictors.loads.sliding import RECENT
+from replay.logs.past import Past, tell
+from replay.logs.preemptible import Marked
+from replay.logs.trace import PoolTable, Trace
+from replay.run.closed_loop import ClosedLoop
+from replay.run.predictors import guarded, loads_of, run_times_of
+from replay.run.schedule import Loop, Recorder, Result, Schedule
+from sia import Core
+from sia.core.playout import Arrival, play
+from sia.events import FutureRevealed, PoolChanged
+from sia.forecasts import Loads
+from sia.limits import NEVER
+from sia.model import FutureJob, Options
+from sia.policies import load
+from sia.state.places import Places
+
+if TYPE_CHECKING:
+    from predictors.learning.model import Model
+
+BASELINE = "fcfs"
+
+Progress = Callable[[str, int, int], None]
+"""Called now and then with a policy's name, the jobs that have ended, and all jobs."""
+
+PROGRESS_EVERY = 4096
+"""Instants between two calls: often enough to look alive, too seldom to cost anything."""
+
+
+class Settings(NamedTuple):
+    """What a replay is to do; nothing is measured before second `warmup` of the trace.
+
+    `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
+    with senses of its own, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is what
+    the forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in
+    `Cells`. `preemptible` says which jobs the log was changed to let stop.
+    """
+
+    policies: Sequence[str]
+    forecast: str = "perfect"
+    durations: str = "perfect"
+    options: Options = Options()
+    warmup: float = 0.0
+    seed: int = 0
+    recent: int = RECENT
+    closed_loop: bool = False
+    load_quantile: float | None = None
+    run_time_quantile: float | None = None
+    max_slowed_pct: float | None = None
+    model: Model | None = None
+    cells: Spec | None = None
+    lend_rests: bool = False
+    preemptible: Marked | None = None
+
+    @property
+    def means(self) -> Means:
+        """What predictors are built with."""
+        return Means(self.options.windows, self.recent, self.seed, self.model)
+
+    def choice(self, label: str) -> Choice:
+        """What a label stands for. Raises KeyError for what there is not."""
+        default = Choice(
+            "",
+            self.forecast,
+            self.durations,
+            self.load_quantile,
+            self.run_time_quantile,
+            self.max_slowed_pct,
+        )
+        return parse(label, default)
+
+
+def known_in_advance(settings: Settings, label: str) -> list[str]:
+    """What a policy is told that nobody can know; as words."""
+    choice = settings.choice(label)
+    needs = load(choice.policy).needs
+    found = []
+    if needs.future or (needs.loads and choice.forecast == "perfect"):
+        found.append("arrivals")
+    if needs.future or (needs.run_times and choice.durations == "perfect"):
+        found.append("run times")
+    return found
+
+
+def replay_all(
+    trace: Trace,
+    table: PoolTable,
+    settings: Settings,
+    progress: Progress | None = None,
+    past: Past | None = None,
+) -> list[Result]:
+    """The policies asked for, in their order, each against the baseline.
+
+    In a closed loop each policy brings about a log of its own, with a baseline of its own.
+    """
+    baseline = replay_one(trace, table, BASELINE, settings, None, progress)
+    results = []
+    for label in settings.policies:
+        if label == BASELINE:
+            same = Loop(trace, 0.0) if settings.closed_loop else None  # nothing is shifted
+            results.append(Result(trace, baseline, baseline, same))
+        elif settings.closed_loop:
+            results.append(_replay_closed(trace, table, label, settings, baseline, progress))
+        else:
+            schedule = replay_one(trace, table, label, settings, baseline, progress, past=past)
+            results.append(Result(trace, baseline, schedule))
+    return results
+
+
+def _replay_closed(
+    trace: Trace,
+    table: PoolTable,
+    label: str,
+    settings: Settings,
+    baseline: Schedule,
+    progress: Progress | None,
+) -> Result:
+    loop = ClosedLoop(trace, baseline)
+    schedule = replay_one(trace, table, label, settings, None, progress, loop)
+    effective, schedule = loop.effective(schedule)
+    alone = replay_one(effective, table, BASELINE, settings, None)
+    sooner = loop.sooner(effective, schedule, settings.warmup)
+    return Result(effective, alone, schedule, Loop(trace, sooner))
+
+
+def replay_one(
+    trace: Trace,
+    table: PoolTable,
+    label: str,
+    settings: Settings,
+    baseline: Schedule | None,
+    progress: Progress | None = None,
+    loop: ClosedLoop | None = None,
+    past: Past | None = None,
+) -> Schedule:
+    """Replay one policy. `baseline` is asked for by policies that must know the future.
+
+    In a closed loop, `loop` says when jobs are submitted. Of the `past` forecasts learn before the
+    replay begins.
+    """
+    choice = settings.choice(label)
+    rule = load(choice.policy)()
+    spec = settings.cells
+    cells = None if spec is None else Cells(spec, lend_rests=settings.lend_rests)
+    core = Core(table.pools, rule, settings.options, cells)
+    arrivals = trace.arrivals
+    recorder = Recorder(label, trace, segments=rule.needs.preemption, cells=cells is not None)
+    facts: list[PoolChanged | FutureRevealed] = [*table.changes]
+    if rule.needs.future and arrivals:
+        assert baseline is not None, f"{label} needs the baseline"
+        jobs = [
+            FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
+            for arrival, start in zip(arrivals, baseline.starts, strict=True)
+        ]
+        facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
+        facts.sort(key=lambda fact: fact.time)
+    run_times = run_times_of(choice, trace, settings.means, past) if rule.needs.run_times else None
+    loads, places = None, core.state.places
+    if rule.needs.loads:
+        loads = loads_of(choice, _in_cells(trace, places), table, settings.means, past)
+    if past is not None:
+        tell(past, run_times, _told_in_cells(loads, places))
+    if loads is not None and choice.guard is not None:
+        loads = guarded(loads, choice.guard, trace, table, settings.means)
+    loads = _told_in_cells(loads, places)
+    began = perf_counter()
+    for instant in play(
+        core,
+        arrivals if loop is None else loop.unprompted,
+        run_times=run_times,
+        loads=loads,
+        facts=facts,
+        followers=None if loop is None else loop.followers,
+    ):
+        recorder.take(instant)
+        if progress is not None and not recorder.schedule.instants % PROGRESS_EVERY:
+            progress(label, recorder.ended, len(arrivals))
+    recorder.schedule.seconds = perf_counter() - began
+    if progress is not None:
+        progress(label, len(arrivals), len(arrivals))
+    return recorder.schedule
+
+
+def _in_cells(jobs: Trace, places: Places | None) -> Trace:
+    """The jobs as wide as the cells that they take: what is foreseen of them."""
+    if places is None:
+        return jobs
+    return Trace([Arrival(rounded(job, places.gpus), seconds) for job, seconds in jobs.arrivals])
+
+
+def _told_in_cells(loads: Loads | None, places: Places | None) -> Loads | None:
+    return loads if loads is None or places is None else RoundedLoads(loads, places.gpus)

@@ -1,0 +1,236 @@
+"""What became of the jobs: a schedule, and how it is written down while the core runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from replay.logs.trace import Trace
+from sia.core.playout import Instant
+from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.events import JobFinished
+from sia.model import Nodes, Stream
+
+PLACES_KEPT = 65536
+"""Places whose text is kept: jobs are narrow, so that a few thousand come again and again."""
+
+
+class Loan(NamedTuple):
+    """GPUs of `donor` that a spare job used for a while; `donor` may be the job's own pool."""
+
+    job_id: str
+    donor: str
+    gpus: int
+    start: float
+    end: float
+
+
+class Segment(NamedTuple):
+    """A time in which a job that is preempted or resized ran without a change."""
+
+    job_id: str
+    start: float
+    end: float
+    width: int
+    spare: bool
+    nodes: Nodes = ()
+    """As in `Schedule`."""
+
+
+class Run(NamedTuple):
+    """A time in which the job at that position of the trace ran without a change."""
+
+    position: int
+    start: float
+    end: float
+    width: int
+    spare: bool
+    nodes: Nodes = ()
+    """As in `Schedule`."""
+
+
+@dataclass
+class Schedule:
+    """What became of every job under one policy: by position in the trace, seconds.
+
+    A job that is preempted or resized runs in segments, from the first one's start to the last
+    one's end; `segments` is None under policies that run every job to completion.
+    """
+
+    policy: str
+    starts: list[float | None]
+    ends: list[float | None]
+    spare: list[bool]
+    loans: list[Loan] = field(default_factory=list)
+    segments: list[Segment] | None = None
+    nodes: list[Nodes] | None = None
+    """Where there are cells: which GPUs each job ran on; `nodes_text` writes them."""
+    peak_gpus: int = 0
+    instants: int = 0
+    seconds: float = 0.0
+    """From the first event to the last decision, on the wall."""
+
+    def runs(self, trace: Trace) -> Iterator[Run]:
+        """Who runs when and how wide, in segments where there are any."""
+        if self.segments is not None:
+            positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+            for job_id, start, end, width, spare, nodes in self.segments:
+                yield Run(positions[job_id], start, end, width, spare, nodes)
+            return
+        places = self.nodes or [()] * len(trace.arrivals)
+        for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
+            if begun is not None and ended is not None:
+                width = trace.arrivals[i].job.width
+                yield Run(i, begun, ended, width, self.spare[i], places[i])
+
+
+class Recorder:
+    """Writes down who runs when, and opens and closes loans and segments."""
+
+    def __init__(self, label: str, trace: Trace, *, segments: bool, cells: bool = False) -> None:
+        """Expect the jobs of `trace`; with `segments`, jobs that are preempted or resized.
+
+        With `cells`, jobs that have a place.
+        """
+        jobs = len(trace.arrivals)
+        self._arrivals = trace.arrivals
+        self._positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
+        self._widths = [arrival.job.width for arrival in trace.arrivals]
+        self._running = 0  # GPUs
+        self.schedule = Schedule(label, [None] * jobs, [None] * jobs, [False] * jobs)
+        if segments:
+            self.schedule.segments = []
+        if cells:
+            self.schedule.nodes = [()] * jobs
+        self.ended = 0
+        self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
+        self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
+
+    def take(self, instant: Instant) -> None:
+        """Write down what happened at one moment."""
+        now, events, decisions = instant
+        schedule, positions = self.schedule, self._positions
+        schedule.instants += 1
+        for event in events:
+            if type(event) is JobFinished:
+                self.ended += 1
+                position = positions[event.job_id]
+                self._running -= self._widths[position]
+                schedule.ends[position] = now
+                if event.job_id in self._lent:
+                    self._close_loans(event.job_id, now)
+                if event.job_id in self._segments:
+                    self._close_segment(event.job_id, now)
+        if decisions:
+            self._carry_out(decisions, now)
+        if self._running > schedule.peak_gpus:  # noqa: PLR1730  three times as fast as max()
+            schedule.peak_gpus = self._running
+
+    def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        for decision in decisions:
+            if type(decision) is StartJob:
+                self._start(decision, now)
+            elif type(decision) is PreemptJob:
+                self._stop(decision.job_id, now)
+            elif type(decision) is ResizeJob:
+                self._stop(decision.job_id, now)
+                self._go_on(decision, now)
+            elif type(decision) is MoveLoan:
+                self._move(decision, now)
+            elif type(decision) is Refused:
+                label = self.schedule.policy
+                raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
+
+    def _start(self, start: StartJob, now: float) -> None:
+        schedule, position = self.schedule, self._positions[start.job_id]
+        if schedule.nodes is not None:
+            schedule.nodes[position] = start.nodes
+        if schedule.segments is not None:
+            if schedule.starts[position] is None:
+                schedule.starts[position] = now
+            self._go_on(start, now)
+            return
+        self._running += self._widths[position]
+        schedule.starts[position] = now
+        if start.stream is Stream.SPARE:
+            schedule.spare[position] = True
+            self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
+
+    def _go_on(self, start: StartJob | ResizeJob, now: float) -> None:
+        """Open a segment; a job that ever borrows counts as spare."""
+        position, spare = self._positions[start.job_id], start.stream is Stream.SPARE
+        width = start.width or self._arrivals[position].job.width
+        self._widths[position] = width
+        self._running += width
+        nodes = start.nodes if isinstance(start, StartJob) else ()
+        self._segments[start.job_id] = (now, width, spare, nodes)
+        if spare:
+            self.schedule.spare[position] = True
+            self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
+
+    def _stop(self, job_id: str, now: float) -> None:
+        self._running -= self._segments[job_id][1]
+        self._close_segment(job_id, now)
+        if job_id in self._lent:
+            self._close_loans(job_id, now)
+
+    def _close_segment(self, job_id: str, now: float) -> None:
+        since, width, spare, nodes = self._segments.pop(job_id)
+        assert self.schedule.segments is not None, "a segment of a policy that has none"
+        if now > since:
+            self.schedule.segments.append(Segment(job_id, since, now, width, spare, nodes))
+
+    def _move(self, move: MoveLoan, now: float) -> None:
+        donors = self._lent[move.job_id]
+        left = self._close(move.job_id, move.previous, now) - move.gpus
+        if left:
+            donors[move.previous] = (left, now)
+        more = self._close(move.job_id, move.donor, now) if move.donor in donors else 0
+        donors[move.donor] = (more + move.gpus, now)
+
+    def _close_loans(self, job_id: str, now: float) -> None:
+        for donor in [*self._lent[job_id]]:
+            self._close(job_id, donor, now)
+        del self._lent[job_id]
+
+    def _close(self, job_id: str, donor: str, now: float) -> int:
+        gpus, since = self._lent[job_id].pop(donor)
+        if now > since:
+            self.schedule.loans.append(Loan(job_id, donor, gpus, since, now))
+        return gpus
+
+
+@lru_cache(maxsize=PLACES_KEPT)
+def nodes_text(nodes: Nodes) -> str:
+    """GPUs by node: `n3:0-3;n4:5,7`."""
+    return ";".join(f"{node}:{_ranges(gpus)}" for node, gpus in nodes)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3,5` for 0, 1, 2, 3, 5."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+class Loop(NamedTuple):
+    """What a closed loop came from, and what it brought: see `replay.closed_loop`."""
+
+    log: Trace
+    sooner: float | None
+    """Seconds by which measured jobs end earlier, on average, than under FCFS on `log`."""
+
+
+class Result(NamedTuple):
+    """A schedule, the log that it is of, and what FCFS makes of the same log."""
+
+    trace: Trace
+    baseline: Schedule
+    schedule: Schedule
+    loop: Loop | None = None

@@ -1,0 +1,188 @@
+"""The measures of a replay: what `summary.json` holds and the tables show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import fsum
+from typing import Any
+
+import msgspec
+
+from replay.logs.trace import PoolTable, Trace
+from replay.run.run import Settings
+from replay.run.schedule import Result, Schedule
+from sia import __version__
+from sia.metrics import measure
+
+
+def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
+    """All measures of all policies, as plain values; no wall-clock time among them."""
+    trace = results[0].loop.log if results[0].loop else results[0].trace
+    return {
+        "version": __version__,
+        "seed": settings.seed,
+        "configuration": {
+            "policies": list(settings.policies),
+            "forecast": settings.forecast,
+            "durations": settings.durations,
+            "load_quantile": settings.load_quantile,
+            "run_time_quantile": settings.run_time_quantile,
+            "max_slowed_pct": settings.max_slowed_pct,
+            "model": None if settings.model is None else settings.model.checksum,
+            "recent_windows": settings.recent,
+            "windows_s": list(settings.options.windows),
+            "warmup_s": settings.warmup,
+            "slack": settings.options.slack,
+            "spare_priority": dict(sorted(settings.options.spare_priority.items())),
+            "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
+            "resume_cost_s": settings.options.resume_cost,
+            "preemptible": settings.preemptible,
+            "recall": settings.options.recall,
+            "cells": settings.cells is not None,
+            "lend_rests": settings.lend_rests,
+            "las_thresholds_gpu_s": list(settings.options.las_thresholds),
+            "las_promote": settings.options.las_promote,
+            "closed_loop": settings.closed_loop,
+        },
+        "trace": {
+            "jobs": len(trace.arrivals),
+            "dropped": dict(sorted(trace.dropped.items())),
+            "notes": trace.notes,
+            "pools": len(table.pools),
+        },
+        "policies": {r.schedule.policy: _policy(table, settings, r) for r in results},
+    }
+
+
+def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, Any]:
+    trace, schedule = result.trace, result.schedule
+    by_pool: dict[str, list[int]] = {pool.name: [] for pool in sorted(table.pools, key=_name)}
+    for i, arrival in enumerate(trace.arrivals):
+        by_pool[arrival.job.pool].append(i)
+    widths = [arrival.job.width for arrival in trace.arrivals]
+    durations = [arrival.duration for arrival in trace.arrivals]
+    pairs = jct_pairs(result, settings)
+    begin, end = span(trace, settings)
+    owned_by = owned_seconds(table, begin, end)
+    owned = fsum(owned_by.values())
+    largest = {name: max(q for _, q in steps) for name, steps in table.quotas().items()}
+    lent: dict[str, list[float]] = {name: [] for name in by_pool}
+    borrowed: dict[str, list[float]] = {name: [] for name in by_pool}
+    pool_of = {arrival.job.id: arrival.job.pool for arrival in trace.arrivals}
+    for loan in schedule.loans:
+        if loan.donor != pool_of[loan.job_id]:
+            hours = loan.gpus * (loan.end - loan.start) / 3600
+            lent[loan.donor].append(hours)
+            borrowed[pool_of[loan.job_id]].append(hours)
+    unfinished = schedule.ends.count(None)
+    ends = [end for end in schedule.ends if end is not None]
+    return {
+        "jobs": len(trace.arrivals) - unfinished,
+        "skipped": sum(trace.dropped.values()),
+        "never_ended": unfinished,
+        "baseline_never_ended": result.baseline.ends.count(None),
+        **_measures(pairs),
+        **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
+        "peak_gpus": schedule.peak_gpus,
+        "total_gpus": sum(largest.values()),
+        "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,
+        "utilisation_pct": _share(used_seconds(trace, schedule, begin, end), owned),
+        "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
+        **_thrown_away(trace, schedule, settings),
+        "pools": {
+            name: {
+                "quota": largest[name],
+                "jobs": len(jobs),
+                **_measures(pairs[i] for i in jobs),
+                "median_width": _median(widths[i] for i in jobs),
+                "median_duration_s": _median(durations[i] for i in jobs),
+                "load_pct": _share(
+                    fsum(
+                        widths[i] * durations[i]
+                        for i in jobs
+                        if begin <= trace.arrivals[i].job.submit <= end
+                    ),
+                    owned_by[name],
+                ),
+                "gpu_hours_lent": fsum(lent[name]),
+                "gpu_hours_borrowed": fsum(borrowed[name]),
+            }
+            for name, jobs in by_pool.items()
+        },
+    }
+
+
+def _thrown_away(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:
+    """How often jobs were stopped or changed their width, and the GPU-hours that it cost them."""
+    if schedule.segments is None:
+        return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
+    costs = {job.id: job.preemptible for job, _ in trace.arrivals if job.preemptible is not None}
+    begun: set[str] = set()
+    lost = []
+    for segment in schedule.segments:
+        if segment.job_id in begun:
+            cost = costs.get(segment.job_id, settings.options.resume_cost)
+            lost.append(min(cost, segment.end - segment.start) * segment.width / 3600)
+        begun.add(segment.job_id)
+    return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
+
+
+def _name(pool: Any) -> str:
+    return str(pool.name)
+
+
+def span(trace: Trace, settings: Settings) -> tuple[float, float]:
+    """Seconds from the end of the warm-up, or the first submission, to the last submission.
+
+    Utilisation is taken over it: afterwards the cluster only drains.
+    """
+    if not trace.arrivals:
+        return 0.0, 0.0
+    last = trace.arrivals[-1].job.submit
+    return min(last, max(settings.warmup, trace.arrivals[0].job.submit)), last
+
+
+def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float]:
+    """GPU-seconds that each pool owns between two times."""
+    owned = {}
+    for pool, steps in table.quotas().items():
+        stops = [time for time, _ in steps[1:]] + [end]
+        owned[pool] = fsum(
+            quota * max(0.0, min(stop, end) - max(start, begin))
+            for (start, quota), stop in zip(steps, stops, strict=True)
+        )
+    return owned
+
+
+def used_seconds(trace: Trace, schedule: Schedule, begin: float, end: float) -> float:
+    """GPU-seconds that run between two times."""
+    return fsum(
+        run.width * max(0.0, min(run.end, end) - max(run.start, begin))
+        for run in schedule.runs(trace)
+    )
+
+
+def jct_pairs(result: Result, settings: Settings) -> list[tuple[float, float] | None]:
+    """(JCT, baseline JCT) of each job, in seconds; None for those that are not measured."""
+    pairs: list[tuple[float, float] | None] = []
+    ends = zip(result.schedule.ends, result.baseline.ends, strict=True)
+    for (job, _), (end, base) in zip(result.trace.arrivals, ends, strict=True):
+        submit = job.submit
+        if submit < settings.warmup or end is None or base is None:
+            pairs.append(None)
+        else:
+            pairs.append((end - submit, base - submit))
+    return pairs
+
+
+def _measures(pairs: Iterable[tuple[float, float] | None]) -> dict[str, Any]:
+    return dict(msgspec.structs.asdict(measure([pair for pair in pairs if pair is not None])))
+
+
+def _share(part: float, whole: float) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None

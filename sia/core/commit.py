@@ -1,0 +1,396 @@
+"""The only writer of `State`: it applies events, and does what a policy proposes if it fits.
+
+A policy's proposal is re-checked here against the newest state, whatever the policy believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any
+
+from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    FutureRevealed,
+    GpusOut,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    LendingSwitched,
+    NodeBack,
+    NodeOut,
+    PoolChanged,
+    PriorityChanged,
+    RunTimesUpdated,
+    TimePassed,
+)
+from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.model import Job, Nodes, Stream
+from sia.policies import Keep, Policy, Preempt, Release, Resize, Start
+from sia.state.bounds import check_job, check_priority, check_sharing
+from sia.state.loans import Accounts
+from sia.state.places import Places
+from sia.state.state import JobState, State
+
+
+class RefusedError(Exception):
+    """A proposal that does not fit; nothing was changed."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        """Say which job, and why not."""
+        super().__init__(f"job {job_id}: {why}")
+        self.job_id = job_id
+        self.why = why
+
+
+def _check_width(job: Job, width: int) -> None:
+    if not (job.min_width or 1) <= width <= (job.max_width or job.width):
+        raise RefusedError(job.id, f"it cannot run on {width} GPUs")
+
+
+class Committer:
+    """Applies events and proposals to one state, and tells the policy of every queue's changes.
+
+    Attributes:
+        accounts: Whose GPUs the jobs use.
+        came_free: Cells did, since those that lacked some were looked at.
+    """
+
+    def __init__(self, state: State, policy: Policy) -> None:
+        """Write `state` on behalf of `policy`."""
+        self._state = state
+        self._policy = policy
+        self.accounts = Accounts()
+        self.came_free = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._submitted,
+            JobFinished: self._finished,
+            JobCancelled: self._cancelled,
+            PoolChanged: self._pool_changed,
+            LendingSwitched: self._lending_switched,
+            GpusOut: self._gpus_out,
+            NodeOut: self._node_out,
+            NodeBack: self._node_back,
+            ForecastUpdated: self._forecast_updated,
+            FutureRevealed: self._future_revealed,
+            RunTimesUpdated: self._run_times_updated,
+            PriorityChanged: self._priority_changed,
+            TimePassed: self._time_passed,
+        }
+
+    def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
+        """Take facts in, one by one; loans that have to move then are added to `decisions`.
+
+        Raises ValueError for what cannot have happened: an unknown pool or job, an id that is in
+        use, a width, quota or run time out of bounds. The facts before it are then applied, it and
+        those after it are not.
+        """
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event)
+        if self.accounts.overdrawn:
+            self.accounts.settle(decisions)
+        if self.came_free:
+            self.came_free = False
+            if self._state.placeless:
+                self._look_again()
+
+    def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
+        """Start the proposed job, or raise `RefusedError` with the state unchanged.
+
+        Where there are cells but none for it now, where it would have to borrow more than a limit
+        lets it, or leave too few idle for those that are out, nothing is changed or decided.
+
+        O(1) and what a place costs, plus O(log pools) for each donor of a start that borrows or
+        calls loans home, and O(log preempted) for a job that was preempted.
+        """
+        job, stream, reason, wanted, holds = proposal
+        pool = job.pool
+        width = wanted or job.width
+        if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not wait")
+        if wanted:
+            _check_width(job.job, wanted)
+        if width > pool.idle:
+            raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
+        if stream is Stream.DEDICATED:
+            if pool.dedicated + width > pool.quota:
+                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        elif width > pool.room:
+            return
+        nodes: Nodes = ()
+        places = self._state.places
+        if places is not None:
+            place = places.take(job.job.id, pool.name, width, stream, holds)
+            if place is None:
+                self._note_placeless(job, stream)
+                return
+            nodes = place
+        self._leave_queue(job)
+        loans = self.accounts.take(job, width, stream, decisions)
+        decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
+        if job.attempt or wanted:
+            self._begin(job, now)
+        else:
+            job.attempt, job.start = 1, now
+        self._policy.left(job)
+
+    def _note_placeless(self, job: JobState, stream: Stream) -> None:
+        """Have a pool looked at when cells come free, unless it waits for its own jobs alone.
+
+        Cells of one chain are everybody's: those of another sharing group may be what is missing.
+        """
+        state = self._state
+        if stream is Stream.SPARE:
+            lacks = len(state.groups) > 1
+        else:
+            lacks = state.places is not None and state.places.within(job.pool.name, job.width)
+        if lacks:
+            state.placeless[job.pool] = None
+
+    def _look_again(self) -> None:
+        """Cells have come free: have those looked at that lacked some."""
+        self._state.dirty.update(self._state.placeless)
+        self._state.placeless.clear()
+
+    def keep(self, proposal: Keep | Release) -> None:
+        """Keep cells for a job, or no longer, or raise `RefusedError` with nothing changed.
+
+        Costs what a place does. Nobody is told: no job starts or stops.
+        """
+        job, places = proposal.job, self._state.places
+        keeps = type(proposal) is Keep
+        if places is None or places.keeps(job.job.id) is keeps:
+            raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
+        if not keeps:
+            places.release(job.job.id)
+            self._look_again()
+            return
+        places.keep(job.job.id, job.pool.name, job.job.width)
+        if not places.keeps(job.job.id):
+            self._note_placeless(job, Stream.DEDICATED)
+
+    def preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> None:
+        """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
+
+        O(log preempted), plus O(log pools) for each of its donors.
+        """
+        job, reason = proposal
+        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not run")
+        job.done = job.work(now)
+        self._take_back(job)
+        places = self._state.places
+        if places is not None and places.keeps(job.job.id):
+            places.release(job.job.id)  # it waits for them itself
+        job.stream = None
+        job.width = job.job.width
+        job.speed = 1.0
+        self._join_aside(job)
+        decisions.append(PreemptJob(job.job.id, reason))
+        self._policy.submitted(job)
+        self.accounts.settle(decisions)
+
+    def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
+        """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
+
+        Where a limit keeps it from borrowing what it lacks, nothing is changed and nothing decided.
+        Costs as `start`.
+        """
+        job, width, stream, reason = proposal
+        pool = job.pool
+        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not run")
+        if self._state.places is not None:
+            raise RefusedError(job.job.id, "jobs in cells keep their width")
+        _check_width(job.job, width)
+        if stream is job.stream and width <= job.width:
+            job.done = job.work(now)
+            loans = self.accounts.shrink(job, width)
+        else:
+            there = pool.idle + job.frees
+            if width > there:
+                raise RefusedError(job.job.id, f"it needs {width} GPUs, {there} would be idle")
+            own = job.width if job.stream is Stream.DEDICATED else 0
+            if stream is Stream.DEDICATED:
+                if pool.dedicated - own + width > pool.quota:
+                    raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+            elif width > self.accounts.room_for(job):
+                return
+            job.done = job.work(now)
+            self.accounts.give_back(job)
+            loans = self.accounts.take(job, width, stream, decisions)
+        decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
+        self._begin(job, now)
+        self.accounts.settle(decisions)
+
+    def _begin(self, job: JobState, now: float) -> None:
+        """Open a segment on the GPUs that the job has been given."""
+        job.start = now
+        if job.done:  # else there is nothing to go on with
+            own = job.job.preemptible
+            job.overhead = self._state.options.resume_cost if own is None else own
+        job.attempt += 1
+        if job.width != job.job.width:
+            job.speed = job.job.speed(job.width)
+        elif job.speed != 1.0:
+            job.speed = 1.0
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        state = self._state
+        job = event.job
+        pool = state.pools.get(job.pool)
+        if pool is None:
+            raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
+        if job.id in state.jobs:
+            raise ValueError(f"job {job.id} is here already")
+        check_job(job, event.run_time)
+        waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
+        if state.places is not None:
+            waiting.gpus = state.places.gpus(pool.name, job.width)
+        self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
+        state.arrivals += 1
+        state.jobs[job.id] = waiting
+        (pool.aside if job.priority else pool.pending)[waiting.sequence] = waiting
+        pool.pending_width += waiting.gpus
+        state.waiting += 1
+        state.dirty[pool] = None
+
+    def _finished(self, event: JobFinished) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is None:
+            raise ValueError(f"job {event.job_id} ended without running")
+        del self._state.jobs[event.job_id]
+        self._take_back(job)
+        self._state.dirty[job.pool] = None
+        self._policy.finished(job)
+
+    def _cancelled(self, event: JobCancelled) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is not None:
+            raise ValueError(f"job {event.job_id} was cancelled without waiting")
+        del self._state.jobs[event.job_id]
+        self._leave_queue(job)
+        self._policy.left(job)
+        self._state.dirty[job.pool] = None
+
+    def _pool_changed(self, event: PoolChanged) -> None:
+        pool = self._state.pools.get(event.pool)
+        if pool is None:
+            raise ValueError(f"there is no pool {event.pool!r}")
+        if not 0 <= event.quota <= MAX_QUOTA:
+            raise ValueError(f"pool {event.pool}: a quota is 0 to {MAX_QUOTA}")
+        lend = pool.lend_limit if event.lend_limit is None else event.lend_limit
+        borrow = pool.borrow_limit if event.borrow_limit is None else event.borrow_limit
+        weight = pool.weight if event.weight is None else event.weight
+        check_sharing(event.pool, lend, borrow, weight)
+        owned = pool.group.quota + event.quota - pool.quota
+        if owned > MAX_GROUP:
+            raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
+        if self._state.places is not None:
+            self._state.places.requota(pool.name, event.quota, event.cells)
+            self.came_free = True
+        pool.weight = weight
+        self.accounts.requota(pool, event.quota)
+        if (lend, borrow) != (pool.lend_limit, pool.borrow_limit):
+            pool.lend_limit, pool.borrow_limit = lend, borrow
+            self.accounts.relimit(pool.group)
+        self._state.dirty[pool] = None
+
+    def _lending_switched(self, event: LendingSwitched) -> None:
+        for group in self._state.groups:
+            group.lending = event.on
+            self.accounts.relimit(group)
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
+
+    def _gpus_out(self, event: GpusOut) -> None:
+        pool = self._state.pools.get(event.pool)
+        if pool is None:
+            raise ValueError(f"there is no pool {event.pool!r}")
+        if self._state.places is not None or not 0 <= event.gpus <= MAX_GROUP:
+            raise ValueError(f"pool {event.pool}: without cells 0 to {MAX_GROUP} GPUs are out")
+        pool.group.out = event.gpus
+        self.accounts.relimit(pool.group)
+        self._state.dirty[pool] = None
+
+    def _node_out(self, event: NodeOut) -> None:
+        self._places().take_out(event.node, event.why)
+
+    def _node_back(self, event: NodeBack) -> None:
+        self._places().bring_back(event.node)
+        # Whoever had no place there may have one now.
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
+
+    def _places(self) -> Places:
+        places = self._state.places
+        if places is None:
+            raise ValueError("there are no nodes in a cluster without cells")
+        return places
+
+    def _forecast_updated(self, event: ForecastUpdated) -> None:
+        pools, windows = self._state.pools, range(len(self._state.options.windows))
+        for load in event.loads:
+            if load.pool not in pools or load.window not in windows or load.gpus < 0:
+                raise ValueError(f"there is no forecast {load}")
+        for name, window, gpus in event.loads:
+            pool = pools[name]
+            pool.load[window] = gpus
+            self._state.dirty[pool] = None
+
+    def _future_revealed(self, event: FutureRevealed) -> None:
+        self._policy.revealed(event.jobs)
+
+    def _run_times_updated(self, event: RunTimesUpdated) -> None:
+        if not self._policy.needs.updates:
+            raise ValueError("this policy takes no new estimates")
+        jobs = self._state.jobs
+        for job_id, run_time in event.estimates:
+            job = jobs.get(job_id)
+            if job is None or job.stream is not None or not 0 <= run_time < inf:
+                raise ValueError(f"job {job_id}: no waiting job can get the estimate {run_time}")
+        for job_id, run_time in event.estimates:
+            job = jobs[job_id]
+            self._policy.left(job)
+            job.run_time = run_time
+            self._policy.submitted(job)
+            self._state.dirty[job.pool] = None
+
+    def _priority_changed(self, event: PriorityChanged) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is not None:
+            raise ValueError(f"job {event.job_id}: no waiting job gets a priority by that name")
+        check_priority(event.job_id, event.priority)
+        self._leave_queue(job)
+        self._policy.left(job)
+        job.rank(event.priority)
+        self._policy.submitted(job)
+        self._join_aside(job)
+        self._state.dirty[job.pool] = None
+
+    def _time_passed(self, event: TimePassed) -> None:
+        """Only the decision pass that follows is wanted."""
+
+    def _take_back(self, job: JobState) -> None:
+        """Take a job's GPUs, and its place, from it."""
+        if self._state.places is not None:
+            self._state.places.free(job.job.id)
+            self.came_free = True
+        self.accounts.give_back(job)
+
+    def _leave_queue(self, job: JobState) -> None:
+        pool = job.pool
+        del (pool.pending if job.sequence in pool.pending else pool.aside)[job.sequence]
+        pool.pending_width -= job.gpus
+        self._state.waiting -= 1
+
+    def _join_aside(self, job: JobState) -> None:
+        """Have a job wait in its place among those that came before and after it."""
+        job.pool.aside[job.sequence] = job
+        job.pool.pending_width += job.gpus
+        self._state.waiting += 1
+
+    def check(self) -> None:
+        """Assert that loans stand where they should; O(pools)."""
+        self.accounts.check(self._state.groups)

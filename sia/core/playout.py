@@ -1,0 +1,228 @@
+"""The core run forward in virtual time: replays, virtual clocks, what-if questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from sia.core.core import Core
+from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob, WakeAt
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    FutureRevealed,
+    GpusOut,
+    JobFinished,
+    JobSubmitted,
+    LendingSwitched,
+    NodeBack,
+    NodeOut,
+    PoolChanged,
+    PriorityChanged,
+    RunTimesUpdated,
+    TimePassed,
+)
+from sia.forecasts import Loads, RunTimes
+from sia.limits import MAX_IDLE_WAKES
+from sia.model import Job
+
+
+class Arrival(NamedTuple):
+    """A job that will be submitted at `job.submit`, and how long it will in truth run (seconds)."""
+
+    job: Job
+    duration: float
+
+
+Followers = Callable[[float, str], Sequence[Arrival]]
+"""Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
+
+
+Fact = (
+    PoolChanged | LendingSwitched | GpusOut | NodeOut | NodeBack | PriorityChanged | FutureRevealed
+)  # fmt: skip
+"""What may happen besides submissions and ends."""
+
+
+NOTHING: Mapping[str, float] = {}
+
+
+class Instant(NamedTuple):
+    """What happened at one moment, and what was decided."""
+
+    now: float
+    events: Sequence[Event]
+    decisions: Sequence[Decision]
+
+
+def play(
+    core: Core,
+    arrivals: Sequence[Arrival],
+    *,
+    run_times: RunTimes | None = None,
+    loads: Loads | None = None,
+    facts: Sequence[Fact] = (),
+    running: Sequence[tuple[float, str]] = (),
+    durations: Mapping[str, float] = NOTHING,
+    followers: Followers | None = None,
+) -> Iterator[Instant]:
+    """Play until every job has ended or nothing can happen any more; one step an instant.
+
+    `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
+    that the core already runs, none of them past; `durations` says how long those run that wait in
+    it, and is asked when they start. Without `run_times` jobs come with the estimate 0, without
+    `loads` nothing is foreseen, without `followers` no job depends on another's end (an open loop).
+    Jobs that can never start stay in the core's queues.
+    """
+    world = _World(core, arrivals, run_times, loads, facts, running, durations, followers)
+    next_time, happen, step = world.next_time, world.happen, core.step
+    idle_wakes = 0
+    while (now := next_time()) < inf:
+        events = happen(now)
+        decisions = step(now, events)
+        yield Instant(now, events, decisions)
+        moved: dict[str, None] = {}  # jobs that run anew, each once
+        for decision in decisions:
+            kind = type(decision)
+            if kind is StartJob:
+                moved[decision.job_id] = None  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                world.wake = decision.time  # type: ignore[union-attr]
+            elif kind is PreemptJob:
+                world.stopped = True
+            elif kind is ResizeJob:
+                world.stopped = True
+                moved[decision.job_id] = None  # type: ignore[union-attr]
+        for job_id in moved:
+            world.run(now, job_id)
+        if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
+            idle_wakes += core.policy.due() == inf
+            if idle_wakes > MAX_IDLE_WAKES:
+                return
+        else:
+            idle_wakes = 0
+
+
+class _World:
+    """What will happen in virtual time: arrivals and facts in their order, ends from a heap."""
+
+    def __init__(
+        self,
+        core: Core,
+        arrivals: Sequence[Arrival],
+        run_times: RunTimes | None,
+        loads: Loads | None,
+        facts: Sequence[Fact],
+        running: Sequence[tuple[float, str]],
+        durations: Mapping[str, float],
+        followers: Followers | None,
+    ) -> None:
+        self.wake = core.wake if core.wake > -inf else inf
+        self.stopped = False  # an attempt was, before its end: ends have to be looked at twice
+        self._jobs = core.state.jobs
+        self._updates = run_times if core.policy.needs.updates else None
+        self._arrivals, self._facts = arrivals, facts
+        self._run_times, self._loads, self._followers = run_times, loads, followers
+        self._submits = [*(arrival.job.submit for arrival in arrivals), inf]
+        self._fact_times = [*(fact.time for fact in facts), inf]
+        self._next_arrival = self._next_fact = 0
+        self._durations = {arrival.job.id: arrival.duration for arrival in arrivals}
+        self._waiting = durations
+        self._following: list[tuple[float, int, Arrival]] = []  # submission, order
+        self._follow_ups = 0
+        # End, order of the start, job, attempt: the end of an earlier attempt is void.
+        self._ends: list[tuple[float, int, str, int]] = []
+        self._starts = 0
+        for i, (end, job_id) in enumerate(running, -len(running)):
+            job = self._jobs[job_id]
+            self._durations[job_id] = job.work(end)
+            self._ends.append((end, i, job_id, job.attempt))
+        heapify(self._ends)
+
+    @property
+    def over(self) -> bool:
+        """Nothing runs, and nothing more will happen."""
+        return (
+            not self._ends
+            and not self._following
+            and self._next_arrival == len(self._arrivals)
+            and self._next_fact == len(self._facts)
+        )
+
+    def next_time(self) -> float:
+        """When the next thing happens; infinite if nothing does."""
+        now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
+        if self._following and self._following[0][0] < now:
+            now = self._following[0][0]
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            if not self.stopped or self._holds(ends[0]):
+                return ends[0][0]
+            heappop(ends)
+        return now
+
+    def _holds(self, end: tuple[float, int, str, int]) -> bool:
+        """Whether the attempt that was to end then still runs."""
+        job = self._jobs.get(end[2])
+        return job is not None and job.attempt == end[3] and job.stream is not None
+
+    def run(self, now: float, job_id: str) -> None:
+        """Have a job that was started or resized end when its work is done."""
+        job = self._jobs[job_id]
+        if job.stream is not None:  # it may have been preempted in the same pass
+            if job.attempt == 1:
+                if self._run_times is not None:
+                    self._run_times.started(now, job.job)
+                if self._loads is not None:
+                    self._loads.started(now, job.job, job.run_time)
+            self._starts += 1
+            duration = self._durations.get(job_id)
+            if duration is None:
+                duration = self._durations[job_id] = self._waiting[job_id]
+            end = job.end(duration)
+            heappush(self._ends, (end, self._starts, job_id, job.attempt))
+
+    def happen(self, now: float) -> list[Event]:
+        """All that happens at this moment, ends first; predictors hear of it and are asked."""
+        events: list[Event] = []
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            end = heappop(ends)
+            if not self.stopped or self._holds(end):
+                self._finish(now, end[2], events)
+        while self._fact_times[self._next_fact] == now:
+            events.append(self._facts[self._next_fact])
+            self._next_fact += 1
+        while self._submits[self._next_arrival] == now:
+            self._submit(now, self._arrivals[self._next_arrival].job, events)
+            self._next_arrival += 1
+        while self._following and self._following[0][0] == now:
+            self._submit(now, heappop(self._following)[2].job, events)
+        if self._loads is not None and (updates := self._loads.changes(now)):
+            events.append(ForecastUpdated(now, updates))
+        if self._updates is not None and (estimates := self._updates.changes(now)):
+            events.append(RunTimesUpdated(now, estimates))
+        if self.wake == now:
+            events.append(TimePassed(now))
+            self.wake = inf
+        return events
+
+    def _finish(self, now: float, job_id: str, events: list[Event]) -> None:
+        events.append(JobFinished(now, job_id))
+        if self._run_times is not None:
+            self._run_times.finished(now, self._jobs[job_id].job, self._durations[job_id])
+        if self._loads is not None:
+            self._loads.finished(now, self._jobs[job_id].job)
+        if self._followers is not None:
+            for arrival in self._followers(now, job_id):
+                self._follow_ups += 1
+                self._durations[arrival.job.id] = arrival.duration
+                heappush(self._following, (arrival.job.submit, self._follow_ups, arrival))
+
+    def _submit(self, now: float, job: Job, events: list[Event]) -> None:
+        estimate = 0.0 if self._run_times is None else self._run_times.run_time(job)
+        if self._loads is not None:
+            self._loads.submitted(now, job)
+        events.append(JobSubmitted(now, job, estimate))

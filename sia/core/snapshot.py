@@ -1,0 +1,312 @@
+"""A core as plain values, and a core made of them again.
+
+`dump` says all that a core knows, `restore` makes one that decides from then on exactly what the
+other one does, whatever happens, at any moment between two steps. Kept are facts: what pools own,
+what jobs do and on whose GPUs, in the order in which loans were made; what the next pass has to
+look at; which cells are whose; and what the policy remembers that no state shows
+(`Policy.memory`). Sums, queues and indexes are worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, json
+
+from cells.cells import Cells
+from cells.snapshot import CellsSnapshot
+from sia.core.core import Core
+from sia.limits import MAX_QUOTA, STRIDE, UNLIMITED
+from sia.model import Job, Options, Pool, Stream
+from sia.policies import Policy
+from sia.state.bounds import check_job
+from sia.state.places import Places
+from sia.state.state import JobState, PoolState, State
+
+VERSION = 2
+"""Of the format: another number for every change that older code would misread."""
+
+
+class JobRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A job; all but the first three is of one that runs, or has run. As in `JobState`."""
+
+    job: Job
+    run_time: float
+    arrival: int
+    stream: Stream | None = None
+    width: int = 0
+    """GPUs that it runs on, where they are not the job's own number."""
+    attempt: int = 0
+    start: float = 0.0
+    done: float = 0.0
+    overhead: float = 0.0
+    speed: float = 1.0
+    loans: tuple[tuple[str, int], ...] = ()
+    """(pool, GPUs): who lends them to it, oldest first."""
+
+
+class PoolRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """A pool with the quota, limits and weight of the moment."""
+
+    pool: Pool
+    load: tuple[int, ...]
+    """TotalNewLoad of each window."""
+    lent_to: tuple[str, ...]
+    """Jobs on GPUs of its quota, its own spare ones included; the oldest loan first."""
+
+
+class CellsRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """The cells of a cluster that has some."""
+
+    cells: CellsSnapshot
+    chains: dict[str, str]
+    """Of each pool; empty where its group never owned cells."""
+    came_free: bool
+    placeless: tuple[str, ...]
+    """Pools with jobs for which others' cells were missing."""
+
+
+class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
+    """A core at one moment between two steps. Times are seconds; None is minus infinity."""
+
+    version: int
+    policy: str
+    """The policy's class."""
+    options: Options
+    now: float | None
+    wake: float | None
+    arrivals: int
+    lending: bool
+    pools: tuple[PoolRecord, ...]
+    jobs: tuple[JobRecord, ...]
+    """In order of arrival."""
+    dirty: tuple[str, ...]
+    """Pools that changed since the last pass."""
+    overdrawn: tuple[str, ...]
+    """The first pool of each group that lends GPUs it has lost."""
+    memory: Any = None
+    cells: CellsRecord | None = None
+    out: dict[str, int] | UnsetType = UNSET
+    """GPUs that are out where there are no cells, by the first pool of each group that has some;
+    not written where none has."""
+
+
+class _Version(Struct):
+    version: int
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """As JSON: the same bytes for the same snapshot. O(n)."""
+    return json.encode(snapshot, order="deterministic")
+
+
+def decode(data: bytes) -> Snapshot:
+    """From JSON. Raises ValueError for another version and for what is no snapshot. O(n)."""
+    _check_version(json.decode(data, type=_Version).version)
+    return json.decode(data, type=Snapshot)
+
+
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise ValueError(
+            f"a snapshot of version {version}; this one reads {VERSION}: restore it with the "
+            "release that wrote it"
+        )
+
+
+def dump(core: Core) -> Snapshot:
+    """All that a core knows; it shares nothing with the core. O(jobs + pools + cells)."""
+    state = core.state
+    return Snapshot(
+        version=VERSION,
+        policy=type(core.policy).__name__,
+        options=state.options,
+        now=_finite(state.now),
+        wake=_finite(core.wake),
+        arrivals=state.arrivals,
+        lending=all(group.lending for group in state.groups),
+        pools=tuple(map(_pool_record, state.pools.values())),
+        jobs=tuple(map(_job_record, state.jobs.values())),
+        dirty=_names(state.dirty),
+        overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
+        memory=core.policy.memory(),
+        cells=None if state.places is None else _cells_record(core, state.places),
+        out={group.first: group.out for group in state.groups if group.out} or UNSET,
+    )
+
+
+def _finite(time: float) -> float | None:
+    return time if time > -inf else None
+
+
+def _names(pools: Iterable[PoolState]) -> tuple[str, ...]:
+    return tuple(pool.name for pool in pools)
+
+
+def _pool_record(state: PoolState) -> PoolRecord:
+    name, group = state.name, state.group
+    share = group.name != f"{name} alone" or len(group.pools) > 1
+    pool = Pool(
+        name,
+        state.quota,
+        group.name if share else "",
+        share,
+        _limit(state.lend_limit),
+        _limit(state.borrow_limit),
+        state.weight,
+    )
+    return PoolRecord(pool, tuple(state.load), tuple(state.lent_to))
+
+
+def _limit(gpus: int) -> int | None:
+    return None if gpus == UNLIMITED else gpus
+
+
+def _job_record(state: JobState) -> JobRecord:
+    job = state.job
+    if not state.attempt:
+        return JobRecord(job, state.run_time, state.arrival)
+    return JobRecord(
+        job,
+        state.run_time,
+        state.arrival,
+        state.stream,
+        state.width if state.width != job.width else 0,
+        state.attempt,
+        state.start,
+        state.done,
+        state.overhead,
+        state.speed,
+        tuple((donor.name, gpus) for donor, gpus in state.loans.items()),
+    )
+
+
+def _cells_record(core: Core, places: Places) -> CellsRecord:
+    placeless = _names(core.state.placeless)
+    return CellsRecord(places.dump(), places.chains(), core.committer.came_free, placeless)
+
+
+def restore(snapshot: Snapshot, policy: Policy) -> Core:
+    """A core that goes on where the one stood that was dumped. O(n · log n) in jobs, pools, cells.
+
+    Args:
+        snapshot: Of `dump`.
+        policy: A new one, of the class that the snapshot names.
+
+    Raises:
+        ValueError: It is of another version or policy, or contradicts itself; there is no core
+            then.
+    """
+    _check_version(snapshot.version)
+    if snapshot.policy != type(policy).__name__:
+        raise ValueError(f"a snapshot of {snapshot.policy}, not of {type(policy).__name__}")
+    try:
+        core = Core([record.pool for record in snapshot.pools], policy, snapshot.options)
+        _fill(core, snapshot)
+        core.check()
+    except (AssertionError, ArithmeticError, LookupError) as error:
+        raise ValueError(f"the snapshot contradicts itself: {error!r}") from error
+    return core
+
+
+def _fill(core: Core, snapshot: Snapshot) -> None:
+    state, accounts = core.state, core.committer.accounts
+    if not all(t is None or -inf < t < inf for t in (snapshot.now, snapshot.wake)):
+        raise ValueError("the time, and when it wakes, are finite")
+    state.now = -inf if snapshot.now is None else snapshot.now
+    core.wake = -inf if snapshot.wake is None else snapshot.wake
+    if snapshot.cells is not None:
+        _place(core, snapshot.cells)
+    _submit(state, snapshot)
+    for record in snapshot.pools:
+        _lend(state, record)
+    out = {} if snapshot.out is UNSET else snapshot.out
+    if out and (snapshot.cells is not None or min(out.values()) < 0):
+        raise ValueError("without cells 0 or more GPUs are out")
+    for group in state.groups_of(out):
+        group.out = out[group.first]
+    for group in state.groups:
+        group.idle = sum(pool.unused for pool in group.pools)
+        group.lending = snapshot.lending
+        accounts.relimit(group)
+    core.policy.resume(state, snapshot.memory)
+    state.dirty = state.pools_of(snapshot.dirty)
+    accounts.overdrawn = state.groups_of(snapshot.overdrawn)
+    accounts.unsettled = bool(accounts.overdrawn)
+
+
+def _place(core: Core, record: CellsRecord) -> None:
+    state = core.state
+    if not core.policy.places:
+        raise ValueError(f"{type(core.policy).__name__} knows no cells")
+    quotas = [{pool.name: pool.quota for pool in group.pools} for group in state.groups]
+    state.places = Places(Cells.restore(record.cells), quotas, record.chains)
+    state.placeless = state.pools_of(record.placeless)
+    core.committer.came_free = record.came_free
+
+
+def _submit(state: State, snapshot: Snapshot) -> None:
+    """Have all jobs wait or run again."""
+    jobs, pools, places = state.jobs, state.pools, state.places
+    before = 0
+    if not 0 <= snapshot.arrivals < STRIDE:
+        raise ValueError(f"{snapshot.arrivals} jobs cannot have arrived")
+    for record in snapshot.jobs:
+        job, arrival = record.job, record.arrival
+        pool = pools.get(job.pool)
+        if pool is None:
+            raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
+        if job.id in jobs or not before < arrival <= snapshot.arrivals:
+            raise ValueError(f"job {job.id} is there twice, or not in order of arrival")
+        check_job(job, record.run_time)
+        before = arrival
+        made = jobs[job.id] = JobState(job, pool, record.run_time, arrival)
+        if places is not None:
+            made.gpus = places.gpus(pool.name, job.width)
+        if record.attempt or record.stream is not None:
+            _run(made, record, state)
+        if record.stream is None:
+            (pool.aside if record.attempt or job.priority else pool.pending)[made.sequence] = made
+            pool.pending_width += made.gpus
+            state.waiting += 1
+    state.arrivals = snapshot.arrivals
+
+
+def _run(job: JobState, record: JobRecord, state: State) -> None:
+    """Have a job where it is in its run, and count its GPUs."""
+    times = record.start, record.done, record.overhead, record.speed
+    if not all(-inf < time < inf for time in times) or record.start > state.now:
+        raise ValueError(f"job {job.job.id}: its times {times} are none, or are to come")
+    if not 0 <= record.width <= MAX_QUOTA or record.attempt < 1 or record.overhead < 0:
+        raise ValueError(f"job {job.job.id}: its width, attempts or overhead cannot be")
+    job.stream, job.width = record.stream, record.width or job.width
+    job.attempt, job.start = record.attempt, record.start
+    job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
+    for donor, gpus in record.loans:
+        if donor not in state.pools or gpus < 1 or state.pools[donor] in job.loans:
+            raise ValueError(f"job {job.job.id}: {gpus} GPUs are lent by {donor!r}, or twice")
+        job.loans[state.pools[donor]] = gpus
+    if sum(job.loans.values()) != (job.width if job.stream is Stream.SPARE else 0):
+        raise ValueError(f"job {job.job.id}: its loans do not add up to its GPUs")
+    if job.stream is Stream.DEDICATED:
+        job.pool.dedicated += job.width
+    elif job.stream is Stream.SPARE:
+        job.pool.spare += job.width
+
+
+def _lend(state: State, record: PoolRecord) -> None:
+    """Have a pool lend again, and foresee what it does."""
+    pool = state.pools[record.pool.name]
+    if len(record.load) != len(state.options.windows) or min(record.load, default=0) < 0:
+        raise ValueError(f"pool {pool.name}: a load of 0 or more is foreseen in each window")
+    pool.load = [*record.load]
+    for job_id in record.lent_to:
+        job = state.jobs.get(job_id)
+        if job is None or job_id in pool.lent_to or pool not in job.loans:
+            raise ValueError(f"pool {pool.name}: it lends job {job_id} nothing, or twice")
+        pool.lent_to[job_id] = job
+        pool.lent += job.loans[pool]
+        pool.lent_own += job.loans[pool] if job.pool is pool else 0
+    pool.unused = max(0, pool.quota - pool.dedicated) - pool.lent

@@ -1,0 +1,284 @@
+"""Preempt and resume by rank: what SRTF, SRSF and LAS have in common.
+
+All GPUs of a group are one (§4.1, gSSF). At every instant the jobs of a group, those that run and
+those that wait, are gone through by rank, and each gang that fits in what is left runs. Done anew
+that is linear in all jobs. Here it starts from what runs, and relies on this: between two changes
+no running job falls behind one that waits. Then a waiting job can only start if what is idle and
+what runs behind it together have room for it, and of all that wait with one width only the first
+can.
+
+A priority comes before a rank. Whom limits on loans keep from starting is passed over: nobody is
+stopped for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, NamedTuple
+
+from msgspec import convert
+from sortedcontainers import SortedList
+
+from sia.explain.why import STOPS
+from sia.model import Stream
+from sia.policies import Needs, Policy, Preempt, Proposal, Start, is_barred, stream_of
+from sia.state.state import GroupState, JobState, PoolState, State
+
+Rank = tuple[int, Any, int]
+"""Least goes first: minus the priority, the policy's own measure, then the order of arrival."""
+
+
+class _Entry(NamedTuple):
+    minus: int
+    key: Any
+    sequence: int
+    job_id: str
+
+
+class _Group:
+    """Jobs of a sharing group by width, each list in order of rank."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, SortedList[_Entry]] = {}
+        self.running: dict[int, SortedList[_Entry]] = {}
+
+
+class Ranked(Policy):
+    """Subclasses say how jobs rank; this decides who runs, who stops and who starts."""
+
+    needs = Needs(run_times=True, preemption=True)
+    shares = True
+    unsaid = STOPS
+
+    def waiting_rank(self, job: JobState) -> Any:
+        """The measure of a job that waits; it stays as long as it waits."""
+        raise NotImplementedError
+
+    def running_key(self, job: JobState) -> Any:
+        """What orders the running jobs of one width, as long as they run."""
+        raise NotImplementedError
+
+    def running_rank(self, key: Any, width: int, now: float) -> Any:
+        """The measure, at this moment, of a running job of that key and width."""
+        raise NotImplementedError
+
+    def attach(self, state: State) -> None:
+        """Index what waits and what runs."""
+        self._groups = {group: _Group() for group in state.groups}
+        self._reranked: dict[GroupState, None] = {}
+        self._entries: dict[str, _Entry] = {}  # where each job stands, waiting or running
+        super().attach(state)
+        for job in state.jobs.values():
+            if job.stream is not None:
+                self._put(self._groups[job.pool.group].running, job, self.running_key(job))
+
+    def memory(self) -> Any:
+        """Groups in which somebody found no room."""
+        return [group.first for group in self._reranked]
+
+    def resume(self, state: State, memory: Any) -> None:
+        """Look at these groups again."""
+        self.attach(state)
+        self._reranked = state.groups_of(convert(memory, list[str]))
+
+    def submitted(self, job: JobState) -> None:
+        """O(log n). A job that was preempted stops running first."""
+        group = self._groups[job.pool.group]
+        if job.job.id in self._entries:
+            self._take(group.running, job)
+        self._put(group.waiting, job, self.waiting_rank(job))
+
+    def left(self, job: JobState) -> None:
+        """O(log n). A job that was started runs from now on."""
+        group = self._groups[job.pool.group]
+        self._take(group.waiting, job)
+        if job.stream is not None:
+            self._put(group.running, job, self.running_key(job))
+
+    def finished(self, job: JobState) -> None:
+        """O(log n)."""
+        self._take(self._groups[job.pool.group].running, job)
+
+    def rerank(self, job: JobState) -> None:
+        """Put a job where it stands now that its key or rank has changed. O(log n)."""
+        group = self._groups[job.pool.group]
+        if job.stream is None:
+            self._take(group.waiting, job)
+            self._put(group.waiting, job, self.waiting_rank(job))
+        else:
+            self._take(group.running, job)
+            self._put(group.running, job, self.running_key(job))
+        self._reranked[job.pool.group] = None
+
+    def propose(self, now: float) -> Iterator[Proposal]:
+        """Stop those that others come before, then start these, in the groups that changed."""
+        groups = dict.fromkeys([*self._reranked, *self.state.dirty_groups()])
+        self._reranked.clear()
+        for group in groups:
+            starts, stops = self._decide(group, now)
+            for job in stops:
+                yield Preempt(job, "others come before it")
+            for job in starts:
+                if job.width <= job.pool.idle:
+                    yield Start(job, stream_of(job.pool, job.width), "comes before all that wait")
+                if job.stream is None:
+                    # A pool that shrank keeps what was given up in it, or others have taken what
+                    # it might borrow: look again soon.
+                    self._reranked[group] = None
+        if (wake := self.wake(now)) < inf:
+            yield wake
+
+    def wake(self, now: float) -> float:
+        """When to be asked again even if nothing happens, later than `now`; infinite for never."""
+        tick = self.state.options.tick
+        return (now // tick + 1.0) * tick if self._reranked else inf
+
+    def _decide(self, group: GroupState, now: float) -> tuple[list[JobState], list[JobState]]:
+        """Who is to start, and who is to stop for it, each in order of rank."""
+        own, jobs = self._groups[group], self.state.jobs
+        passed = {
+            entry.job_id
+            for entries in (own.waiting.values() if group.limited else ())
+            for entry in entries
+            if is_barred(jobs[entry.job_id])
+        }
+        queues = {width: _Queue(entries, passed) for width, entries in own.waiting.items()}
+        firsts = {width: queue for width, queue in queues.items() if queue.advance()}
+        tail = _Tail(self, own.running, now)
+        free = group.idle
+        starts: list[JobState] = []
+        stops: list[JobState] = []
+        aside: list[tuple[Rank, int, str]] = []  # a heap of those of the tail that may yet go on
+        while True:
+            width, first = _best(firsts, tail, free)
+            if aside and (first is None or aside[0][0] < first.rank):
+                _, gpus, job_id = heappop(aside)
+                if gpus <= free:
+                    free -= gpus
+                else:
+                    stops.append(jobs[job_id])
+                continue
+            if first is None:
+                return starts, stops
+            while free < width:
+                last = tail.pop()
+                heappush(aside, last)
+                free += last[1]
+            free -= width
+            starts.append(jobs[first.job_id])
+            if not first.advance():
+                del firsts[width]
+
+    def _put(self, lists: dict[int, SortedList[_Entry]], job: JobState, key: Any) -> None:
+        entry = _Entry(-job.job.priority, key, job.sequence, job.job.id)
+        self._entries[job.job.id] = entry
+        queue = lists.get(job.width)
+        if queue is None:
+            queue = lists[job.width] = SortedList()
+        queue.add(entry)
+
+    def _take(self, lists: dict[int, SortedList[_Entry]], job: JobState) -> None:
+        queue = lists[job.width]
+        queue.remove(self._entries.pop(job.job.id))
+        if not queue:
+            del lists[job.width]
+
+    def check(self) -> None:
+        """Every job stands where it should."""
+        expected: dict[tuple[GroupState, bool], list[int]] = {}
+        for job in self.state.jobs.values():
+            place = job.pool.group, job.stream is not None
+            expected.setdefault(place, []).append(job.sequence)
+        for group, own in self._groups.items():
+            for lists, runs in ((own.waiting, False), (own.running, True)):
+                found = sorted(entry.sequence for queue in lists.values() for entry in queue)
+                assert found == sorted(expected.get((group, runs), [])), group.name
+
+
+class _Queue:
+    """Waiting jobs of one width, and how many of them a pass has chosen or passed over already."""
+
+    __slots__ = ("_entries", "_passed", "_place", "job_id", "rank")
+
+    def __init__(self, entries: SortedList[_Entry], passed: set[str]) -> None:
+        self._entries, self._passed, self._place = entries, passed, -1
+
+    def advance(self) -> bool:
+        """Go on to the next one, if there is one."""
+        while (place := self._place + 1) < len(self._entries):
+            self._place = place
+            minus, key, sequence, self.job_id = self._entries[place]
+            if self.job_id not in self._passed:
+                self.rank: Rank = (minus, key, sequence)
+                return True
+        return False
+
+
+def _best(queues: dict[int, _Queue], tail: _Tail, free: int) -> tuple[int, _Queue | None]:
+    """The width and queue of the least rank that has room. O(different widths · width)."""
+    best, found = None, 0
+    for width, queue in queues.items():
+        better = best is None or queue.rank < best.rank
+        if better and tail.frees(width - free, queue.rank):
+            best, found = queue, width
+    return found, best
+
+
+class _Tail:
+    """The running jobs of a group from the highest rank down, as far as a pass asks."""
+
+    def __init__(self, policy: Ranked, running: dict[int, SortedList[_Entry]], now: float) -> None:
+        self._policy, self._running, self._now = policy, running, now
+        self._last: dict[int, tuple[Rank, int]] | None = None  # by width: its last rank, and place
+        self._order: list[tuple[Rank, int, str]] = []  # rank, GPUs that are then idle, job
+        self._over: dict[PoolState, int] = {}  # GPUs that pools which shrank keep
+        self._popped = 0
+
+    def frees(self, gpus: int, rank: Rank) -> bool:
+        """Whether jobs behind `rank` hold so many GPUs. O(gpus)."""
+        place = self._popped
+        while gpus > 0:
+            if place == len(self._order) and not self._extend():
+                return False
+            behind, freed, _ = self._order[place]
+            if behind < rank:
+                return False
+            gpus -= freed
+            place += 1
+        return True
+
+    def pop(self) -> tuple[Rank, int, str]:
+        """The job of the highest rank that is left; `frees` must have met it."""
+        self._popped += 1
+        return self._order[self._popped - 1]
+
+    def _extend(self) -> bool:
+        if self._last is None:
+            self._last = {w: self._rank_at(w, len(q) - 1) for w, q in self._running.items()}
+        if not self._last:
+            return False
+        width = max(self._last, key=self._last.__getitem__)
+        rank, place = self._last[width]
+        job = self._policy.state.jobs[self._running[width][place].job_id]
+        self._order.append((rank, self._frees(job), job.job.id))
+        if place:
+            self._last[width] = self._rank_at(width, place - 1)
+        else:
+            del self._last[width]
+        return True
+
+    def _frees(self, job: JobState) -> int:
+        """GPUs that are idle once it has stopped, and those of the tail before it."""
+        pool = job.pool
+        if pool.dedicated <= pool.quota or job.stream is not Stream.DEDICATED:
+            return job.width
+        over = self._over.get(pool, pool.dedicated - pool.quota)
+        kept = min(over, job.width)
+        self._over[pool] = over - kept
+        return job.width - kept
+
+    def _rank_at(self, width: int, place: int) -> tuple[Rank, int]:
+        minus, key, sequence, _ = self._running[width][place]
+        return (minus, self._policy.running_rank(key, width, self._now), sequence), place

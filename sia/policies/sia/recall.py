@@ -1,0 +1,238 @@
+"""SIA with partial preemption (§5.5): a spare job that may be stopped is, when an owner needs it.
+
+A job that loses c seconds when it is stopped is as good as gone within every window of which c is
+no greater part than `Options.recall`. So it may start as if it were that short, and while it runs
+as a spare job, that much less is held back for these windows. If heads find their quota in use, as
+many such jobs are stopped as they need, the cheapest first; their work is kept, but for c.
+
+In cells as much is held back as ever: GPUs that could be had back do not lie together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import ChainMap
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from msgspec.structs import replace
+
+from sia.explain.why import STOPS, Why
+from sia.limits import MAX_GROUP
+from sia.model import Stream
+from sia.policies import Needs, Preempt, Proposal, Start
+from sia.policies.explain.pass_inputs import ROUNDING
+from sia.policies.sia.cell_turns import Turns
+from sia.policies.sia.policy import Sia
+from sia.state.places import Places
+from sia.state.state import GroupState, JobState, PoolState, State
+
+
+class _Stoppable:
+    """Spare jobs of a group that may be stopped, and their GPUs."""
+
+    def __init__(self, windows: int) -> None:
+        self.jobs: dict[str, JobState] = {}
+        self.gpus = 0
+        self.within = [0] * windows  # GPUs that could be had back within each window
+        self.locked = [0] * windows  # reserved for pools that lend nothing
+
+
+class SiaRecall(Sia):
+    """Needs jobs of which it is known what stopping them costs; with none it is SIA."""
+
+    needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
+    apart = True  # they may stay beyond the window for which nobody needed anything there
+
+    def attach(self, state: State) -> None:
+        """Take in what runs and waits."""
+        windows = len(state.options.windows)
+        self._stoppable = {group: _Stoppable(windows) for group in state.groups}
+        self._locked = {pool: [0] * windows for pool in state.pools.values()}
+        super().attach(state)
+        for job in state.jobs.values():
+            self._note(job)
+
+    def bin(self, job: JobState) -> int:
+        """As in SIA, of what is left of it; or by when it could be stopped."""
+        left = job.run_time
+        if job.done:
+            left = max(0.0, left - job.done) + (job.job.preemptible or 0.0)
+        return min(bisect_left(self.state.options.windows, left), self._stops_within(job))
+
+    def _stops_within(self, job: JobState) -> int:
+        cost, recall = job.job.preemptible, self.state.options.recall
+        if cost is None or not recall:
+            return len(self.state.options.windows)
+        return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
+
+    def submitted(self, job: JobState) -> None:
+        """O(windows). It may have been stopped."""
+        self._forget(job)
+        super().submitted(job)
+
+    def left(self, job: JobState) -> None:
+        """O(windows)."""
+        super().left(job)
+        self._note(job)
+
+    def finished(self, job: JobState) -> None:
+        """O(windows), and O(log n) in cells."""
+        super().finished(job)
+        self._forget(job)
+
+    def _note(self, job: JobState) -> None:
+        if job.stream is Stream.SPARE and job.job.preemptible is not None:
+            self._stoppable[job.pool.group].jobs[job.job.id] = job
+            self._count(job, job.job.width)
+
+    def _forget(self, job: JobState) -> None:
+        if self._stoppable[job.pool.group].jobs.pop(job.job.id, None) is not None:
+            self._count(job, -job.job.width)
+
+    def _count(self, job: JobState, gpus: int) -> None:
+        own = self._stoppable[job.pool.group]
+        own.gpus += gpus
+        for window in range(self._stops_within(job), len(own.within)):
+            own.within[window] += gpus
+
+    def _reserve(self, pool: PoolState) -> None:
+        """As in SIA; what pools hold back that must not lend is not to be made up for."""
+        super()._reserve(pool)
+        locked, sums = self._locked[pool], self._stoppable[pool.group].locked
+        for window, held in enumerate(self._held[pool]):
+            shut = window in self._keeps[pool] or pool.load[window] >= MAX_GROUP  # by the guard
+            gpus = held if shut else 0
+            sums[window] += gpus - locked[window]
+            locked[window] = gpus
+
+    def _usable(self, group: GroupState, window: int) -> int:
+        """What is idle, but for what is reserved and could not be had back in time."""
+        usable = super()._usable(group, window)
+        if self._turns is not None:
+            return usable
+        own = self._stoppable[group]
+        return min(group.idle - group.out - own.locked[window], usable + own.within[window])
+
+    def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
+        """As in SIA; then those for which others have to be stopped."""
+        yield from super()._start_heads(group)
+        if self._turns is not None:
+            yield from self._recall_in_turn(group, self._turns, self.state.places)
+            return
+        while heads := self._heads_to_help(group):
+            missing = sum(head.width for head in heads) - group.idle
+            jobs = self._stopped_for(group, heads)
+            yield from self._stop(self._cheapest(jobs, missing), heads)
+            for head in heads:
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                self._reserve(head.pool)
+
+    def _heads_to_help(self, group: GroupState) -> list[JobState]:
+        """Heads in order of allocation that stopping others makes room for, all together."""
+        lineup, most = self._groups[group].lineup, self._stoppable[group].gpus
+        heads: list[JobState] = []
+        seen: set[PoolState] = set()
+        while (pool := lineup.first(besides=seen, more=most)) is not None:
+            head = pool.head
+            assert head is not None, "a pool without a head is not lined up"
+            seen.add(pool)
+            tried = [*heads, head]
+            there = group.idle + sum(job.width for job in self._stopped_for(group, tried))
+            if sum(job.width for job in tried) <= there:
+                heads = tried
+        return heads
+
+    def _stopped_for(self, group: GroupState, heads: Iterable[JobState]) -> list[JobState]:
+        """Who may be stopped for some heads: nobody of their own pools who came before them."""
+        since = {head.pool: head.sequence for head in heads}
+        jobs = self._stoppable[group].jobs.values()
+        return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
+
+    def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
+        names = ", ".join(head.pool.name for head in heads)
+        for job in jobs:
+            yield Preempt(job, f"its GPUs are needed in {names}")
+            self._reserve(job.pool)
+            self._uncovered[job.pool.group] = None
+
+    def _cheapest(self, jobs: Iterable[JobState], missing: int) -> list[JobState]:
+        """Of these, as many GPUs as are missing, by what stopping them costs in all."""
+        chosen: list[JobState] = []
+        for job in sorted(jobs, key=_price_of):
+            if missing <= 0:
+                break
+            chosen.append(job)
+            missing -= job.width
+        for job in chosen[:]:  # a wide one may have made narrow ones before it needless
+            if missing + job.width <= 0:
+                chosen.remove(job)
+                missing += job.width
+        return chosen
+
+    def _recall_in_turn(
+        self, group: GroupState, turns: Turns, places: Places | None
+    ) -> Iterator[Proposal]:
+        """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be.
+
+        Of other sharing groups, too: theirs may be cells that its pool would have had.
+        """
+        assert places is not None, "turns are of cells"
+        stoppable = ChainMap(*(own.jobs for own in self._stoppable.values()))
+
+        def price(job_id: str) -> float:
+            cost = stoppable[job_id].job.preemptible if job_id in stoppable else None
+            return inf if cost is None else 1.0 + cost  # the fewest GPUs of those that lose nothing
+
+        for pool in group.pools if stoppable else ():
+            job = turns.first(pool, self.state.jobs) if self._waits_in_vain(pool) else None
+            if job is None or turns.is_away(job):
+                continue
+            jobs = places.in_the_way(pool.name, job.width, price)
+            stops: list[JobState] = []
+            if jobs and all(job_id in stoppable for job_id in jobs):
+                stops = [stoppable[job_id] for job_id in jobs]
+            elif not jobs and job.width > group.idle:  # they are in cells that nobody owns
+                stops = self._cheapest(self._stopped_for(group, [job]), job.width - group.idle)
+            yield from self._stop(stops, [job])
+            for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
+                yield from self._take_turns(changed, turns, places)
+
+    def _waits_in_vain(self, pool: PoolState) -> bool:
+        """Its quota has room for its head, and something else is in the way."""
+        head = pool.head
+        return head is not None and pool.dedicated + head.width <= pool.quota
+
+    def why(self, job: JobState) -> Why:
+        """As SIA, but not who could be stopped for it: where that counts, it is not exact."""
+        stops = job.job.preemptible is not None or bool(self._stoppable[job.pool.group].jobs)
+        found = super().why(job)
+        return replace(found, exact=False, unknown=STOPS) if stops else found
+
+    def check(self) -> None:
+        """What may be stopped is counted, and what is reserved for good."""
+        super().check()
+        jobs: dict[GroupState, list[JobState]] = {group: [] for group in self._stoppable}
+        for job in self.state.jobs.values():
+            if job.stream is Stream.SPARE and job.job.preemptible is not None:
+                jobs[job.pool.group].append(job)
+        for group, own in self._stoppable.items():
+            mine = jobs[group]
+            assert own.jobs == {job.job.id: job for job in mine}, group.name
+            assert own.gpus == sum(job.width for job in mine), group.name
+            for window, gpus in enumerate(own.within):
+                counted = sum(job.width for job in mine if self._stops_within(job) <= window)
+                assert gpus == counted, (group.name, window)
+                locked = sum(self._locked[pool][window] for pool in group.pools)
+                assert own.locked[window] == locked, (group.name, window)
+
+
+def _price_of(job: JobState) -> tuple[bool, float, int, int]:
+    """Last those that their own pools would start again at once, then what stopping them costs.
+
+    Of those alike the narrowest, then who came last.
+    """
+    pool, head = job.pool, job.pool.head
+    returns = pool.dedicated + job.width <= pool.quota
+    returns = returns and (head is None or head.sequence > job.sequence)
+    return returns, (job.job.preemptible or 0.0) * job.width, job.width, -job.sequence

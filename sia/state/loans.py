@@ -1,0 +1,222 @@
+"""Whose GPUs a job uses: quotas, and loans between pools. A part of the only writer of `State`.
+
+Limits on lending and borrowing are for new loans. An owner's job is never slowed by sharing: where
+it needs GPUs that its pool has lent, and only pools at their limit have others for the guest, the
+limit yields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sia.decisions import Decision, MoveLoan
+from sia.model import Stream
+from sia.state.donors import Donors
+from sia.state.state import GroupState, JobState, PoolState
+
+
+class Accounts:
+    """Counts of GPUs by pool; a spare start borrows from pools of its group."""
+
+    def __init__(self) -> None:
+        """Start with nobody lending."""
+        self.overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
+        self.unsettled = False  # since then: a fact that cannot be may have come between
+        self.over: dict[PoolState, None] = {}  # beyond a limit, as it yielded or was lowered
+        self._donors: dict[GroupState, Donors] = {}
+
+    def take(
+        self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
+    ) -> tuple[tuple[str, int], ...]:
+        """Give a job GPUs that are there and may be lent to it; the loans of a spare one."""
+        pool = job.pool
+        job.width = width
+        job.stream = stream
+        if stream is Stream.DEDICATED:
+            if width > pool.unused:
+                self._call_home(pool, width - pool.unused, decisions)
+            pool.dedicated += width
+            self._recount(pool)
+            return ()
+        pool.spare += width
+        self._borrow(job)
+        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+
+    def shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
+        """Have a job keep only so many of its GPUs: fits even where pools have lost some."""
+        pool, fewer = job.pool, job.width - width
+        job.width = width
+        if job.stream is Stream.DEDICATED:
+            pool.dedicated -= fewer
+            self._recount(pool)
+            return ()
+        left = fewer
+        for donor, gpus in [*job.loans.items()][::-1]:
+            given = min(left, gpus)
+            left -= given
+            if given:
+                self._lend(donor, job, -given)
+        pool.spare -= fewer
+        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+
+    def give_back(self, job: JobState) -> None:
+        """Take a job's GPUs from it."""
+        pool = job.pool
+        if job.stream is Stream.DEDICATED:
+            pool.dedicated -= job.width
+            self._recount(pool)
+            return
+        pool.spare -= job.width
+        pool.lent_own -= job.loans.get(pool, 0)
+        for donor, gpus in job.loans.items():
+            donor.lent -= gpus
+            del donor.lent_to[job.job.id]
+            self._recount(donor)
+        job.loans.clear()
+
+    def room_for(self, job: JobState) -> int:
+        """`PoolState.room` for a running job that gives its GPUs back first. O(its donors)."""
+        pool, group = job.pool, job.pool.group
+        if not group.limited:
+            return group.idle + job.frees
+        own = pool.unused + (job.loans.get(pool, 0) if job.loans else job.frees)
+        others, borrows = group.lendable - pool.lendable, pool.borrows
+        for donor, gpus in job.loans.items():
+            if donor is not pool:
+                borrows -= gpus
+                most = min(donor.unused, donor.lend_limit - donor.lends) + gpus
+                others += (max(0, most) if group.lending else 0) - donor.lendable
+        return min(
+            max(0, group.idle + job.frees - group.out),
+            max(0, own) + max(0, min(others, pool.borrow_limit - borrows)),
+        )
+
+    def requota(self, pool: PoolState, quota: int) -> None:
+        """Give a pool another quota; what it lends beyond that is moved by `settle`."""
+        pool.group.quota += quota - pool.quota
+        pool.quota = quota
+        pool.entitled = quota * pool.weight
+        self._recount(pool)
+        if pool.unused < 0:
+            self.overdrawn[pool.group] = None
+            self.unsettled = True
+
+    def relimit(self, group: GroupState) -> None:
+        """Take in other limits of a group's pools; loans beyond them stay. O(pools)."""
+        group.relimit()
+        self._donors.pop(group, None)
+        self.over.update((pool, None) for pool in group.pools if pool.over)
+
+    def settle(self, decisions: list[Decision]) -> None:
+        """Where pools have lost GPUs that they lend: move those loans to whoever has some idle."""
+        for group in list(self.overdrawn):
+            others = sum(pool.unused for pool in group.pools if pool.unused > 0)
+            for pool in group.pools:
+                if pool.unused < 0 < others:
+                    missing = min(-pool.unused, others)
+                    self._call_home(pool, missing, decisions)
+                    others -= missing
+            if all(pool.unused >= 0 for pool in group.pools):
+                del self.overdrawn[group]
+        self.unsettled = False
+
+    def _recount(self, pool: PoolState) -> None:
+        """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
+        unused = pool.quota - pool.dedicated
+        unused = (max(0, unused)) - pool.lent
+        group = pool.group
+        group.idle += unused - pool.unused
+        pool.unused = unused
+        if group.limited:
+            self._reoffer(pool)
+        if self._donors and group in self._donors:
+            self._donors[group].changed(pool)
+
+    def _reoffer(self, pool: PoolState) -> None:
+        """Bring what a pool may lend up to date."""
+        lendable = pool.could_lend
+        pool.group.lendable += lendable - pool.lendable
+        pool.lendable = lendable
+        if pool in self.over and not pool.over:
+            del self.over[pool]
+
+    def _borrow(self, job: JobState) -> None:
+        """Lend a job its width: its own pool's unused GPUs first, then those who have most."""
+        missing = job.width
+        own = min(missing, job.pool.unused)
+        if own > 0:
+            self._lend(job.pool, job, own)
+            missing -= own
+        while missing:
+            donor = self._donors_of(job.pool.group).most(besides=job.pool)
+            gpus = min(missing, donor.offers)
+            assert gpus > 0, f"{donor.group.name} has less idle than it says"
+            self._lend(donor, job, gpus)
+            missing -= gpus
+
+    def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
+        """Have others lend what `pool` lent, until `missing` more GPUs of it are unused.
+
+        The others must have as many. The newest loans move first: the oldest are the likeliest to
+        end by themselves. Who is below its limit lends first; if there is none a limit yields.
+        """
+        donors = self._donors_of(pool.group)
+        while missing:
+            job = next(reversed(pool.lent_to.values()))
+            donor = donors.most(besides=pool)
+            offers = donor.offers
+            if offers <= 0:
+                donor, offers = _yielding(pool, job)
+            gpus = min(missing, job.loans[pool], offers)
+            self._lend(donor, job, gpus)
+            self._lend(pool, job, -gpus)
+            self.over.update((each, None) for each in (donor, job.pool) if each.over)
+            decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
+            missing -= gpus
+
+    def _donors_of(self, group: GroupState) -> Donors:
+        """Kept from the first loan on, so that who never lends does not pay for it."""
+        donors = self._donors.get(group)
+        if donors is None:
+            donors = self._donors[group] = Donors(group)
+        return donors
+
+    def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:
+        job_id = job.job.id
+        lent = job.loans.get(donor, 0) + gpus
+        donor.lent += gpus
+        if donor is job.pool:
+            donor.lent_own += gpus
+        if lent:
+            job.loans[donor] = lent
+            donor.lent_to[job_id] = job
+        else:
+            del job.loans[donor]
+            del donor.lent_to[job_id]
+        self._recount(donor)
+
+    def check(self, groups: Iterable[GroupState]) -> None:
+        """Assert that donors stand where they should, and that loans were moved. O(pools)."""
+        for group in groups:
+            if any(pool.unused < 0 for pool in group.pools):
+                assert group in self.overdrawn, group.name
+                assert self.unsettled or all(p.unused <= 0 for p in group.pools), group.name
+            assert all(pool in self.over for pool in group.pools if pool.over), group.name
+        for donors in self._donors.values():
+            donors.check()
+
+
+def _yielding(pool: PoolState, job: JobState) -> tuple[PoolState, int]:
+    """Who lends a job, instead of `pool`, more than a limit lets it, and how many GPUs. O(pools).
+
+    Its own pool, which lends it nothing then, goes first; where nobody lends at all at the time,
+    those below their own limit.
+    """
+
+    def room(other: PoolState) -> tuple[int, int]:
+        most = other.unused if other is job.pool else other.lend_limit - other.lends
+        return max(0, min(other.unused, most)), other.unused
+
+    donor = max((each for each in pool.group.pools if each is not pool), key=room)
+    below, unused = room(donor)
+    return donor, below or unused

@@ -1,0 +1,367 @@
+"""What the core knows: pools, sharing groups and jobs.
+
+Policies read all of it and write none of it; `sia.commit` is the only writer. Each class asserts
+its own invariants in `check()`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+from sortedcontainers import SortedDict
+
+from cells.cells import Cells
+from sia.limits import MAX_GROUP, MAX_QUOTA, STRIDE, UNLIMITED
+from sia.model import Job, Options, Pool, Stream
+from sia.state.bounds import check_sharing
+from sia.state.places import Places
+
+
+class JobState:
+    """A job that waits (`stream` is None) or runs.
+
+    Work is counted in seconds of a run at the job's own width.
+    """
+
+    __slots__ = (
+        "attempt",
+        "done",
+        "gpus",
+        "job",
+        "loans",
+        "overhead",
+        "pool",
+        "run_time",
+        "sequence",
+        "speed",
+        "start",
+        "stream",
+        "width",
+    )
+
+    def __init__(self, job: Job, pool: PoolState, run_time: float, arrival: int) -> None:
+        """Take `run_time` as an estimate in seconds; `arrival` numbers those who arrived."""
+        self.job = job
+        self.pool = pool
+        self.width = job.width  # GPUs that it runs on; its own number while it waits
+        self.gpus = job.width  # its own number, rounded up to cells where there are some
+        self.run_time = run_time
+        self.sequence = arrival  # who is before whom in a queue: least first
+        if job.priority:
+            self.sequence -= job.priority * STRIDE
+        self.stream: Stream | None = None
+        self.start = 0.0  # of the segment that runs, or ran last
+        self.loans: dict[PoolState, int] = {}
+        self.attempt = 0  # segments so far
+        self.done = 0.0  # work of the segments before the one that runs
+        self.overhead = 0.0  # seconds at the start of this segment in which no work is done
+        self.speed = 1.0  # work a second
+
+    @property
+    def arrival(self) -> int:
+        """How many had arrived when it had."""
+        return self.sequence + self.job.priority * STRIDE
+
+    def rank(self, priority: int) -> None:
+        """Give it another priority while it is in no queue."""
+        arrival = self.arrival
+        self.job = replace(self.job, priority=priority)
+        self.sequence = arrival - priority * STRIDE
+
+    def work(self, now: float) -> float:
+        """Work done until now, in seconds at its own width."""
+        if self.stream is None:
+            return self.done
+        return self.done + max(0.0, now - self.start - self.overhead) * self.speed
+
+    @property
+    def frees(self) -> int:
+        """GPUs that are idle once it stops: not all of its own where its pool has shrunk."""
+        if self.stream is None:
+            return 0
+        if self.stream is Stream.SPARE:
+            return self.width
+        return max(0, self.width - max(0, self.pool.dedicated - self.pool.quota))
+
+    def end(self, run_time: float) -> float:
+        """When its segment ends, if it has so much work in all and nothing comes between."""
+        return self.start + (self.overhead + max(0.0, run_time - self.done) / self.speed)
+
+
+class PoolState:
+    """A pool: its queue, what runs of it, what it lends. All counts are GPUs.
+
+    Jobs with a priority and those that were preempted wait beside the others: a queue that only
+    grows at its end costs half as much.
+    """
+
+    __slots__ = (
+        "aside",
+        "borrow_limit",
+        "dedicated",
+        "entitled",
+        "group",
+        "lend_limit",
+        "lendable",
+        "lent",
+        "lent_own",
+        "lent_to",
+        "load",
+        "name",
+        "pending",
+        "pending_width",
+        "quota",
+        "spare",
+        "unused",
+        "weight",
+    )
+
+    def __init__(self, pool: Pool, group: GroupState, windows: int) -> None:
+        """Start with all of `pool.quota` unused and no load foreseen in any window."""
+        self.name = pool.name
+        self.group = group
+        self.quota = pool.quota
+        self.dedicated = 0  # GPUs of its running dedicated jobs
+        self.spare = 0  # GPUs of its running spare jobs, wherever they are
+        self.lent = 0  # GPUs of its quota that spare jobs use, its own ones included
+        self.lent_own = 0  # of these, what its own ones use
+        self.lent_to: dict[str, JobState] = {}
+        self.unused = pool.quota
+        self.lendable = 0  # of its unused GPUs, where its group is limited
+        self.lend_limit = UNLIMITED if pool.lend_limit is None else pool.lend_limit
+        self.borrow_limit = UNLIMITED if pool.borrow_limit is None else pool.borrow_limit
+        self.weight = pool.weight
+        self.entitled = pool.quota * pool.weight
+        self.pending: OrderedDict[int, JobState] = OrderedDict()  # by sequence
+        self.aside: SortedDict[int, JobState] = SortedDict()  # those out of turn, by sequence
+        self.pending_width = 0  # of both; widths are rounded up to cells, where there are some
+        self.load = [0] * windows  # TotalNewLoad of each window
+
+    @property
+    def head(self) -> JobState | None:
+        """Of the jobs that wait, the one that came first; of the highest priority there is."""
+        first = next(iter(self.pending.values()), None)
+        if self.aside:
+            aside: JobState = self.aside.peekitem(0)[1]
+            if first is None or aside.sequence < first.sequence:
+                return aside
+        return first
+
+    def waits(self, sequence: int) -> JobState:
+        """The waiting job of that sequence number. O(1)."""
+        job = self.pending.get(sequence)
+        return self.aside[sequence] if job is None else job
+
+    def waiting(self) -> list[JobState]:
+        """All that wait, in order. O(n)."""
+        both = [*self.pending.values(), *self.aside.values()]
+        return sorted(both, key=lambda job: job.sequence) if self.aside else both
+
+    @property
+    def length(self) -> int:
+        """Jobs that wait. O(1)."""
+        return len(self.pending) + len(self.aside)
+
+    @property
+    def ratio(self) -> float:
+        """CurrentAllocation / Quota: who is visited first (§5.3). Exact: `limits.MAX_QUOTA`."""
+        return (self.dedicated + self.spare) / self.entitled if self.quota else float("inf")
+
+    @property
+    def idle(self) -> int:
+        """GPUs that a job of this pool could start on now, its own unused ones and others'."""
+        return self.group.idle
+
+    @property
+    def lends(self) -> int:
+        """GPUs of its quota that other pools' jobs use."""
+        return self.lent - self.lent_own
+
+    @property
+    def borrows(self) -> int:
+        """GPUs of other pools' quotas that its jobs use."""
+        return self.spare - self.lent_own
+
+    @property
+    def could_lend(self) -> int:
+        """GPUs that its limit lets it lend to other pools now."""
+        return max(0, min(self.unused, self.lend_limit - self.lends)) if self.group.lending else 0
+
+    @property
+    def offers(self) -> int:
+        """The same, where limits may be none; then it may be below 0, as `unused`."""
+        return self.lendable if self.group.limited else self.unused
+
+    @property
+    def room(self) -> int:
+        """The widest spare job of this pool that idle GPUs and limits have room for. O(1)."""
+        group = self.group
+        if not group.limited:
+            return group.idle
+        own = max(0, self.unused)
+        others = min(group.lendable - self.lendable, self.borrow_limit - self.borrows)
+        return min(max(0, group.idle - group.out), own + max(0, others))
+
+    @property
+    def over(self) -> bool:
+        """It lends or borrows more than its limit: one has yielded, or was lowered."""
+        return self.lends > self.lend_limit or self.borrows > self.borrow_limit
+
+    def check(self) -> None:
+        """Assert that queue, allocations and loans fit together."""
+        assert 0 <= self.quota <= MAX_QUOTA, self.name
+        assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
+        waiting = self.waiting()
+        assert self.pending_width == sum(w.gpus for w in waiting), self.name
+        assert all(w.stream is None and w.pool is self for w in waiting), self.name
+        assert all(w.width == w.job.width for w in waiting), self.name
+        assert list(self.pending) == sorted(self.pending), self.name
+        assert all(self.pending[i].sequence == i for i in self.pending), self.name
+        assert all(self.aside[i].sequence == i for i in self.aside), self.name
+        assert not any(w.attempt or w.job.priority for w in self.pending.values()), self.name
+        assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
+        assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
+        own = (j.loans[self] for j in self.lent_to.values() if j.pool is self)
+        assert self.lent_own == sum(own), self.name
+        assert self.entitled == self.quota * self.weight, self.name
+
+
+class GroupState:
+    """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
+
+    __slots__ = ("idle", "lendable", "lending", "limited", "name", "out", "pools", "quota")
+
+    def __init__(self, name: str) -> None:
+        """Start without pools."""
+        self.name = name
+        self.pools: list[PoolState] = []
+        self.idle = 0  # sum of what the pools do not use
+        self.quota = 0  # sum of the quotas
+        self.out = 0  # of the quotas, on nodes that are out: spare jobs leave as many idle
+        self.lending = True  # or else no loan is made
+        self.limited = False  # one of its pools has a limit, it does not lend, or some are out
+        self.lendable = 0  # sum of what the pools could lend, where it is limited
+
+    @property
+    def first(self) -> str:
+        """Its first pool's name, by which snapshots know it: two groups may have one name."""
+        return self.pools[0].name
+
+    def is_limited(self) -> bool:
+        """Whether it should be `limited`. O(pools)."""
+        limits = (min(pool.lend_limit, pool.borrow_limit) for pool in self.pools)
+        return self.out > 0 or not self.lending or min(limits) < UNLIMITED
+
+    def relimit(self) -> None:
+        """Take in other limits. O(pools)."""
+        self.limited = self.is_limited()
+        for pool in self.pools:
+            pool.lendable = pool.could_lend if self.limited else 0
+        self.lendable = sum(pool.lendable for pool in self.pools)
+
+    def check(self) -> None:
+        """Assert that the sums are those of the pools."""
+        assert self.idle == sum(p.unused for p in self.pools), self.name
+        assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
+        assert self.out >= 0, self.name
+        assert self.limited is self.is_limited(), self.name
+        if self.limited:
+            assert all(pool.lendable == pool.could_lend for pool in self.pools), self.name
+            assert self.lendable == sum(pool.lendable for pool in self.pools), self.name
+        quota = sum(max(p.quota, p.dedicated) for p in self.pools)
+        overdrawn = any(p.unused < 0 for p in self.pools)
+        running = sum(p.dedicated + p.spare for p in self.pools)
+        assert overdrawn or running <= quota, f"{self.name}: {running} GPUs run, {quota} are there"
+        assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
+
+
+class State:
+    """All pools, groups and jobs of a cluster at one moment."""
+
+    def __init__(self, pools: Iterable[Pool], options: Options, cells: Cells | None = None) -> None:
+        """Build an empty cluster.
+
+        Raises ValueError on pools of one name, sizes over limits, or cells that contradict them.
+        """
+        self.options = options
+        self.now = float("-inf")
+        self.groups: list[GroupState] = []
+        self.pools: dict[str, PoolState] = {}
+        self.jobs: dict[str, JobState] = {}
+        self.waiting = 0
+        self.arrivals = 0
+        self.dirty: dict[PoolState, None] = {}  # pools that changed since the last pass
+        self.placeless: dict[PoolState, None] = {}  # with jobs for which others' cells were missing
+        shared: dict[str, GroupState] = {}
+        for pool in sorted(pools, key=lambda p: p.name):  # ties between pools go by name
+            if pool.name in self.pools:
+                raise ValueError(f"pool {pool.name!r} stands twice")
+            if not 0 <= pool.quota <= MAX_QUOTA:
+                raise ValueError(f"pool {pool.name!r}: a quota is 0 to {MAX_QUOTA}")
+            check_sharing(pool.name, pool.lend_limit or 0, pool.borrow_limit or 0, pool.weight)
+            group = shared.get(pool.group) if pool.share else GroupState(f"{pool.name} alone")
+            if group is None:
+                group = shared[pool.group] = GroupState(pool.group)
+            if not group.pools:
+                self.groups.append(group)
+            state = self.pools[pool.name] = PoolState(pool, group, len(options.windows))
+            group.pools.append(state)
+            group.idle += state.unused
+            group.quota += state.quota
+        for group in self.groups:
+            group.relimit()
+        if any(group.quota > MAX_GROUP for group in self.groups):
+            raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
+        quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
+        self.places = None if cells is None else Places(cells, quotas)
+
+    def pools_of(self, names: Iterable[str]) -> dict[PoolState, None]:
+        """The pools of these names, in their order. Raises ValueError for one that is not there."""
+        found: dict[PoolState, None] = {}
+        for name in names:
+            if name not in self.pools:
+                raise ValueError(f"there is no pool {name!r}")
+            found[self.pools[name]] = None
+        return found
+
+    def groups_of(self, names: Iterable[str]) -> dict[GroupState, None]:
+        """The groups of the pools of these names, in their order. Raises as `pools_of`."""
+        return dict.fromkeys(pool.group for pool in self.pools_of(names))
+
+    def dirty_groups(self) -> list[GroupState]:
+        """Groups of the pools that changed since the last pass, in the order of the changes."""
+        return list(dict.fromkeys(pool.group for pool in self.dirty))
+
+    def check(self) -> None:
+        """Assert every invariant of the cluster; O(jobs + pools)."""
+        for pool in self.pools.values():
+            pool.check()
+        for group in self.groups:
+            group.check()
+        waiting = [w for p in self.pools.values() for w in p.waiting()]
+        assert len(waiting) == self.waiting, "waiting jobs"
+        assert all(self.jobs.get(w.job.id) is w for w in waiting), "a waiting job is not known"
+        dedicated = dict.fromkeys(self.pools.values(), 0)
+        spare = dict.fromkeys(self.pools.values(), 0)
+        for state in self.jobs.values():
+            assert state.done >= 0.0 < state.speed, state.job.id
+            if state.stream is Stream.DEDICATED:
+                dedicated[state.pool] += state.width
+                assert not state.loans, state.job.id
+            elif state.stream is Stream.SPARE:
+                spare[state.pool] += state.width
+                assert sum(state.loans.values()) == state.width, state.job.id
+                assert all(p.group is state.pool.group for p in state.loans), state.job.id
+                assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
+            else:
+                queue = (
+                    state.pool.pending if state.sequence in state.pool.pending else state.pool.aside
+                )
+                assert queue.get(state.sequence) is state, state.job.id
+        if self.places is not None:
+            self.places.check({i: (j.stream, j.width) for i, j in self.jobs.items() if j.stream})
+        for pool in self.pools.values():
+            assert pool.dedicated == dedicated[pool], pool.name
+            assert pool.spare == spare[pool], pool.name

@@ -1,0 +1,250 @@
+"""Estimates by themselves: worlds played forward, days drawn, corrections. No service."""
+
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from daemon.answers.estimates.at_submission import newcomer
+from daemon.answers.estimates.calibration import Calibration, Given, Said
+from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, Lately
+from daemon.answers.estimates.worlds import Outlook, Spread, Times, outlook, plain_job
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Cancel, Ended, Hold, Lost, Started, Submit
+from daemon.model.outputs import StartEffect
+from sia.model import Job, Options
+from tests.support.daemons.daemons import job, setup, submit
+
+
+class Told:
+    """An engine, and those who hear of it."""
+
+    def __init__(self, now=1e6, policy="sia", **quotas):
+        # Its ticks are minutes apart.
+        cluster = replace(setup(**quotas), options=Options(), policy=policy)
+        self.engine, self.heard, self.now = Engine.new(cluster), Heard(), now
+
+    def step(self, now, *inputs):
+        self.now = now
+        step = self.engine.step(now, inputs)
+        for notice in step.notices:
+            self.heard.hear(notice, self.engine.book.job(notice.job))
+        starts = [e for e in step.effects if isinstance(e, StartEffect)]
+        if starts:
+            self.step(now, *(Started(e.job, e.attempt) for e in starts))
+        return step
+
+    def ran(self, count, seconds, pool="a"):
+        """So many jobs, one after the other, each of so many seconds."""
+        for i in range(count):
+            name = f"before-{pool}-{seconds:g}-{i}"
+            self.step(self.now + 400, submit(name, pool))
+            self.step(self.now + seconds, Ended(name, 1, 0))
+
+    def look(self, after=0.0):
+        heard = self.heard
+        heard.lasting.advance(self.now + after)
+        return outlook(self.engine, heard.lasting, heard.lately, self.now + after)
+
+
+def test_a_queue_starts_when_those_before_it_are_over():
+    told = Told(a=1)
+    told.ran(60, 1000.0)
+    told.heard.lately = Lately()  # nobody comes
+    told.step(told.now + 500, *(submit(f"j{i}") for i in range(4)))
+    now, said = told.now, told.look()
+    for i in (1, 2, 3):
+        times = said.times(f"j{i}")
+        assert times.start.p50 - now == pytest.approx(1000 * i, rel=0.4)
+        assert times.start.p50 <= times.start.p90 < now + 2500 * i
+        assert times.end.p50 - times.start.p50 == pytest.approx(1000, rel=0.5)
+
+
+def test_of_a_start_more_than_a_week_away_nothing_is_said():
+    told = Told(policy="gssf", a=1)  # which has no ticks: what comes next comes in weeks
+    told.ran(30, 20 * DAY)
+    told.heard.lately = Lately()  # nobody comes
+    told.step(told.now + 500, submit("runs"), submit("waits"))
+    times = told.look(after=DAY).times("waits")
+    assert (times.start.p50, times.start.p90) == (inf, inf)
+
+
+def test_the_same_state_gives_the_same_answer_and_is_not_changed():
+    told = Told(a=2, b=1)
+    told.ran(30, 200.0)
+    told.step(told.now + 500, *(submit(f"j{i}", "ab"[i % 2]) for i in range(9)))
+    before = told.engine.dump()
+    said = told.look(50)
+    assert told.look(50).encode() == said.encode()
+    assert told.engine.dump() == before
+    assert Outlook.decode(said.encode()).times("j5") == said.times("j5")
+
+
+def test_limits_are_kept_and_who_cannot_start_is_beyond_the_horizon():
+    told = Told(a=2)
+    told.ran(40, 5000.0)
+    told.step(told.now + 1, submit("x", time_limit=600.0), submit("y", time_limit=700.0))
+    told.step(told.now + 1, submit("wide", gpus=2), submit("short", time_limit=60.0))
+    said, now = told.look(), told.now
+    assert said.times("wide").start.p90 <= now + 700
+    assert said.times("short").end.p90 <= said.times("short").start.p90 + 60
+    told.step(told.now + 1, Hold("short"))
+    assert told.look().times("short") is None
+
+
+def test_jobs_on_gpus_end_by_how_long_they_have_run():
+    told = Told(a=1)
+    told.ran(60, 1000.0)
+    told.step(told.now + 500, submit("x"))
+    record = told.engine.book.job("x")
+    early = newcomer(Outlook(told.now), told.heard.lasting, record, told.now + 10)
+    late = newcomer(Outlook(told.now), told.heard.lasting, record, told.now + 900)
+    assert early.start is None
+    assert told.now + 900 <= late.end.p50 <= early.end.p90 + 900
+    assert early.end.p50 - told.now == pytest.approx(1000, rel=0.5)
+
+
+def test_who_comes_after_the_playout_starts_with_the_last_of_its_queue():
+    told = Told(a=1)
+    told.ran(60, 1000.0)
+    told.step(told.now + 500, *(submit(f"j{i}") for i in range(3)))
+    said = told.look()
+    told.step(told.now + 5, submit("new"))
+    record = told.engine.book.job("new")
+    times = newcomer(said, told.heard.lasting, record, told.now)
+    assert times.start == said.times("j2").start
+    assert times.end.p50 > times.start.p50
+    told.step(told.now + 5, submit("held", hold=True))
+    held = told.engine.book.job("held")
+    assert newcomer(said, told.heard.lasting, held, told.now) is None
+    assert newcomer(Outlook(told.now), told.heard.lasting, record, told.now) is None
+
+
+def test_jobs_to_come_are_those_of_another_day_at_the_same_hours():
+    lately = Lately()
+    for day in range(10):
+        for i in range(5):
+            lately.submitted(Job(f"{day}-{i}", "a", day * DAY + 9 * 3600 + 60 * i, 1), 50.0)
+            lately.ended(f"{day}-{i}", 10.0 + i)
+    now = 10 * DAY + 3 * 3600
+    for world in range(5):
+        came = [*lately.next(world, now, now + DAY, now)]
+        assert [time - 10 * DAY for time, _ in came] == [9 * 3600 + 60 * i for i in range(5)]
+        assert [each.ran for _, each in came] == [10.0, 11.0, 12.0, 13.0, 14.0]
+        assert came == [*lately.next(world, now, now + DAY, now)]
+
+
+def test_without_a_past_nobody_comes():
+    lately = Lately()
+    assert [*lately.next(0, 0.0, DAY, 0.0)] == []
+    lately.submitted(Job("x", "a", 0.0, 1), 50.0)
+    assert [*lately.next(0, 10.0, DAY, 10.0)] == []
+    assert len([*lately.next(0, BLOCK, 3 * BLOCK, BLOCK + 1)]) <= 2
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200))
+@settings(max_examples=30, deadline=None)
+def test_who_comes_has_come_before_and_in_time(seed, count):
+    rng, lately, now = Random(seed), Lately(), 0.0
+    for i in range(count):
+        now += rng.expovariate(1 / 3000)
+        lately.submitted(Job(str(i), rng.choice("abc"), now, 1), 1.0)
+    for time, came in lately.next(seed % 19, now, now + DAY, now):
+        assert now <= time < now + DAY
+        assert came.job.submit <= now
+        assert time - came.job.submit >= 0
+
+
+def estimate(job_id, made, p50, p90, pool="a"):
+    said = Said(made + p50, made + p90, None, (made + p50, made + p90))
+    return Given(job_id, pool, made, made, said)
+
+
+def test_what_is_too_short_is_moved_until_it_is_true():
+    rng, calibration, held = Random(1), Calibration(), []
+    for i in range(1500):
+        now = i * 10_000.0
+        raw = Times(Spread(now + 400, now + 800, now + 400))  # in truth a median of 1000
+        end, _ = calibration.corrected("a", now, raw)
+        calibration.give(Given(f"j{i}", "a", now, now, end))
+        took = rng.lognormvariate(6.9, 1.0)
+        calibration.ended(f"j{i}", now + took)
+        held.append(now + took <= end.p90)
+    assert sum(held[500:]) / 1000 == pytest.approx(0.9, abs=0.03)
+    tally = calibration.tallies["end", "a", 1]
+    assert (tally.count, tally.judged) == (1500, [1500, 1500])
+    assert tally.covered[1] == sum(held)
+
+
+def test_a_miss_counts_when_the_time_has_come_and_not_when_the_job_ends():
+    calibration = Calibration()
+    calibration.give(estimate("x", 0.0, 10.0, 100.0))
+    calibration.advance(50.0)
+    tally = calibration.tallies["end", "a", 0]
+    assert (tally.judged, tally.covered, tally.count) == ([1, 0], [0, 0], 0)
+    calibration.ended("x", 60.0)
+    assert (tally.judged, tally.covered, tally.count) == ([1, 1], [0, 1], 1)
+    assert [*tally.errors] == [50.0]
+    assert [*tally.pred_errors] == [5.0]
+    assert [*tally.widths] == [90.0]
+
+
+def test_who_is_withdrawn_or_held_teaches_nothing():
+    told = Told(a=1)
+    told.step(told.now + 1, submit("runs"), submit("x"), submit("y"))
+    for name in "xy":
+        said = Said(told.now + 50, told.now + 90, None, (told.now + 50, told.now + 90))
+        told.heard.calibration.give(Given(name, "a", told.now, told.now, said, said))
+    told.step(told.now + 1, Cancel("x"), Hold("y"))
+    told.heard.calibration.advance(told.now + 1000)
+    assert told.heard.calibration.tallies == {}
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=60))
+@settings(max_examples=50, deadline=None)
+def test_what_is_stated_is_in_order_and_never_past(outcomes):
+    calibration, now = Calibration(), 0.0
+    for i, (wait, more, took) in enumerate(outcomes):
+        now += 1e7
+        start = Spread(now + wait, now + 2 * wait, now + wait)
+        raw = Times(Spread(start.p50 + more, inf, inf), start)
+        end, begin = calibration.corrected("a", now, raw)
+        assert now <= begin.p50 <= begin.p90
+        assert begin.p90 >= start.p50
+        assert begin.p50 <= end.p50
+        assert end.p90 is None
+        calibration.give(Given(str(i), "a", now, now, end, begin))
+        calibration.started(str(i), now + took)
+        calibration.ended(str(i), now + took + 1)
+    for tally in calibration.tallies.values():
+        assert all(hits <= count for hits, count in zip(tally.covered, tally.judged, strict=True))
+
+
+def test_hearing_the_past_at_once_is_hearing_it_as_it_came():
+    told = Told(a=2)
+    told.ran(30, 300.0)
+    told.step(told.now + 500, *(submit(f"j{i}") for i in range(5)))
+    ended = [*told.engine.book.ended.values()]
+    again = Heard()
+    again.learn(again.events([*ended, *told.engine.book.jobs.values()]))
+    now = told.now + 100
+    for heard in (told.heard, again):
+        heard.lasting.advance(now)
+    one, other = (
+        outlook(told.engine, heard.lasting, heard.lately, now) for heard in (told.heard, again)
+    )
+    assert one.encode() == other.encode()
+
+
+def test_a_job_that_is_submitted_again_after_a_loss_is_known_once_more():
+    told = Told(a=1)
+    told.ran(20, 300.0)
+    told.step(told.now + 1, Submit(job("x", requeue=True), 50.0))
+    told.step(told.now + 100, Lost("x", 1, "node"))
+    told.step(told.now + 300, Ended("x", 2, 0))
+    assert told.engine.book.job("x").ended is not None
+    assert plain_job(told.engine.book.job("x")).id not in told.heard.lasting._running

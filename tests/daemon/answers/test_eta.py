@@ -1,0 +1,356 @@
+"""Estimates of a daemon that serves: asked for, refreshed, given, kept, held to what happened."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from contextlib import asynccontextmanager, suppress
+from unittest.mock import patch
+
+import pytest
+from click.testing import CliRunner
+
+from daemon.answers.estimates.calibration import Given, Said
+from daemon.answers.estimates.pacing import Pace
+from daemon.answers.estimates.table import MEMORY_KEPT, Memory, Table, kept_by
+from daemon.answers.estimates.worlds import Outlook
+from daemon.cli.client import Client
+from daemon.cli.estimates import estimates, eta
+from daemon.config.config import PoolConfig
+from daemon.doors.mqtt.executor import Clerk
+from daemon.doors.mqtt.requests import Letter
+from daemon.model.job import JobSpec
+from sia.model import Job
+from tests.support.daemons.daemons import until
+from tests.support.daemons.doors import TOKEN, asked, door, job_in, story
+
+POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
+
+
+@asynccontextmanager
+async def estimating(folder, **settings):
+    """A daemon that estimates; it is refreshed when a test says so."""
+    async with door(folder, pools=POOLS, speed=1.0, **settings) as client:
+        client.eta.pace = Pace(1e6)
+        running = asyncio.create_task(client.eta.run())
+        await until(lambda: client.eta.ready)
+        client.eta._changed = False  # or what a test teaches at once may be looked at unasked
+        try:
+            yield client
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+async def send(client, *names, pool="vision", gpus=1, **more):
+    """Jobs alike."""
+    jobs = [{"id": name, "pool": pool, "gpus": gpus, **more} for name in names]
+    said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+    assert said["refused"] == 0, said
+
+
+def taught(client, count=40, seconds=1000.0, pool="vision"):
+    """Long ago so many jobs ran so long each."""
+    lasting, first = client.eta.heard.lasting, client.service.clock.now() - 1e8
+    for i in range(count):
+        now = first + i * 1e5
+        job = Job(f"before{i}", pool, now, 1)
+        lasting.submitted(job)
+        lasting.started(now, job)
+        lasting.finished(now + seconds, job, seconds)
+    lasting.advance(client.service.clock.now())
+    assert lasting.knows()
+
+
+@story
+async def test_who_waits_is_told_when_it_starts_and_ends(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        await send(client, "x", pool="speech", duration=1e6)
+        await send(client, "wide", gpus=4, duration=1e6)
+        await send(client, "y", pool="vision", duration=10.0)
+        await job_in(client, "wide", "running")
+        await client.eta.look()
+        assert isinstance(client.eta.outlook, Outlook)
+        said = await asked(client, "GET", "/v1/jobs/y/eta")
+        assert (said["phase"], said["estimate"]["by"]) == ("pending", "playout")
+        start, end = said["estimate"]["start"], said["estimate"]["end"]
+        assert said["now"] <= start["p50"] <= end["p50"]
+        assert start["p50"] <= start["p90"] <= end["p90"]
+        assert [each["by"] for each in said["given"]] == ["playout"]
+        assert said["played"] == client.eta.outlook.now
+        running = await asked(client, "GET", "/v1/jobs/wide/eta")
+        assert "start" not in running["estimate"]
+        assert "played" not in running, "its end needs none"
+        assert running["started"] <= running["now"] <= running["estimate"]["end"]["p50"]
+
+
+@story
+async def test_what_nobody_can_know_is_said_with_the_reason(folder):
+    async with estimating(folder) as client:
+        await send(client, "x", pool="vision", duration=1e6)
+        await job_in(client, "x", "running")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert "estimate" not in said
+        assert said["why"].startswith("too few jobs were seen")
+        await send(client, "held", hold=True)
+        said = await asked(client, "GET", "/v1/jobs/held/eta")
+        assert said["why"] == "it is held until somebody releases it"
+        await asked(client, "PATCH", "/v1/pools/speech", {"state": "hold"})
+        await send(client, "s", pool="speech")
+        assert "on hold" in (await asked(client, "GET", "/v1/jobs/s/eta"))["why"]
+        problem = await asked(client, "GET", "/v1/jobs/nobody/eta", status=404)
+        assert problem["detail"] == "there is no job 'nobody'"
+        await send(client, "many", array=3)
+        problem = await asked(client, "GET", "/v1/jobs/many/eta", status=422)
+        assert problem["mend"] == "ask for one of its jobs: many.0"
+        await asked(client, "DELETE", "/v1/jobs/x", status=202)
+        await job_in(client, "x", "cancelled")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert said["why"] == "it is over"
+        assert said["started"] <= said["ended"]
+
+
+@story
+async def test_one_line_of_the_configuration_has_none_of_it(folder):
+    async with door(folder, pools=POOLS, speed=1.0, estimates=False) as client:
+        await send(client, "x")
+        said = await asked(client, "GET", "/v1/jobs/x/eta")
+        assert said["why"] == "the daemon makes no estimates: daemon.estimates is false"
+
+
+@story
+async def test_estimates_are_held_to_what_happened(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        assert (await asked(client, "GET", "/v1/estimates"))["rows"] == []
+        await send(client, *(f"j{i}" for i in range(4)), duration=3.0)
+        await client.eta.look()
+        await until(lambda: not client.service.book.jobs, 20)
+        tallies = client.eta.heard.calibration.tallies
+        await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)
+        said = await asked(client, "GET", "/v1/estimates?pool=vision")
+        assert said["played"] is not None
+        ends = [row for row in said["rows"] if row["what"] == "end"]
+        assert sum(row["count"] for row in ends) >= 4
+        assert all(0 <= row["p50_covered"] <= 1 for row in ends)
+        assert (await asked(client, "GET", "/v1/estimates?pool=speech"))["rows"] == []
+        await asked(client, "GET", "/v1/estimates?pool=nowhere", status=404)
+        env = {"SIA_URL": str(client.make_url("/")), "SIA_TOKEN": TOKEN}
+
+        async def shown(*arguments):
+            return await asyncio.to_thread(CliRunner().invoke, estimates, arguments, env=env)
+
+        nowhere = await shown("--pool", "nowhere")
+        assert (nowhere.exit_code, "there is no pool 'nowhere'" in nowhere.output) == (1, True)
+        (of,) = {row["p50_judged"] for row in ends if row["count"]}
+        assert f" % of {of}" in (await shown("--pool", "vision")).output
+        async with client.get("/metrics") as response:
+            text = await response.text()
+        assert 'sia_estimates_total{horizon="3600",outcome="covered",pool="vision"' in text
+        assert "sia_estimate_pred_err" in text
+
+
+@story
+async def test_who_submits_a_job_is_told_at_once_where_that_is_cheap(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        body = {"id": "x", "pool": "vision", "gpus": 1, "duration": 1e6}
+        said = await asked(client, "POST", "/v1/jobs", body, status=201)
+        assert (said["id"], said["estimate"]["by"]) == ("x", "playout")
+        assert said["estimate"]["end"]["p50"] > said["estimate"]["made"]
+        again = await asked(client, "POST", "/v1/jobs", body)
+        assert again == {"id": "x"}
+        given = (await asked(client, "GET", "/v1/jobs/x/eta")).get("given", [])
+        await until(lambda: client.eta._unkept == [])
+        assert given in ([], [said["estimate"]])  # it is written soon
+
+
+@story
+async def test_who_submits_a_batch_is_told_of_each_job(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        jobs = [{"id": f"j{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(3)]
+        jobs.append({"id": "many", "pool": "vision", "gpus": 1, "array": 2, "duration": 1e6})
+        jobs.append({"id": "wide", "pool": "vision", "gpus": 100})
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        *single, array, wide = said["jobs"]
+        assert all(line["estimate"]["end"]["p50"] > line["estimate"]["made"] for line in single)
+        assert "estimate" not in array
+        assert (wide["status"], "estimate" in wide) == (422, False)
+        given = []
+        while not given:  # it is written soon
+            given = (await asked(client, "GET", "/v1/jobs/j1/eta")).get("given", [])
+        assert given == [single[1]["estimate"]], "it is given once, whoever is told"
+        again = await asked(client, "POST", "/v1/jobs", {"jobs": jobs[:1]})
+        assert again["jobs"] == [{"id": "j0", "status": 200}]
+
+
+@story
+async def test_who_submits_by_a_message_is_told_too(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        groups = [[JobSpec("x", "vision", 1, duration=1e6)], [JobSpec("y", "vision", 100)]]
+        clerk = Clerk(client.service, None, client.eta)
+        ((x, y),) = [
+            reply.jobs for reply in await clerk.answers([Letter("vision", "submit", groups)])
+        ]
+        assert (x.status, x.estimate.by) == (201, "playout")
+        assert (y.status, y.estimate) == (422, None)
+
+
+@story
+async def test_of_a_flood_in_one_batch_the_first_are_told(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        client.eta._given = {str(i): None for i in range(498)}
+        jobs = [{"id": f"j{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(4)]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        assert ["estimate" in line for line in said["jobs"]] == [True, True, False, False]
+
+
+@story
+async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        eta = client.eta
+        eta._changed = False  # it does not look by itself
+        work, eta._work = eta._work, lambda: os.kill(os.getpid(), signal.SIGKILL)
+        await eta.look()
+        assert (eta.pace.worlds, eta.pace.failures, eta.outlook) == (11, 1, None)
+        (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
+        assert not part.ok
+        assert part.why.endswith("with 11 worlds")
+        async with client.get("/metrics") as response:
+            text = await response.text()
+        assert "sia_estimates_failures_total 1.0" in text
+        assert "sia_estimates_worlds 11.0" in text
+        assert "sia_aside_pause_seconds_count 1.0" in text
+        eta._work = work
+        await eta.look()
+        (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
+        assert (part.ok, eta.pace.worlds) == (True, 19)
+
+
+@story
+async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
+    async with estimating(folder) as client:
+        eta, table = client.eta, Table(client.service)
+        await client.service.journal(_make_table)
+        eta.kept = table
+        taught(client)
+        await send(client, *(f"j{i}" for i in range(4)), duration=3.0)
+        await until(lambda: not client.service.book.jobs, 20)
+        tallies = eta.heard.calibration.tallies
+        await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)
+        before = {key: (t.count, t.judged, t.covered) for key, t in tallies.items()}
+    async with estimating(folder) as client:
+        assert isinstance(client.eta.kept, Table)
+        tallies = client.eta.heard.calibration.tallies
+        assert {key: (t.count, t.judged, t.covered) for key, t in tallies.items()} == before
+        assert (await asked(client, "GET", "/v1/jobs/j1/eta"))["given"] != []
+
+
+@story
+async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
+    async with estimating(folder) as client:
+        with suppress(sqlite3.OperationalError):
+            await client.service.journal(lambda journal: journal.store.run(DROP))
+        kept = await kept_by(client.service)
+        assert isinstance(kept, Memory)
+        moment = Said(2.0, 3.0, 2.5, (2.0, 3.0))
+        many = [Given(f"j{i}", "vision", 0.0, float(i), moment) for i in range(MEMORY_KEPT + 1)]
+        await kept.keep(many)
+        assert [each.job for each in await kept.since(0.0)] == [each.job for each in many[1:]]
+
+
+DROP = "DROP TABLE IF EXISTS estimates"
+
+
+def _make_table(journal):
+    """Where it is not made with the others yet."""
+    with journal.store.transaction():
+        journal.store.run(
+            "CREATE TABLE IF NOT EXISTS estimates (number INTEGER PRIMARY KEY, "
+            "job TEXT NOT NULL, pool TEXT NOT NULL, made REAL NOT NULL, body TEXT NOT NULL)"
+        )
+
+
+@story
+async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        client.eta._given = {str(i): None for i in range(499)}
+        await send(client, *(f"j{i}" for i in range(20)), pool="speech", duration=1e6)
+        await client.eta.look()
+        first = client.eta.kept
+        assert len(await first.of_job("j7")) == 1
+        await client.eta.look()  # it has waited a power of two longer, or none
+        assert len(await first.of_job("j7")) <= 12
+
+
+@story
+async def test_who_may_not_see_a_pool_sees_none_of_its_estimates(folder):
+    async with estimating(folder) as client:
+        taught(client)
+        await send(client, "x", duration=0.5)
+        tallies = client.eta.heard.calibration.tallies
+        await until(lambda: any(t.count for t in tallies.values()))
+        body = {"name": "t", "role": "viewer", "pools": ["speech"]}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        said = await asked(client, "GET", "/v1/estimates", headers=headers)
+        assert said["rows"] == []
+        assert (await asked(client, "GET", "/v1/estimates"))["rows"] != []
+
+
+@story
+async def test_who_has_waited_long_for_something_to_happen_hears_of_it_at_once(folder):
+    """Only what hearing takes is paid for by a rest: hours in which nobody came are not."""
+    clock, told = [0.0], [0]
+
+    async with estimating(folder) as client:
+        service, hear = client.service, client.eta.heard.hear
+
+        def listen(notice, record):
+            told[0] = notice.seq
+            return hear(notice, record)
+
+        client.eta.heard.hear = listen
+        with patch("daemon.answers.estimates.estimator.perf_counter", lambda: clock[0]):
+            for name in ("first", "second", "third"):
+                await send(client, name, hold=True)
+                await until(lambda: told[0] == service.told)
+                clock[0] += 3600.0
+
+
+@pytest.mark.parametrize(("age", "word"), [(50.0, False), (3600.0, True)])
+def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
+    said = {"id": "x", "pool": "a", "phase": "pending", "now": 1e9, "played": 1e9 - age}
+    said["estimate"] = {"start": {"p50": 1e9, "p90": None}, "end": {"p50": 1e9, "p90": None}}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: said)
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(eta, ["x"]).output
+    assert "with 50 % probability" in shown
+    assert ("estimated 1 h ago" in shown) is word
+
+
+def test_who_has_its_turn_and_no_gpus_is_not_said_to_run(monkeypatch):
+    said = {"id": "x", "pool": "a", "phase": "starting", "now": 1e9, "started": 1e9 - 50.0}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: said | {"why": "it waits"})
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(eta, ["x"]).output
+    assert "\nturn    " in shown
+    assert "started" not in shown
+
+
+def test_of_what_nothing_has_come_no_share_is_said(monkeypatch):
+    nothing = dict.fromkeys(("horizon", "p90_covered", "error", "width", "pred_err"))
+    row = nothing | {"pool": "a", "what": "start", "count": 0, "p50_covered": 0.0, "p50_judged": 3}
+    came = row | {"what": "end", "count": 2, "p50_covered": 0.4, "p50_judged": 5}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: {"played": 1e9, "rows": [row, came]})
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(estimates).output
+    assert " 0.0 %" not in shown
+    assert " 40.0 % of 5 " in shown

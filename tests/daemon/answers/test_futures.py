@@ -1,0 +1,183 @@
+"""The present played forward: who runs until when, who starts when, what changes meanwhile."""
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from daemon.answers.simulate.futures import future_of, is_unknown, thought
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Cancel, Drain, Ended, Hold, Maintain, SetPool, Started, Tick
+from daemon.model.job import PoolMode
+from daemon.model.setup import Budget
+from sia.core.playout import play
+from sia.decisions import StartJob
+from sia.events import TimePassed
+from sia.limits import UNKNOWN_RUN_TIME
+from tests.support.daemons.daemons import setup, submit
+
+
+def engine_with(*steps, nodes=(), **quotas):
+    """An engine after these steps, each a time and its inputs; what starts runs at once."""
+    engine = Engine.new(setup(nodes, **quotas))
+    for now, *inputs in steps:
+        step = engine.step(now, inputs)
+        started = [Started(e.job, e.attempt) for e in step.effects if hasattr(e, "spec")]
+        if started:
+            engine.step(now, started)
+    return engine
+
+
+def starts(engine, now, think=None):
+    """When jobs start, and ends of those that run, by the core's ids."""
+    future = future_of(engine, now, think or thought(now))
+    core = engine.core.copy()
+    found = {}
+    for instant in play(
+        core,
+        [],
+        facts=future.facts,
+        running=future.running,
+        durations=future.durations,
+    ):
+        if instant.now > now + 1000.0:
+            break
+        for decision in instant.decisions:
+            if isinstance(decision, StartJob):
+                found[decision.job_id] = instant.now
+    return found
+
+
+def test_waiting_jobs_start_when_those_before_end():
+    engine = engine_with(
+        (0.0, submit("a1", gpus=4, run_time=10.0), submit("a2", gpus=4, run_time=20.0)),
+        (3.0, submit("a3", gpus=1, run_time=5.0)),
+        a=4,
+    )
+    before = engine.dump()
+    assert starts(engine, 4.0) == {"a2": 10.0, "a3": 30.0}
+    assert engine.dump() == before
+
+
+def test_the_core_is_woken_when_it_wished_to_be_before():
+    engine = engine_with((1.0, submit("a1", gpus=4, run_time=100.0), submit("a2")), a=4)
+    future = future_of(engine, 2.0, thought(2.0))
+    first = next(play(engine.core.copy(), [], running=future.running, durations=future.durations))
+    assert first.now == engine.core.wake == 5.0
+    assert first.events == [TimePassed(5.0)]
+
+
+def test_who_runs_longer_than_thought_runs_as_long_again():
+    engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
+    assert starts(engine, 9.0) == {"a2": 10.0}
+    assert starts(engine, 15.0) == {"a2": 30.0}
+
+
+def test_nobody_runs_beyond_its_limit():
+    slow = submit("a1", gpus=4, run_time=10.0, time_limit=18.0)
+    engine = engine_with((0.0, slow, submit("a2")), a=4)
+    assert starts(engine, 15.0) == {"a2": 18.0}
+    assert starts(engine, 17.9) == {"a2": 18.0}
+    assert starts(engine, 25.0) == {"a2": 25.0}, "it should be gone: no end is in the past"
+
+
+def test_who_is_being_ended_is_gone_now():
+    engine = engine_with((0.0, submit("a1", gpus=4), submit("a2")), (1.0, Cancel("a1")), a=4)
+    assert starts(engine, 2.0) == {"a2": 2.0}
+
+
+def test_thoughts_of_others_are_taken():
+    engine = engine_with((0.0, submit("a1", gpus=4), submit("a2", gpus=4), submit("a3")), a=4)
+    assert starts(engine, 1.0, lambda _: 7.0) == {"a2": 7.0, "a3": 14.0}
+
+
+def test_a_second_stay_in_the_core_is_the_same_job():
+    engine = engine_with(
+        (0.0, submit("a1", gpus=4, run_time=10.0), submit("a2", run_time=5.0)),
+        (1.0, SetPool("a", state=PoolMode.HOLD)),
+        (2.0, SetPool("a", state=PoolMode.OPEN)),
+        a=4,
+    )
+    (found,) = starts(engine, 3.0).items()
+    assert found == (engine.book.jobs["a2"].core, 10.0)
+    assert found[0] != "a2"
+
+
+def test_overrides_end():
+    engine = engine_with(
+        (0.0, submit("a1", run_time=100.0), submit("a2", run_time=100.0)),
+        (0.0, SetPool("a", quota=1, until=50.0)),
+        a=1,
+    )
+    engine.step(1.0, [SetPool("a", quota=1), SetPool("a", quota=3, until=30.0)])
+    assert [fact.time for fact in future_of(engine, 2.0, thought(2.0)).facts] == [30.0]
+    assert future_of(engine, 40.0, thought(40.0)).facts[0].time == 40.0
+
+
+def lending_too_much(now):
+    """Of `b`, which has lent more than it may this month; `a` has one that waits."""
+    cluster = replace(setup(a=2, b=4), policy="gssf", budgets={"b": Budget(0.001, None)})
+    engine = Engine.new(cluster)
+    for time, *inputs in (
+        (now - 101.0, submit("full", gpus=2, run_time=1e6)),
+        (now - 100.0, submit("guest", gpus=2)),
+        (now - 99.0, Started("full", 1), Started("guest", 1)),
+        (now - 50.0, Ended("guest", 1, 0)),
+        (now - 1.0, Tick()),
+        (now, submit("waits", gpus=2)),
+    ):
+        engine.step(time, inputs)
+    assert engine.book.pools["b"].kept.keys() == {"hours"}
+    return engine
+
+
+def test_who_has_lent_enough_this_month_lends_again_in_the_next():
+    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(ends - 500.0)
+    assert starts(engine, ends - 500.0) == {"waits": ends}
+    assert future_of(engine, ends - 500.0, thought(ends)).left_out == []
+
+
+def test_an_override_that_ends_meanwhile_does_not_have_it_lend():
+    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(ends - 500.0)
+    engine.step(ends - 499.0, [SetPool("b", quota=3, until=ends - 300.0)])
+    engine.step(ends - 498.0, [SetPool("b", lend_limit=2, until=ends - 200.0)])
+    assert starts(engine, ends - 498.0) == {"waits": ends}
+
+
+def test_who_may_lend_again_nobody_knows_when_is_said():
+    engine = lending_too_much(1e6)
+    engine.book.pools["b"].told["drift"] = "forecasts are wrong"
+    assert starts(engine, 1e6) == {}
+    assert future_of(engine, 1e6, thought(1e6)).left_out == [
+        "that pools lend again which are kept from it: b"
+    ]
+
+
+def test_what_is_left_out_is_said():
+    engine = engine_with(
+        (0.0, submit("a1"), submit("a2", gpus=4), submit("b1", "b", 2), submit("b2", "b", 2, 1e9)),
+        (1.0, Hold("a2"), Maintain("m", "n0", 5.0, 6.0)),
+        (2.0, SetPool("b", state=PoolMode.HOLD, until=9.0), Drain("n0")),
+        (2.5, Ended("b1", 1, 0)),
+        nodes=(8,),
+        a=4,
+        b=2,
+    )
+    assert future_of(engine, 3.0, thought(3.0)).left_out == [
+        "jobs that are held: 1",
+        "jobs of pools on hold: b (1)",
+        "that overrides end which hold or open pools: b",
+        "maintenance: m",
+    ]
+    assert "a2" not in starts(engine, 3.0)
+
+
+def test_of_what_nothing_is_known_nothing_is_said():
+    engine = engine_with(
+        (0.0, submit("a1", run_time=0.0), submit("a2", run_time=0.0, time_limit=5.0)), a=1
+    )
+    assert is_unknown(engine.book.jobs["a1"])
+    assert not is_unknown(engine.book.jobs["a2"])
+    assert thought(1.0)(engine.book.jobs["a1"]) == UNKNOWN_RUN_TIME
+    assert starts(engine, 1.0) == {}

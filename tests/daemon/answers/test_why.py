@@ -1,0 +1,198 @@
+"""`GET /v1/jobs/ID/why`: a job's obstacles, over the wire and in words."""
+
+import msgspec
+from msgspec.structs import replace
+
+from daemon.answers.explain.explain import explain
+from daemon.config.config import NodeConfig
+from daemon.engine.engine import Engine
+from daemon.model.access import Role, Who
+from daemon.model.inputs import Drifted, Foreseen, SetPool, Started
+from daemon.model.job import JobPhase
+from daemon.model.limits import NO_BUDGET
+from daemon.model.setup import Budget
+from daemon.wire.explain import Kept
+from sia.explain.why import Leaves, Limit
+from sia.limits import MAX_GROUP
+from sia.model import Load
+from tests.support.daemons.daemons import setup, submit
+from tests.support.daemons.doors import asked, door, job_in, story
+
+ALL = Who("op", Role.OPERATOR, frozenset())
+GUESTS = {"guest0": 2, "guest1": 2, "guest2": 3}
+LONG = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
+
+
+async def why(client, job_id, status=200):
+    return await asked(client, "GET", f"/v1/jobs/{job_id}/why", status=status)
+
+
+@story
+async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
+    async with door(folder, speed=1.0) as client:
+        for job_id in ("first", "second", "third"):
+            await asked(client, "POST", "/v1/jobs", {"id": job_id, **LONG}, status=201)
+        await job_in(client, "first", "running")
+        said = await why(client, "third")
+        assert said["exact"]
+        assert said["position"] == 2
+        turn, quota = said["obstacles"]
+        assert turn == {"type": "turn", "jobs": 1, "gpus": 8, "first": "second"}
+        assert [end["job"] for end in quota.pop("ends")] == ["first"]
+        assert quota == {"type": "quota", "pool": "vision", "short": 8, "left": 0, "quota": 8}
+        assert [way["name"] for way in said["ways"]] == ["turn", "spare"]
+        detail = await asked(client, "GET", "/v1/jobs/third")
+        but_for = "in its turn it would start now, but for: 1 job before it (8 GPUs); "
+        assert said["words"][0].startswith(
+            but_for + "8 more GPUs of vision's quota: 8 come free with the end of job first (in "
+        )
+        assert detail["waits"][0] == but_for + "8 more GPUs of vision's quota (it has 0 of 8 left)"
+
+
+@story
+async def test_a_job_that_is_held_and_one_whose_pool_is(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", "hold": True, **LONG}, status=201)
+        said = await why(client, "a")
+        assert (said["obstacles"], said["exact"]) == ([{"type": "hold"}], True)
+        await asked(client, "PATCH", "/v1/pools/vision", {"state": "hold"})
+        await asked(client, "POST", "/v1/jobs/a/release")
+        said = await why(client, "a")
+        assert said["obstacles"] == [{"type": "pool_hold", "pool": "vision"}]
+        assert said["words"] == ["pool vision is on hold: sia pool set vision --state open"]
+        await asked(client, "PATCH", "/v1/pools/vision", {"state": "open"})
+        await job_in(client, "a", "running")
+
+
+@story
+async def test_a_job_whose_node_is_out(folder):
+    async with door(folder, nodes=(NodeConfig("n1", 12),), speed=1.0) as client:
+        await asked(client, "POST", "/v1/nodes/n1/drain")
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **LONG}, status=201)
+        said = await why(client, "a")
+        assert said["obstacles"] == [{"type": "place", "gpus": 8, "nodes": ["n1"]}]
+
+
+@story
+async def test_who_runs_who_is_over_and_who_is_unknown(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"id": "a", "pool": "speech", "gpus": 8, "duration": 3600, "run_time": 100}
+        await asked(client, "POST", "/v1/jobs", job, status=422)
+        await asked(client, "POST", "/v1/jobs", {"id": "b", **LONG, "array": 2}, status=201)
+        await job_in(client, "b.0", "running")
+        said = await why(client, "b.0")
+        assert said["words"] == ["it runs in its pool's quota: head of its pool, within quota"]
+        assert said["stream"] == "dedicated"
+        await why(client, "b", status=409)
+        await asked(client, "DELETE", "/v1/jobs/b.0", status=202)
+        await job_in(client, "b.0", "cancelled")
+        assert (await why(client, "b.0"))["words"][0].startswith("it is over: cancelled")
+        await why(client, "nobody", status=404)
+
+
+def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
+    engine = Engine.new(setup(a=2, b=8))
+    engine.step(1.0, [submit("guest", "a", 2, 5.0), submit("more", "a", 2, 5.0)])
+    engine.step(2.0, [Started("guest", 1), Started("more", 1)])
+    said = explain(engine.book, engine.core, engine.book.jobs["more"], ALL)
+    assert said.loans == {"b": 2}
+    assert said.words == ["it runs on spare GPUs: fits the 5 s for which nobody needs them",
+                          "its GPUs are 2 of b"]  # fmt: skip
+
+
+def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
+    engine = Engine.new(setup(a=4, b=4))
+    engine.step(1.0, [submit(name, "b", n, 5.0) for name, n in GUESTS.items()])
+    engine.step(2.0, [submit("own", "a", 1, 1e6), submit("waits", "a", 4, 1e6)])
+    record = engine.book.jobs["waits"]
+    ends = {}
+    for name, pools in (("all", ["a", "b"]), ("own", ["a"])):
+        who = Who("ann", Role.VIEWER, frozenset(pools))
+        said = explain(engine.book, engine.core, record, who)
+        quota, room = said.obstacles
+        assert [end.job for end in quota.ends] == ["own"]
+        ends[name] = room.ends
+    assert [(end.job, end.gpus) for end in ends["all"]] == [("guest0", 2), ("guest1", 2)]
+    assert all(end.end > 2.0 for end in ends["all"])
+    assert ends["own"] == (Leaves("", "b", 4, None),)
+    assert "4 GPUs of jobs of b" in said.words[0]
+    assert "guest" not in repr(said)
+
+
+def test_asking_changes_nothing():
+    engine = Engine.new(setup(a=4, b=4))
+    engine.step(1.0, [submit(f"j{i}", "ab"[i % 2], 1 + i % 4, 10.0 * i) for i in range(20)])
+    before = engine.dump()
+    for record in engine.book.jobs.values():
+        explain(engine.book, engine.core, record, ALL)
+    assert engine.dump() == before
+    engine.check()
+
+
+def test_what_a_policy_does_not_work_out_is_said():
+    for policy, left_out in (("las", "who would be stopped for it"), ("mmfs", None)):
+        engine = Engine.new(msgspec.structs.replace(setup(a=4, b=4), policy=policy))
+        engine.step(1.0, [submit(name, name[0], 4, 5.0) for name in ("a1", "b1", "a2")])
+        said = explain(engine.book, engine.core, engine.book.jobs["a2"], ALL)
+        assert said.exact is (left_out is None)
+        doubt = f"there may be more to it: {left_out} is not worked out"
+        assert (doubt in said.words) is (left_out is not None)
+
+
+def kept_from_lending(policy="sia", **budget):
+    """Pool b is kept from lending by its budget; `waits` is a job of pool a that it could hold."""
+    budgets = {"b": Budget(**budget)}
+    engine = Engine.new(replace(setup(a=2, b=4), policy=policy, budgets=budgets))
+    engine.step(1.0, [submit("full", "a", 2, 90.0)])
+    engine.step(2.0, [submit("waits", "a", 2, 90.0)])
+    return engine
+
+
+def spare_way(engine, who=ALL):
+    said = explain(engine.book, engine.core, engine.book.jobs["waits"], who)
+    return said.ways[-1].obstacles, said.words[-1]
+
+
+def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends_it():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    (kept,), words = spare_way(engine)
+    assert kept == Kept("b", {"hours": "it has lent 0.0 of 0 GPU-hours this month (UTC)"}, None)
+    mend = "(sia pool set b --lend-budget-hours none)"
+    assert words.endswith(f"but for: b lends nothing for now: {kept.why['hours']} {mend}")
+
+    engine.step(3.0, [SetPool("b", lend_budget_hours=NO_BUDGET)])
+    assert engine.book.jobs["waits"].phase is JobPhase.STARTING
+
+
+def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    engine.step(3.0, [Drifted({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
+    (kept,), words = spare_way(engine)
+    assert (kept.why["drift"], kept.limit) == ("7 of 20 windows missed", 1)
+    assert 'and 7 of 20 windows missed (drift = "say" in [daemon]), and b\'s limit:' in words
+
+    engine.step(4.0, [Drifted({}), SetPool("b", lend_budget_hours=NO_BUDGET)])
+    assert spare_way(engine)[0] == [Limit("lend", "b", 1)]
+
+
+def test_why_a_pool_is_kept_is_told_to_those_who_may_see_it():
+    engine = kept_from_lending(lend_budget_hours=0.0)
+    (kept,), words = spare_way(engine, Who("ann", Role.VIEWER, frozenset("a")))
+    assert kept == Kept("b", {"hours": ""}, None)
+    assert words.endswith("but for: b lends nothing for now")
+
+
+def test_who_lends_idle_gpus_blames_no_limit_of_the_borrower_where_others_may_not_lend():
+    engine = kept_from_lending("gssf", lend_budget_hours=0.0)
+    (limit,), _ = spare_way(engine)
+    assert limit == Limit("lend")
+
+
+def test_what_nobody_can_foresee_yet_is_told_without_a_number():
+    engine = Engine.new(replace(setup(a=2, b=4), policy="sia"))
+    windows = range(len(engine.core.state.options.windows))
+    engine.step(1.0, [Foreseen([Load("b", window, MAX_GROUP) for window in windows])])
+    engine.step(2.0, [submit("full", "a", 2, 90.0), submit("waits", "a", 2, 90.0)])
+    _, words = spare_way(engine)
+    assert "held back for b for 1 m 40 s (nobody knows yet what will be needed there)" in words
+    assert f"{MAX_GROUP:,}" not in words

@@ -1,0 +1,48 @@
+"""Nodes that come while the daemon runs: it names them, and that it needs a restart to use them."""
+
+from tests.daemon.backends.kube.test_kube import ONE
+from tests.support.clusters.kube import GPU, cluster, node
+from tests.support.clusters.kube_daemons import phase_is, serving, submit
+from tests.support.daemons.daemons import until
+from tests.support.daemons.doors import story
+
+
+def unused(service):
+    """Why part `backend nodes` is not well, and the mend."""
+    (part,) = [part for part in service.parts.all() if part.name == "backend nodes"] or [None]
+    return None if part is None or part.ok else (part.why, part.mend)
+
+
+@story
+async def test_a_node_that_came_later_is_named_until_a_restart_has_it(tmp_path):
+    async with cluster(("n1",)) as k8s:
+        async with serving(tmp_path, k8s, pools=ONE) as service:
+            k8s.make("nodes", node("cpus", 0))
+            k8s.make("nodes", node("n2", 8))
+            await until(lambda: unused(service))
+            why, mend = unused(service)
+            assert "GPUs on 1 node that came after the start: n2" in why
+            assert "restart the daemon" in mend
+            k8s.remove("nodes", {"name": "n2"})
+            await until(lambda: not unused(service))
+            k8s.make("nodes", node("n2", 8))
+            await until(lambda: unused(service))
+            assert [*service.book.nodes] == ["n1"]
+        async with serving(tmp_path, k8s, pools=ONE) as service:
+            k8s.change("nodes", {"name": "n1"}, {"spec": {"unschedulable": True}})
+            await until(lambda: service.book.nodes["n1"].reasons)
+            await submit(service, "there")
+            assert (await phase_is(service, "there", "finished")).nodes == (("n2", (0,)),)
+            assert not unused(service)
+
+
+@story
+async def test_gpus_that_a_node_gained_are_named_and_nodes_of_no_pool_are_not(tmp_path):
+    async with cluster(()) as k8s:
+        k8s.make("nodes", node("n1", 8, kind="a"))
+        nodes = {"vision": {"kind": "a"}}
+        async with serving(tmp_path, k8s, pools=ONE, nodes=nodes) as service:
+            k8s.make("nodes", node("others", 8, kind="b"))
+            k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "16"}}})
+            await until(lambda: unused(service))
+            assert unused(service)[0].endswith("on 1 node that came after the start: n1")

@@ -1,0 +1,290 @@
+"""What a real Slurm does too seldom: numbers that come again, answers that say nothing."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.backends.interface import Expected
+from daemon.backends.slurm.actions import VAIN
+from daemon.backends.slurm.backend import SlurmBackend
+from daemon.backends.slurm.interface import SlurmRefusedError
+from daemon.backends.slurm.partial_listing import FEW, InTurn
+from daemon.backends.slurm.rest import Rest
+from daemon.model.errors import JournalError
+from daemon.model.inputs import Ended, Requeued, SetPool, Started
+from daemon.model.job import JobPhase, PoolMode
+from daemon.runtime.health import Parts
+from tests.support.clusters.slurm_fake import (
+    CONFIG,
+    FOUND,
+    FakeRest,
+    FakeSlurm,
+    backend_of,
+    order,
+    row_of,
+)
+from tests.support.daemons import daemons
+from tests.support.daemons.daemons import MemoryNotes, setup, until
+
+LONG = 60.0
+
+
+def dies_at(slurm, times):
+    """It dies when it is told of that many-th job."""
+    calls = []
+
+    def submit(wanted):
+        calls.append(wanted)
+        slurm.away = slurm.away or len(calls) == times
+
+    slurm.on_submit = submit
+
+
+def starts(said):
+    return sorted(each.job for each in said if isinstance(each, Started))
+
+
+def test_a_number_that_slurm_gives_again_is_not_the_first_ones():
+    """slurmctld dies between two submissions, and comes back with what it had saved before."""
+
+    async def story():
+        slurm, said = FakeSlurm(), []
+        dies_at(slurm, 2)
+        async with backend_of(slurm, said) as backend:
+            await backend.start(order("one"))
+            await backend.start(order("two"))
+            await until(lambda: slurm.away, LONG)
+            assert [*slurm.rows] == [5]
+            slurm.begins_anew()
+            await until(lambda: len(starts(said)) == 2, LONG)
+            comments = {row.comment.rpartition(":")[2] for row in slurm.rows.values()}
+            assert (comments, sorted(slurm.ran)) == ({"one", "two"}, ["5", "6"])
+            slurm.change(5, state="COMPLETED", code=0)
+            await until(lambda: any(isinstance(each, Ended) for each in said), LONG)
+            assert len([each for each in said if isinstance(each, Ended)]) == 1
+
+    asyncio.run(story())
+
+
+def test_anothers_job_that_has_the_number_by_then_is_let_be():
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], MemoryNotes()
+        dies_at(slurm, 2)
+        async with backend_of(slurm, said, notes=notes) as backend:
+            await backend.start(order("one"))
+            await backend.start(order("two"))
+            await until(lambda: slurm.away, LONG)
+            slurm.begins_anew()
+            theirs = slurm.has(5, user="alice", partition="other", comment="mine")
+            slurm.next = 6
+            await until(lambda: len(starts(said)) == 2, LONG)
+            assert slurm.rows[5] == theirs
+            assert await notes.read("slurm/user/") == {"slurm/user/root": "1"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "RUNNING"])
+def test_what_a_daemon_before_has_released_may_begin_before_it_is_released_again(state):
+    """It waited for its node when this daemon looked, and waits no more when it acts."""
+
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], MemoryNotes()
+        async with backend_of(slurm, said, notes=notes) as backend:
+            slurm.on_release = lambda ref: slurm.change(int(ref), state="PENDING")
+            await backend.start(order("one"))
+            await until(lambda: slurm.ran, LONG)
+
+        async def begins(ref, place):
+            slurm.change(int(ref), state=state)
+            raise SlurmRefusedError("Job has already finished")
+
+        slurm.release = begins
+        kinds = {"COMPLETED": Ended, "RUNNING": Started}
+        async with backend_of(slurm, said, notes=notes, expected=[Expected(order("one"), None)]):
+            await until(lambda: said, LONG)
+            assert [type(each) for each in said] == [kinds[state]]
+
+    asyncio.run(story())
+
+
+def test_what_was_lost_before_it_was_noted_is_submitted_again():
+    """The journal is away between a submission and its note; Slurm begins anew meanwhile."""
+
+    class Away(MemoryNotes):
+        fails = False
+
+        async def write(self, changes):
+            if self.fails:
+                raise JournalError("the disk is full")
+            await super().write(changes)
+
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], Away()
+        async with backend_of(slurm, said, notes=notes) as backend:
+            notes.fails = True
+            await backend.start(order("one"))
+            await until(lambda: slurm.rows, LONG)
+            slurm.begins_anew()
+            slurm.has(5, user="alice", partition="other")
+            slurm.next = 6
+            notes.fails = False
+            await until(lambda: starts(said) == ["one"], LONG)
+            assert (slurm.ran, slurm.rows[5].held) == (["6"], True)
+
+    asyncio.run(story())
+
+
+def test_where_comments_are_changed_by_others_a_job_is_put_on_hold_and_says_why():
+    async def story():
+        slurm, said = FakeSlurm(), []
+        submit = slurm.submit
+
+        async def changed(wanted):
+            ref = await submit(wanted)
+            slurm.change(int(ref), comment="by the site's plugin")
+            return ref
+
+        slurm.submit = changed
+        async with backend_of(slurm, said) as backend:
+            await backend.start(order("one"))
+            await until(lambda: said, LONG)
+            (last,) = said
+            assert isinstance(last, Requeued)
+            assert last.hold
+            assert "by the site's plugin" in last.why
+            assert (len(slurm.rows), slurm.ran) == (VAIN, [])
+
+    asyncio.run(story())
+
+
+NOTHING = ["<html>back in a minute</html>", '{"jobs": [{"job', "", {}, {"jobs": {"set": True}}]
+NOT_READ = [{"jobs": [{"job_id": number, "state": {"current": ["RUNNING"]}}]} for number in (5, 9)]
+NO_NUMBER = {"jobs": [{"state": "RUNNING"}, 3]}
+
+
+async def bad_for_some_looks(rest, body, parts):
+    """Say this until it was seen and is said."""
+    rest.body = body
+    await until(lambda: any(not part.ok for part in parts.all()), LONG)
+    await asyncio.sleep(3 * CONFIG.poll)
+    rest.body = None
+    await until(lambda: all(part.ok for part in parts.all()), LONG)
+    await asyncio.sleep(3 * CONFIG.poll)
+
+
+@pytest.mark.parametrize("body", [*NOTHING, NOT_READ[0], NO_NUMBER], ids=str)
+def test_what_says_nothing_does_not_say_that_a_job_is_gone(body):
+    async def story():
+        rest, said, parts = FakeRest(), [], Parts(lambda: 1000.0)
+        async with rest.serving() as url, backend_of(Rest(url), said, parts=parts) as backend:
+            await backend.start(order("one"))
+            await until(lambda: said, LONG)
+            await bad_for_some_looks(rest, body, parts)
+            assert starts(said) == ["one"]
+            assert len(said) == 1
+            rest.rows[5]["job_state"] = "COMPLETED"
+            await until(lambda: len(said) == 2, LONG)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("body", [*NOTHING, NOT_READ[1], NO_NUMBER], ids=str)
+def test_what_says_nothing_does_not_cancel_jobs_of_others(body, tmp_path):
+    async def story():
+        rest = FakeRest()
+        rest.rows[9] = row_of(9, user_name="alice", state_reason="JobHeldUser")
+        async with rest.serving() as url:
+            backend = SlurmBackend(CONFIG, Rest(url), FOUND)
+            async with daemons.serving(tmp_path / "db", setup([8], a=8), backend) as service:
+                await service.submit([SetPool("a", state=PoolMode.HOLD)])
+                await until(lambda: rest.told, LONG)
+                await bad_for_some_looks(rest, body, service.parts)
+                assert service.book.job("slurm-9").phase is JobPhase.PENDING
+                assert [what for what, _ in rest.told] == ["9"]
+
+    asyncio.run(story())
+
+
+def test_who_holds_an_adopted_job_right_after_its_release_is_heard():
+    async def story():
+        slurm, said = FakeSlurm(), []
+        slurm.has(9, user="alice", partition="a", reason="JobHeldAdmin")
+        slurm.next = 10
+        slurm.on_release = lambda _: slurm.change(9, state="PENDING", held=True)
+        async with backend_of(slurm, said) as backend:
+            await backend.start(order("slurm-9", origin="9@1000", user="alice", nodes=1))
+            await until(lambda: said, LONG)
+            assert (type(said[0]), said[0].hold, slurm.ran) == (Requeued, True, ["9"])
+
+    asyncio.run(story())
+
+
+def test_a_release_of_which_slurm_shows_nothing_is_said_again():
+    async def story():
+        slurm, said = FakeSlurm(), []
+        before = slurm.has(9, user="alice", partition="a", reason="JobHeldAdmin")
+
+        def forget(_):
+            if len(slurm.ran) == 1:
+                slurm.rows[9] = before
+
+        slurm.on_release = forget
+        async with backend_of(slurm, said) as backend:
+            await backend.start(order("slurm-9", origin="9@1000", user="alice", nodes=1))
+            await until(lambda: starts(said) == ["slurm-9"], LONG)
+            assert (slurm.ran, len(said)) == (["9", "9"], 1)
+
+    asyncio.run(story())
+
+
+def test_however_many_there_are_a_few_are_asked_for_in_each_look(monkeypatch):
+    """All that run, and all that came since, have their turn; lists of all are far between."""
+
+    async def story():
+        slurm, said, many = FakeSlurm(), [], 3 * FEW
+        async with backend_of(slurm, said) as backend:
+            for i in range(many):
+                await backend.start(order(f"j{i}"))
+            await until(lambda: len(starts(said)) == many, LONG)
+            monkeypatch.setattr("daemon.backends.slurm.backend.COSTLY", 0.0)
+            monkeypatch.setattr("daemon.backends.slurm.backend.REST", 1e9)
+            await until(lambda: backend._all_due, LONG)
+            lists, looked = slurm.lists, []
+            forget = backend._marks.forget
+
+            async def counted(runs):
+                looked.append(len(slurm.asked))
+                slurm.asked.clear()
+                await forget(runs)
+
+            backend._marks.forget = counted
+            for number in [*slurm.rows]:
+                slurm.change(number, state="COMPLETED", code=0)
+            first = slurm.next
+            for number in range(first, first + many):
+                slurm.has(number, user="alice", partition="other")
+            await until(lambda: sum(isinstance(each, Ended) for each in said) == many, LONG)
+            await until(lambda: backend._view.next == first + many, LONG)
+            assert len(backend._view.jobs) == 2 * many
+            assert max(looked[1:]) <= 2 * FEW + 1
+            assert slurm.lists == lists
+
+    asyncio.run(story())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_each_has_its_turn(runs, waiting):
+    some, others = [f"{i}" for i in range(runs)], [f"{i}" for i in range(runs, runs + waiting)]
+    in_turn, seen = InTurn(), set()
+    for look in range(1, 25):
+        found = in_turn.next(dict.fromkeys(some), others)
+        assert len(found) == len({*found}) == min(FEW, runs + waiting)
+        seen.update(found)
+        if look * FEW * 3 // 4 >= runs:
+            assert seen.issuperset(some)
+        if look * FEW // 4 >= waiting:
+            assert seen.issuperset(others)

@@ -1,0 +1,94 @@
+"""Jobs of the daemon in a real Slurm: started where decided, followed to their end."""
+
+import asyncio
+
+import pytest
+
+from daemon.model.inputs import Cancel
+from tests.support.clusters.slurm import waits_for
+from tests.support.clusters.slurm_daemons import DOORS, phase_is, serving, submit, until
+from tests.support.daemons.daemons import time_goes_by
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            out = slurm.root / "out" / f"a-{way}"
+            gate = slurm.gate()
+            told = f'echo "$SIA_JOB_ID $SIA_POOL $GREETING $CUDA_VISIBLE_DEVICES" > {out}; '
+            told += waits_for(gate)
+            env = {"GREETING": 'it\'s $HOME; "quoted"\nand more'}
+            await submit(service, "a", "speech", 3, command=("sh", "-c", told), env=env)
+            record = await phase_is(service, "a", "running")
+            ((node, gpus),) = record.nodes
+            assert (record.area, node, len(gpus)) == ("speech", "n3", 3)
+            ((_, partition, state, where),) = slurm.squeue()
+            assert (partition, state, where) == ("speech", "RUNNING", "n3")
+            gate.touch()
+            record = await phase_is(service, "a", "finished")
+            assert (record.code, record.signal) == (0, None)
+            said = out.read_text()
+            assert said.startswith(f"a speech {env['GREETING']} "), said
+            assert len(said.split()[-1].split(",")) == 3
+
+    asyncio.run(story())
+
+
+def test_where_all_are_too_many_the_few_are_asked_for(slurm, tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.backends.slurm.backend.COSTLY", 0.0)
+
+    async def story():
+        async with serving(tmp_path, slurm) as service:
+            await until(lambda: service.backend._all_due)
+            service.backend._all_due += 1000.0
+            await submit(service, "a", command=("sh", "-c", "sleep 1; exit 3"))
+            held = slurm.sbatch("-H", "-p", "speech", "--gres=gpu:1", "-t", "5", script="sleep 1")
+            assert (await phase_is(service, "a", "failed")).code == 3
+            await phase_is(service, f"slurm-{held}", "finished")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_how_it_ends_is_said(slurm, tmp_path, way):
+    async def story():
+        async with serving(tmp_path, slurm, way) as service:
+            await submit(service, "bad", command=("sh", "-c", "exit 7"))
+            await submit(service, "killed", command=("sh", "-c", "kill -9 $$"))
+            await submit(service, "gone", "robots")
+            await submit(service, "unwanted", "speech")
+            assert (await phase_is(service, "bad", "failed")).code == 7
+            assert (await phase_is(service, "killed", "failed")).signal == 9
+            await phase_is(service, "gone", "running")
+            ((ref,),) = [row[:1] for row in slurm.squeue() if row[1] == "robots"]
+            slurm.run("scancel", ref)
+            assert "Slurm" in (await phase_is(service, "gone", "cancelled")).why
+            await phase_is(service, "unwanted", "running")
+            await service.submit([Cancel("unwanted")])
+            await phase_is(service, "unwanted", "cancelled")
+            await until(lambda: not slurm.squeue())
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("way", DOORS)
+def test_a_limit_that_passes_while_nobody_looks_is_no_limit_that_was_reached(
+    slurm, tmp_path, monkeypatch, way
+):
+    async def story():
+        gate = slurm.gate()
+        async with serving(tmp_path, slurm, way) as service:
+            told = ("sh", "-c", waits_for(gate))
+            await submit(service, "short", "speech", command=told)
+            await submit(service, "long", "robots")
+            await phase_is(service, "short", "running")
+            await phase_is(service, "long", "running")
+        gate.touch()
+        await until(lambda: [row[1] for row in slurm.squeue()] == ["robots"])
+        time_goes_by(monkeypatch, 3600.0)
+        async with serving(tmp_path, slurm, way) as service:
+            assert (await phase_is(service, "short", "finished")).code == 0
+            assert (await phase_is(service, "long", "failed")).why == "time limit"
+
+    asyncio.run(story())

@@ -1,0 +1,218 @@
+"""The simulated backend: jobs that are timers in a clock that the test turns."""
+
+import asyncio
+import random
+
+import pytest
+
+from daemon.backends.interface import Backend, Expected
+from daemon.backends.simulated import RUN_TIME, TERM, SimulatedBackend
+from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
+from daemon.model.job import JobSpec
+from daemon.model.outputs import StartEffect
+from tests.support.daemons.daemons import house
+
+
+class HandClock:
+    """Time stands still until the test turns it on."""
+
+    def __init__(self, now=1000.0):
+        self.time = now
+        self._sleepers = []
+
+    def now(self):
+        return self.time
+
+    async def sleep_until(self, time):
+        while self.time < time:
+            turned = asyncio.get_running_loop().create_future()
+            self._sleepers.append(turned)
+            await turned
+
+    async def turn(self, time):
+        await settle()
+        self.time = time
+        for turned in self._sleepers:
+            if not turned.done():
+                turned.set_result(None)
+        self._sleepers = []
+        await settle()
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def order(job, attempt=1, **spec):
+    return StartEffect(job, attempt, JobSpec(job, "vision", 1, **spec), ())
+
+
+def played(story, **options):
+    """Run a story of the backend, its clock and what it has said so far; say all that it said."""
+
+    async def play():
+        said = []
+        clock = HandClock()
+        backend = SimulatedBackend(clock, **options)
+        await backend.open(house(said.append))
+        await story(backend, clock, said)
+        backend.check()
+        await backend.close()
+        return said
+
+    return asyncio.run(play())
+
+
+def test_jobs_last_their_duration_else_their_run_time_else_a_default():
+    async def story(backend: Backend, clock, said):
+        await backend.start(order("a", duration=30.0, run_time=5.0))
+        await backend.start(order("b", run_time=20.0))
+        await backend.start(order("c"))
+        await clock.turn(1019.0)
+        assert said == [Started("a", 1), Started("b", 1), Started("c", 1)]
+        await clock.turn(1020.0)
+        assert said[3:] == [Ended("b", 1, code=0)]
+        await clock.turn(1031.0)
+        assert said[4:] == [Ended("a", 1, code=0)]
+        await clock.turn(1000.0 + RUN_TIME)
+
+    assert played(story)[5:] == [Ended("c", 1, code=0)]
+
+
+def test_the_first_end_is_waited_for_also_when_it_is_told_of_last():
+    async def story(backend, clock, said):
+        for name, seconds in (("long", 50.0), ("short", 10.0), ("middle", 20.0)):
+            await backend.start(order(name, duration=seconds))
+        await clock.turn(1010.0)
+        assert said[3:] == [Ended("short", 1, code=0)]
+        await clock.turn(1060.0)
+
+    assert [ended.job for ended in played(story)[4:]] == ["middle", "long"]
+
+
+def test_started_twice_it_runs_once():
+    async def story(backend, clock, said):
+        await backend.start(order("a", duration=1.0))
+        await backend.start(order("a", duration=1.0))
+        await clock.turn(1002.0)
+
+    assert played(story) == [Started("a", 1), Ended("a", 1, code=0)]
+
+
+def test_told_to_end_it_ends_at_once_and_not_again():
+    async def story(backend, clock, said):
+        await backend.start(order("a", duration=10.0))
+        await backend.stop("a", 1, "warn")
+        await backend.stop("a", 2, "end")  # another attempt: not this one
+        assert said == [Started("a", 1)]
+        await backend.stop("a", 1, "end")
+        await backend.stop("a", 1, "end")
+        await backend.start(order("a", 2, duration=60.0))
+        await clock.turn(1020.0)
+
+    assert played(story) == [Started("a", 1), Ended("a", 1, signal=TERM), Started("a", 2)]
+
+
+def test_a_timer_of_an_earlier_start_does_not_end_a_later_one():
+    async def story(backend, clock, said):
+        await backend.start(order("a", duration=10.0))
+        await backend.stop("a", 1, "end")
+        await clock.turn(1005.0)
+        await backend.start(order("a", duration=10.0))
+        await clock.turn(1012.0)
+        assert said[2:] == [Started("a", 1)]
+        await clock.turn(1015.0)
+
+    assert played(story)[3:] == [Ended("a", 1, code=0)]
+
+
+def test_what_is_to_go_wrong_goes_wrong():
+    fates = {"a": "failed", "b": "lost", "c": "start failed", "d": "done"}
+
+    async def story(backend, clock, said):
+        for job in fates:
+            await backend.start(order(job, duration=10.0))
+        await clock.turn(1010.0)
+
+    said = played(story, fate=lambda order: fates[order.job])
+    assert Ended("a", 1, code=1) in said
+    assert [type(one) for one in said if one.job == "b"] == [Started, Lost]
+    assert [type(one) for one in said if one.job == "c"] == [StartFailed]
+    assert Ended("d", 1, code=0) in said
+
+
+def test_a_later_daemon_s_backend_ends_what_ran_at_its_start_plus_its_duration():
+    async def story(backend, clock, said):
+        expected = [
+            Expected(order("over", duration=10.0), started=980.0),
+            Expected(order("runs", duration=60.0), started=980.0),
+            Expected(order("unseen", duration=5.0)),
+        ]
+        unseen = await backend.reconcile(expected)
+        assert unseen == [order("unseen", duration=5.0)]
+        assert said == []
+        await clock.turn(1000.0)
+        assert said == [Ended("over", 1, code=0)]
+        await clock.turn(1039.9)
+        assert len(said) == 1
+        await clock.turn(1040.0)
+
+    assert played(story)[1:] == [Ended("runs", 1, code=0)]
+
+
+def test_one_that_outlived_the_daemon_s_restart_says_what_it_knows_and_what_is_unknown():
+    async def story(backend, clock, said):
+        await backend.start(order("known", duration=10.0))
+        await backend.start(order("stray", duration=10.0))
+        del said[:]
+        assert await backend.reconcile([Expected(order("known", duration=10.0))]) == []
+        assert said == [Started("known", 1), Stray("stray", 1)]
+        await backend.stop("stray", 1, "end")
+        await clock.turn(1010.0)
+
+    assert played(story)[2:] == [Ended("stray", 1, signal=TERM), Ended("known", 1, code=0)]
+
+
+def test_closed_it_says_nothing_more_and_opened_again_it_goes_on():
+    async def story(backend, clock, said):
+        await backend.start(order("a", duration=10.0))
+        await backend.close()
+        await clock.turn(1020.0)
+        assert said == [Started("a", 1)]
+        await backend.open(house(said.append))
+        await clock.turn(1021.0)
+
+    assert played(story) == [Started("a", 1), Ended("a", 1, code=0)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ends_come_in_the_order_in_which_a_sorted_list_has_them(seed):
+    """Random starts, stops and turns of the clock, against a list that is sorted at each turn."""
+    dice = random.Random(seed)
+
+    async def story(backend, clock, said):
+        running, wanted = {}, []
+        for step in range(300):
+            what = dice.choice("ssxt")
+            if what == "s":
+                seconds = dice.choice([0.5, 1.0, 2.5, 40.0])
+                await backend.start(order(str(step), duration=seconds))
+                running[str(step)] = (clock.now() + seconds, step)
+            elif what == "x" and running:
+                job = dice.choice(sorted(running))
+                del running[job]
+                await backend.stop(job, 1, "end")
+                wanted.append(job)
+            elif what == "t":
+                now = clock.now() + dice.choice([0.5, 3.0])
+                await clock.turn(now)
+                due = sorted((end, job) for job, end in running.items() if end[0] <= now)
+                wanted += [job for _, job in due]
+                for _, job in due:
+                    del running[job]
+                backend.check()
+        assert [one.job for one in said if isinstance(one, Ended)] == wanted
+        assert len(wanted) > 50
+
+    played(story)

@@ -1,0 +1,653 @@
+"""The daemon from the command line: real processes, and the exit codes that scripts go by."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
+from types import SimpleNamespace
+
+import pytest
+
+from daemon.cli import client, inspect
+from daemon.cli.common import moment
+from daemon.cli.jobs import description
+from daemon.cli.lending import said_of
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Journal
+from daemon.model.inputs import SetPool
+from sia.console.main import main
+from sia.limits import UNLIMITED
+from tests.support.daemons.daemons import setup
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+CONFIG = """
+[daemon]
+state = "state"
+listen = "127.0.0.1:{port}"
+[backend]
+kind = "simulated"
+speed = 1000
+[[node]]
+name = "n1"
+gpus = 16
+[[pool]]
+name = "vision"
+quota = 8
+[[pool]]
+name = "speech"
+quota = 4
+"""
+
+
+def run(*arguments):
+    """The command line in this process: starting one for each command takes ten times as long."""
+    out, err = TextIOWrapper(BytesIO(), "utf-8"), StringIO()
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["sia", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    signal.signal(signal.SIGTERM, before)
+    return SimpleNamespace(
+        returncode=ended.value.code or 0, stdout=written(out), stderr=err.getvalue()
+    )
+
+
+def written(out):
+    out.flush()
+    return out.buffer.getvalue().decode()
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+GROUPS = ("pool", "maintenance", "webhook", "token", "audit")
+"""Commands of which the second word is a command as well."""
+
+
+class Served:
+    """`sia serve` in a process of its own, and the commands that ask it."""
+
+    def __init__(self, folder, config=CONFIG):
+        self.config = folder / "sia.toml"
+        self.config.write_text(config.format(port=free_port()))
+        self._log = folder / "log"
+        self.begin()
+
+    def begin(self):
+        self.begin_only()
+        self.first = self.process.stdout.readline()
+
+    def begin_only(self):
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sia", "serve", "--config", str(self.config)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=20)
+        self.log = self._log.read_text()
+        return self.process.returncode
+
+    def __call__(self, *arguments):
+        """The command's outcome."""
+        command, *rest = arguments
+        names = [command, rest.pop(0)] if command in GROUPS else [command]
+        return run(*names, "--config", self.config, *rest)
+
+    def said(self, *arguments, code=0):
+        """Its JSON."""
+        done = self(*arguments, "--json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    daemon = Served(tmp_path_factory.mktemp("served"))
+    yield daemon
+    assert daemon.end() == 0
+
+
+def test_it_says_where_it_is_and_not_what_the_token_is(served):
+    token = (served.config.parent / "state" / "token").read_text().strip()
+    assert served.first.startswith("serving on http://127.0.0.1:")
+    assert "state/token" in served.first
+    assert token not in served.first
+
+
+def test_a_job_is_submitted_waited_for_and_described(served):
+    done = served("submit", "--pool", "vision", "--id", "a", "--duration", "9s", "--tag", "k=v",
+                  "--wait", "--", "train", "--fast", "a b")  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "a finished\n")
+    assert done.stderr == "submitted a\n", "whoever breaks off knows the id"
+    text = served("job", "a").stdout
+    for line in (
+        "id              a",
+        "command         train --fast 'a b'",
+        "tags            k=v",
+        "output          sia log a, if the backend keeps it",
+    ):
+        assert line in text.splitlines()
+    assert re.search(r"^nodes           n1:\d+$", text, re.MULTILINE)
+    keys = [line[:16].strip() for line in text.splitlines()]
+    assert keys.index("ran") == keys.index("ended") + 1
+    assert "run time" not in keys
+    assert served.said("job", "a")["phase"] == "finished"
+
+
+def test_when_a_job_would_have_started_alone_stands_beside_when_it_did():
+    said = {"id": "a", "submitted": 5.0, "started": 1795346200.5, "alone": 1795346198.99}
+    lines = [*description(said)]
+    assert [name for name, _ in lines] == ["id", "submitted", "started", "virtual start"]
+    assert lines[-1][1] == moment(1795346198.99)
+    del said["started"]
+    assert [name for name, _ in description(said)] == ["id", "submitted", "virtual start"]
+
+
+def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
+    for job_id in ("h1", "h2"):
+        served("submit", "--pool", "speech", "--id", job_id, "--hold", "--user", "me")
+    assert [job["id"] for job in served.said("jobs", "--phase", "held")["jobs"]] == ["h2", "h1"]
+    assert served.said("jobs", "--phase", "waiting") == served.said("jobs", "--phase", "pending")
+    assert served("why", "h1").stdout == "it is held: sia release h1\n"
+    assert served.said("why", "h1")["obstacles"] == [{"type": "hold"}]
+    assert served("why", "nobody").returncode == 1
+    assert "it is held: sia release h1" in served("job", "h1").stdout
+    assert served("priority", "5", "h1", "h2").stdout == (
+        "h1: held, priority 5\nh2: held, priority 5\n"
+    )
+    assert served.said("job", "h2")["priority"] == 5
+    assert served("priority", "-5", "h1").returncode == 0
+    assert served("release", "h1").returncode == 0
+    assert served("hold", "nobody").returncode == 1
+    assert served("cancel", "h2").stdout == "h2: cancelled\n"
+    assert served.said("job", "h2")["phase"] == "cancelled"
+    table = served("jobs", "--user", "me", "--limit", "1").stdout
+    assert "1 job shown, there are more" in table
+
+
+def test_of_an_array_it_says_how_many_are_where(served):
+    served(
+        "submit", "--pool", "speech", "--id", "arr", "--array", "3", "--duration", "9d", "--hold"
+    )
+    assert served("release", "arr.0").returncode == 0
+    while served.said("job", "arr.0")["phase"] != "running":
+        time.sleep(0.05)
+    assert served("hold", "arr").stdout == "arr: 2 held, 1 running\n"
+    assert served("cancel", "arr").stdout.startswith("arr: ")
+
+
+def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
+    for name, span in (("w1", "500h"), ("w2", "1h")):
+        served("submit", "--pool", "speech", "--id", name, "--gpus", 4, "--duration", span,
+               "--run-time", span)  # fmt: skip
+    while served.said("job", "w1")["phase"] != "running":
+        time.sleep(0.05)
+    text = served("whatif", "--job", "w1", "--cancel", "--horizon", "30d").stdout
+    assert text.startswith("simulated: the next ")
+    assert "w1 (speech, 4 GPUs): would be cancelled" in text
+    assert "1 job would start earlier" in text
+    assert "speech: 1 job, " in text
+    new = ("--pool", "speech", "--gpus", 4, "--run-time", "2h", "--horizon", "30d")
+    text = served("whatif", *new).stdout
+    assert "\nthe new job (speech, 4 GPUs): starts " in text
+    assert "no other job would start at another time" in text
+    said = served.said("whatif", "--quota", "speech=8", "--lending", "off", "--drain", "n1")
+    assert (said["jobs"], said["later"]) == ([], [])
+    body = {"jobs": [{"job": "w2", "gpus": 1}], "horizon": 60}
+    file = served.config.parent / "question.json"
+    file.write_text(json.dumps(body))
+    beside = served("whatif", "--file", file, "--quota", "speech=8")
+    assert (beside.returncode, "excludes other options" in beside.stderr) == (2, True)
+    text = served("whatif", "--file", file).stdout
+    assert "w2 (speech, 1 GPU): no start within the next 1 m" in text
+    assert served.said("job", "w2")["gpus"] == 4
+    served("cancel", "w2")
+    served("cancel", "w1")
+
+
+def test_what_if_nothing_or_nobody_is_meant(served):
+    assert "No change given. Use --job" in served("whatif").stderr
+    assert (
+        "must be at most 30d" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
+    )
+    assert "'x' is not a valid whole number" in served("whatif", "--quota", "vision=x").stderr
+    for wrong in (
+        [],
+        ["--cancel"],
+        ["--gpus", 2],
+        ["--job", "x", "--name", "y"],
+        ["--quota", "vision"],
+    ):
+        assert served("whatif", *wrong).returncode == 2
+    done = served("whatif", "--quota", "vision=1", "--job", "nobody", "--cancel")
+    assert (done.returncode, "no job 'nobody'" in done.stderr) == (1, True)
+
+
+def test_jobs_of_a_pool_that_there_is_not(served):
+    done = served("jobs", "--pool", "zzz")
+    assert done.returncode == 1
+    assert done.stderr == "sia: there is no pool 'zzz'; see: sia pools\n"
+    done = served("job", "")
+    assert (done.returncode, done.stderr[:23]) == (2, "sia: '' is no name; see")
+    done = served("submit", "--pool", "vision", "--id", "a b")
+    assert "write letters, digits, dots, dashes and underscores" in done.stderr
+
+
+def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
+    file = tmp_path / "jobs.json"
+    jobs = [{"id": "b1", "pool": "vision", "gpus": 1}, {"id": "b2", "pool": "vision", "gpus": 99}]
+    file.write_text(json.dumps({"jobs": jobs}))
+    done = served("submit", "--file", file)
+    assert done.returncode == 1
+    assert done.stdout == "b1\n"
+    assert done.stderr.startswith("b2: 99 GPUs never fit in pool vision")
+    file.write_text(json.dumps([job | {"id": f"l{job['id']}"} for job in jobs]))
+    assert served("submit", "--file", file).stdout == "lb1\n", "a list is a batch"
+
+
+def test_what_would_be_dropped_beside_a_file_is_refused(served, tmp_path):
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"id": "dropped", "pool": "vision", "gpus": 1}))
+    for more in (("--gpus", "3"), ("--hold",), ("--", "false"), ("--wait",)):
+        assert served("submit", "--file", file, *more).returncode == 2, more
+    assert served("job", "dropped").returncode == 1
+
+
+@pytest.mark.parametrize("text", ['{"id": ', '{"gpus": NaN}', '{"gpus": 1e999}', "", "[" * 9999])
+def test_a_file_that_is_no_json_is_named(served, tmp_path, text):
+    file = tmp_path / "bad.json"
+    file.write_text(text)
+    done = served("submit", "--file", file)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sia: {file}: ")
+    assert "write JSON in UTF-8: one job, or a list of jobs" in done.stderr
+
+
+def test_pools_are_shown_and_changed(served):
+    assert [pool["name"] for pool in served.said("pools")["pools"]] == ["speech", "vision"]
+    assert served.said("pool", "set", "speech", "--lend-limit", "1", "--for", "1h")["override"]
+    assert "until " in served("pool", "show", "speech").stdout
+    stale = served("pool", "set", "speech", "--weight", "2", "--version", "1")
+    assert stale.returncode == 1
+    assert "is at version 2, not 1" in stale.stderr
+    assert served.said("pool", "set", "speech", "--borrow-limit", "3")["borrow_limit"] == 3
+    assert served.said("pool", "set", "speech", "--borrow-limit", "none")["borrow_limit"] is None
+    budgets = "--lend-budget-hours", "200", "--slowed-budget-pct", "5"
+    served("pool", "set", "speech", *budgets)
+    shown = served("pool", "show", "speech").stdout.splitlines()
+    assert "lend budget hours  200 GPU-hours a month (UTC)" in shown
+    assert "slowed budget pct  5 %" in shown
+    served("pool", "set", "speech", "--lend-budget-hours", "none", "--slowed-budget-pct", "none")
+    for limit in ("few", "-1"):
+        assert served("pool", "set", "speech", "--borrow-limit", limit).returncode == 2
+    assert served("pool", "set", "speech").returncode == 2
+    for option, value in (("quota", "-1"), ("weight", "nan"), ("weight", "0"), ("weight", "inf"),
+                          ("cells", "node"), ("cells", "node.quad=few")):  # fmt: skip
+        assert served("pool", "set", "speech", f"--{option}", value).returncode == 2, value
+
+
+def test_who_lends_nothing_is_seen_at_a_glance(served):
+    assert "lend nothing" not in served("status").stdout
+    served("pool", "set", "speech", "--lend-budget-hours", "0")
+    assert "lend nothing: speech (hours); reason: sia pool show NAME" in served("status").stdout
+    rows = served("pools").stdout.splitlines()
+    assert ["open, lends nothing" in row for row in rows if "speech" in row] == [True]
+    assert ["lends nothing" in row for row in rows if "vision" in row] == [False]
+    served("pool", "set", "speech", "--lend-budget-hours", "none")
+    assert "lends nothing" not in served("pools").stdout
+
+
+def test_nodes_and_maintenance(served):
+    assert served("drain", "n1", "--why", "fan").stdout.startswith("n1: out, operator: fan; ")
+    assert "operator: fan" in served("nodes").stdout
+    assert served("resume", "n1").stdout.startswith("n1: in; ")
+    window = served.said("maintenance", "add", "n1", "--in", "9d", "--for", "1h", "--id", "m")
+    assert window["end"] - window["start"] == pytest.approx(3600)
+    assert "planned" in served("maintenance", "list").stdout
+    assert served("maintenance", "cancel", "m").stdout == "m: cancelled\n"
+    again = served("maintenance", "cancel", "m")
+    assert (again.returncode, again.stderr) == (
+        1, "sia: there is no 'm'; see: sia maintenance list\n"
+    )  # fmt: skip
+
+
+def test_lending_and_loans(served):
+    assert served("lending", "off").stdout == "lending is off\n"
+    assert served("lending").stdout == "lending is off\n"
+    assert served("lending", "shadow").stdout.startswith("lending is shadow\n")
+    assert "lending is shadow" in served("status").stdout
+    assert served("lending", "on").stdout.startswith("lending is on\n")
+    assert "Loans: " in served("loans").stdout
+
+
+def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet():
+    shadow = {
+        "since": 0.0, "until": None, "gpu_hours": 0.0, "jobs": 2, "sooner": 0, "gained_s": 0.0,
+        "later": 0, "lost_s": 0.0, "unknown": 0, "pending": 2, "lent": [],
+    }  # fmt: skip
+
+    assert said_of(shadow)[1] == (
+        "the GPU-hours of 2 of these starts are not known yet: their jobs have not ended"
+    )
+    ended = said_of(shadow | {"until": 9.0})
+    assert ended[1] == (
+        "the GPU-hours of 2 of these starts are not known: their jobs had not ended"
+    )
+    assert len(said_of(shadow | {"pending": 0})) == 1
+
+
+def test_times_within_events_are_said_as_times():
+    told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
+    assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", inspect.line(told))
+
+
+def test_status_counts_who_has_its_turn_and_no_gpus(served):
+    assert "starting" not in served("status").stdout
+    served("drain", "n1", "--why", "fan")
+    served("submit", "--pool", "vision", "--id", "turned", "--duration", "1s")
+    told = "starting: 1 job cannot start yet, GPUs are not free; see sia jobs --phase starting"
+    assert told in served("status").stdout.splitlines()
+    served("cancel", "turned")
+    served("resume", "n1")
+
+
+def test_what_is_so_or_not_is_said_in_events_as_people_do():
+    event = {"seq": 7, "time": 2.0, "kind": "lending", "data": {"on": False, "mode": "shadow"}}
+    assert inspect.line(event).endswith("on no, mode shadow")
+
+
+def test_limits_that_are_taken_away_are_none_in_events():
+    engine = Engine.new(setup(a=4))
+    engine.step(1.0, [SetPool("a", lend_limit=2, slowed_budget_pct=1.0)])
+    (told,) = engine.step(2.0, [SetPool("a", lend_limit=UNLIMITED, slowed_budget_pct=-1.0)]).notices
+    assert told.data["lend_limit"] is told.data["slowed_budget_pct"] is None
+    event = {"seq": 7, "time": 2.0, "kind": told.kind, "pool": "a", "data": told.data}
+    assert inspect.line(event).endswith("lend_limit none, slowed_budget_pct none")
+
+
+def test_events_are_printed_and_followed(served):
+    served("submit", "--pool", "vision", "--duration", "1s")  # an event, were this the first test
+    first = served("events").stdout.splitlines()[0]
+    assert first.split()[0] == "1"
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "sia", "events", "--config", str(served.config), "--follow",
+         "--after", "0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert json.loads(follower.stdout.readline())["seq"] == 1
+    follower.send_signal(signal.SIGINT)
+    assert follower.communicate(timeout=10)[1] == ""
+    assert follower.returncode == 130
+
+
+def test_misuse_is_2_and_nobody_there_is_3(served, tmp_path, monkeypatch):
+    for arguments in (("submit",), ("submit", "--pool"), ("submit", "--pool", "a", "--tag", "x")):
+        assert served(*arguments).returncode == 2, arguments
+    port = free_port()
+    monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{port}")
+    gone = served("jobs")
+    assert gone.returncode == 3
+    assert gone.stderr == (
+        f"sia: http://127.0.0.1:{port}: connection refused; start sia serve, or set SIA_URL\n"
+    )
+    monkeypatch.setenv("SIA_URL", "here")
+    assert served("jobs").returncode == 2
+    monkeypatch.delenv("SIA_URL")
+    monkeypatch.setenv("SIA_TOKEN_FILE", str(tmp_path / "none"))
+    assert served("jobs").returncode == 2
+    wrong = tmp_path / "token"
+    wrong.write_text("not-the-token-of-it")
+    wrong.chmod(0o600)
+    monkeypatch.setenv("SIA_TOKEN_FILE", str(wrong))
+    denied = served("jobs")
+    assert denied.returncode == 1
+    assert "the token is not the daemon's" in denied.stderr
+
+
+def test_what_is_no_daemon_is_told_apart(served, monkeypatch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{other.getsockname()[1]}")
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "sia", "jobs", "--config", str(served.config)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = other.accept()
+        connection.recv(1000)
+        connection.sendall(b"SSH-2.0-something\r\n")
+        connection.close()
+        assert asking.communicate(timeout=10)[1].count("\n") == 1
+        assert asking.returncode == 3
+
+
+def one_line(done):
+    """What a start that cannot be says: exit code 2, one line with the mend."""
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("{")]  # the log
+    assert len(said) == 1
+    assert "; " in said[0]
+    return said[0]
+
+
+def test_a_port_that_is_taken(served, tmp_path):
+    other = tmp_path / "sia.toml"
+    other.write_text(served.config.read_text())
+    assert "is in use; end who listens there" in one_line(run("serve", "--config", other))
+    assert not (tmp_path / "state").exists()
+
+
+def test_two_daemons_on_one_database(served, tmp_path):
+    other = tmp_path / "sia.toml"
+    text = served.config.read_text().replace(
+        'state = "state"', f'state = "{served.config.parent}/state"'
+    )
+    other.write_text(text.replace("listen = ", "# ") + "\n")
+    text = other.read_text().replace("[daemon]", f'[daemon]\nlisten = "127.0.0.1:{free_port()}"')
+    other.write_text(text)
+    assert "sia.db: " in one_line(run("serve", "--config", other))
+
+
+@pytest.mark.parametrize("version", [None, 99])
+def test_a_database_that_is_none_or_newer(tmp_path, version):
+    path = tmp_path / "state" / "sia.db"
+    path.parent.mkdir()
+    if version is None:
+        path.write_bytes(b"no database at all, " * 99)
+    else:
+        Journal(path).close()
+        with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA user_version={version}")
+        database.close()
+    config = tmp_path / "sia.toml"
+    config.write_text(CONFIG.format(port=free_port()))
+    said = one_line(run("serve", "--config", config))
+    assert ("is of version 99" if version else "sia.db: ") in said
+
+
+def test_the_configuration_is_checked_whole(tmp_path):
+    config = tmp_path / "sia.toml"
+    config.write_text("[daemon]\nbogus = 1\ntick = 'x'\n[[pool]]\nname = 'a'\nquota = -1\n")
+    for check in ((), ("--check",)):
+        done = run("serve", "--config", config, *check)
+        assert done.returncode == 2
+        lines = done.stderr.splitlines()
+        assert len(lines) == 3
+        assert all(line.startswith(f"sia: {config}: ") for line in lines)
+    config.write_text(CONFIG.format(port=1))
+    done = run("serve", "--config", config, "--check")
+    assert (done.returncode, done.stdout) == (0, f"{config}: valid, 2 pools with 12 GPUs\n")
+    assert not (tmp_path / "state").exists()
+
+
+def test_it_ends_in_order_and_goes_on_where_it_was(tmp_path):
+    daemon = Served(tmp_path)
+    daemon("submit", "--pool", "vision", "--id", "long", "--duration", "40d")
+    followed = subprocess.Popen(
+        [sys.executable, "-m", "sia", "events", "--config", str(daemon.config), "--follow",
+         "--after", "0"], stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    followed.stdout.readline()
+    began = time.monotonic()
+    assert daemon.end() == 0
+    assert time.monotonic() - began < 15
+    lines = [json.loads(line) for line in daemon.log.splitlines()]
+    events = [line["event"] for line in lines]
+    assert "serving" in events
+    assert events[-2:] == ["stopping", "stopped"]
+    daemon.begin()
+    assert daemon.said("job", "long")["phase"] == "running"
+    assert daemon.end() == 0
+    followed.send_signal(signal.SIGINT)
+    followed.communicate(timeout=10)
+    assert followed.returncode == 130
+
+
+CELLS = """
+types = [
+    { name = "gpu" },
+    { name = "pair", child = "gpu", count = 2 },
+    { name = "node", child = "pair", count = 2, node = true },
+]
+[[cells]]
+type = "node"
+nodes = ["n1"]
+[[cells]]
+type = "node"
+nodes = ["n2"]
+[quota.vision.node]
+node = 1
+[quota.speech.node]
+pair = 1
+"""
+
+IN_CELLS = """
+[daemon]
+state = "state"
+listen = "127.0.0.1:{port}"
+cells = "cells.toml"
+[[pool]]
+name = "vision"
+quota = 4
+[[pool]]
+name = "speech"
+quota = 2
+"""
+
+
+def test_the_cells_of_a_pool_are_shown_and_changed_in_the_same_words(tmp_path):
+    (tmp_path / "cells.toml").write_text(CELLS)
+    daemon = Served(tmp_path, IN_CELLS)
+    assert "cells              node.node=1" in daemon("pool", "show", "vision").stdout.splitlines()
+    done = daemon("pool", "set", "speech", "--cells", "node.pair=2")
+    assert done.returncode == 0, done.stderr
+    assert "cells              node.pair=2" in daemon("pool", "show", "speech").stdout.splitlines()
+    assert daemon.said("pool", "show", "speech")["quota"] == 4
+    assert daemon.end() == 0
+
+
+def waiting(daemon, *arguments):
+    """A command that waits, in a process of its own, and what it first says."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sia", arguments[0], "--config", str(daemon.config), *arguments[1:]],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return process, process.stdout.readline()
+
+
+def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
+    daemon = Served(tmp_path)
+    daemon("submit", "--pool", "vision", "--id", "before")
+    follower, _ = waiting(daemon, "events", "--follow", "--after", "0")
+    held = ("--pool", "vision", "--hold", "--duration", "1s", "--wait", "--id")
+    waits, first = waiting(daemon, "submit", *held, "w")
+    assert first == "submitted w\n"
+    broken, _ = waiting(daemon, "submit", *held, "b")
+    broken.send_signal(signal.SIGINT)
+    assert "see: sia job b" in broken.communicate(timeout=10)[0]
+    assert broken.returncode == 130
+    assert daemon.end() == 0
+    daemon.begin()
+    daemon("release", "w")
+    assert waits.communicate(timeout=20)[0] == "w finished\n"
+    assert waits.returncode == 0
+    lines = iter(follower.stdout.readline, "")
+    assert any(" started " in line and " w" in line for line in lines), "it follows no more"
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=10)
+    assert daemon.end() == 0
+
+
+def test_patience_ends(monkeypatch):
+    monkeypatch.setattr(client, "PATIENCE", 0.2)
+    monkeypatch.setattr(client, "RETRY", 0.1)
+    asking = client.Client(client.Where((f"http://127.0.0.1:{free_port()}",), "token"))
+    began = time.monotonic()
+    with pytest.raises(client.UnreachableError):
+        asking.patiently(lambda: asking.get("/v1/pools"))
+    assert time.monotonic() - began >= 0.2
+
+
+def test_whoever_names_several_daemons_is_answered_by_the_one_that_is_there(served):
+    token = (served.config.parent / "state" / "token").read_text().strip()
+    there = re.search(r"http://[0-9.:]+", served.first)[0]
+    away = f"http://127.0.0.1:{free_port()}"
+    env = {**os.environ, "SIA_URL": f"{away},{there}/", "SIA_TOKEN": token}
+    for words in (["pools", "--json"], ["submit", "--pool", "vision", "--duration", "1s"]):
+        assert asked_with(env, *words).returncode == 0
+    env["SIA_URL"] = f"{away},{away}"
+    done = asked_with(env, "pools")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"sia: {away}: connection refused; start sia serve")
+
+
+def asked_with(env, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "sia", *words], env=env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://10.1.2.3:8642", "would carry the token in clear"),
+        ("http://127.0.0.1:8642,http://gpu.example", "would carry the token in clear"),
+        ("gpu.example:8642", "is no address"),
+        ("https://gpu.example:port", "is no address"),
+    ],
+)
+def test_no_token_is_sent_where_others_can_read_it(url, what):
+    done = asked_with({**os.environ, "SIA_URL": url, "SIA_TOKEN": "0123456789abcdef01"}, "pools")
+    assert done.returncode == 2
+    assert what in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell):
+    assert "_SIA_COMPLETE" in run("completion", shell).stdout
+
+
+def test_completion_knows_the_commands():
+    done = subprocess.run(
+        [sys.executable, "-m", "sia"],
+        env={**os.environ, "_SIA_COMPLETE": "bash_complete", "COMP_WORDS": "sia dra",
+             "COMP_CWORD": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "plain,drain\n"

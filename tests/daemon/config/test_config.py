@@ -1,0 +1,292 @@
+"""The daemon's configuration: what it may say, and all that is wrong with it at once."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from daemon.config import check
+from daemon.config.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
+from daemon.config.database import DatabaseUrl
+from daemon.config.read import ConfigError, read_config
+from daemon.model.job import PoolMode
+from replay.forecast import model_folder
+from tests.support.files import written
+
+WHOLE = """
+[daemon]
+state = "state"
+listen = "[::1]:9000"
+policy = "sia"
+forecast = "peaks:0.9+survival+guard"
+windows = ["5m", 3600]
+tick = "1m"
+retention = "2w"
+
+[backend]
+kind = "local"
+gpus = 8
+kill_after = 3
+
+[[pool]]
+name = "vision"
+quota = 5
+lend_limit = 2
+
+[[pool]]
+name = "speech"
+quota = 3
+group = "a100"
+state = "hold"
+"""
+
+
+def config(folder, text):
+    return read_config(written(folder, text, "sia.toml"))
+
+
+def problems(folder, text):
+    with pytest.raises(ConfigError) as caught:
+        config(folder, text)
+    path = folder / "sia.toml"
+    assert caught.value.message == "\n".join(f"{path}: {p}" for p in caught.value.problems)
+    assert all("; " in problem and "\n" not in problem for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def the_problem(folder, text):
+    (problem,) = problems(folder, text)
+    return problem
+
+
+def test_without_a_file_there_are_pools_and_simulated_jobs():
+    embedded = read_config(None)
+    assert embedded.pools == DEFAULT_POOLS
+    assert embedded.backend == SimulatedConfig()
+    assert embedded.listen.loopback
+
+
+def test_an_empty_file_is_the_embedded_configuration(tmp_path):
+    assert config(tmp_path, "") == Config.embedded()
+
+
+def test_every_key_arrives(tmp_path):
+    read = config(tmp_path, WHOLE)
+    assert read.listen == Address("::1", 9000)
+    assert read.listen.url == "http://[::1]:9000"
+    assert read.windows == (300.0, 3600.0)
+    assert read.tick == 60.0
+    assert read.retention == 14 * 86400.0
+    assert read.backend == LocalConfig(str(tmp_path / "state" / "jobs"), 8, 3.0)
+    assert read.database == tmp_path / "state" / "sia.db"
+    assert read.token_file == tmp_path / "state" / "token"
+    vision, speech = read.pools
+    assert (vision.quota, vision.lend_limit, vision.borrow_limit) == (5, 2, None)
+    assert speech.state is PoolMode.HOLD
+    assert speech.pool.group == "a100"
+
+
+def test_files_are_found_from_where_the_configuration_is(tmp_path, monkeypatch):
+    written(tmp_path, WHOLE, "sia.toml")
+    monkeypatch.chdir(tmp_path)
+    assert read_config(Path("sia.toml")).database == tmp_path / "state" / "sia.db"
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    said = problems(
+        tmp_path,
+        """
+        bogus = 1
+        [daemon]
+        polcy = "x"
+        policy = "best"
+        forecast = "perfect"
+        tick = "5q"
+        windows = ["1h", "5m"]
+        listen = "foo"
+        log_level = "loud"
+        [backend]
+        kind = "local"
+        speed = 3
+        gpus = -1
+        [[pool]]
+        name = "a"
+        quota = -3
+        state = "shut"
+        [[pool]]
+        nam = "b"
+        quota = "4"
+        [[pool]]
+        name = "a"
+        quota = "4"
+        """,
+    )
+    foresees = (
+        "daemon.forecast: is 'perfect'; write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE]"
+        "[+guard[:PERCENT]], like peaks:0.95+survival:0.9"
+    )
+    (able,) = [line for line in said if line.startswith("daemon.policy: is 'best'; there is ")]
+    assert said[0].startswith("bogus: is unknown; there is daemon, ")
+    assert said[1:] == [
+        "daemon.polcy: is unknown; did you mean policy?",
+        "daemon.log_level: is 'loud'; write debug, error, info, warning",
+        "backend.speed: is unknown; there is folder, gpus, kill_after",
+        "backend.gpus: is -1; write int >= 0",
+        "pool[0].quota: is -3; write int >= 0",
+        "pool[0].state: is 'shut'; write open, hold, drain",
+        "pool[1].nam: is unknown; did you mean name?",
+        "pool[1].name: is missing; add it",
+        "pool[1].quota: is '4'; write int",
+        "pool[2].quota: is '4'; write int",
+        "daemon.listen: is 'foo'; write HOST:PORT, like 127.0.0.1:8642",
+        "daemon.tick: '5q' is not a time; write a number with s, m, h, d or w, like 5m",
+        able,
+        foresees,
+        "daemon.windows: is 1h, 5m; write 1 to 16 times, ascending",
+        "pool: 'a' stands 2 times; give each another name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("daemon = 3", "daemon: is 3; write keys"),
+        ("backend = 3", "backend: is 3; write keys"),
+        ("pool = 3", "pool: is no array of tables"),
+        ("pool = []", "pool: is no array of tables"),
+        ("pool = [3]", "pool[0]: is 3; write keys"),
+        ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write simulated or local"),
+        ("[backend]\nspeed = 0", "backend.speed: is 0; write more than 0"),
+        ("[backend]\nspeed = nan", "backend.speed: is nan"),
+        ("[daemon]\nslack = inf", "daemon.slack: is inf"),
+        ("[daemon]\ntick = 0", "daemon.tick"),
+        ("[daemon]\ntick = -5", "daemon.tick"),
+        ("[daemon]\nwindows = []", "daemon.windows"),
+        ("[daemon]\nwindows = ['60d']", "daemon.windows: the last is 60d; write 30d or less"),
+        ("[daemon]\npolicy = 'best'", "daemon.policy: is 'best'; there is "),
+        ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc needs the future"),
+        ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
+        ("[daemon]\nforecast = 'perfect+perfect'", "daemon.forecast: nobody foresees by"),
+        ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; write FORECAST["),
+        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "ask for 0."),
+        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks learns nothing"),
+        (
+            "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
+            "daemon.retrain: is 10m; write 1h or more",
+        ),
+        ("[daemon]\ncells = 'gone.toml'", "daemon.cells"),
+        ("[daemon]\nlisten = 'here:99999'", "daemon.listen"),
+        ("[[node]]\nname = 'n1'\ngpus = 1", "node: all have 1 GPU together, the pools own 144"),
+        ("[backend]\nkind = 'local'\ngpus = 1", "backend.gpus: is 1, and the pools own 144"),
+        ('[[pool]]\nname = "a\\nb"\nquota = 1', "pool: 'a\\nb' is no name"),
+        ("[limits]\nburst = 5", "limits.burst: is without a rate; add limits.rate"),
+        ("[limits]\ntoken_burst = 5", "limits.token_burst: is without a rate"),
+        ("[[pool]]\nname = 'a'\nquota = 1\nburst = 5", "pool a: burst: is without a rate; add"),
+        ("[[pool]]\nname = ''\nquota = 1", "pool[0].name: is ''"),
+        ("[[pool]]\nname = 'a'\nquota = 9999999", "pool[0].quota: is 9999999; write int <= "),
+    ],
+)
+def test_what_cannot_be_is_named_with_its_mend(tmp_path, text, problem):
+    assert problem in problems(tmp_path, text)[0]
+
+
+def test_two_pools_of_one_name(tmp_path):
+    pool = "[[pool]]\nname = 'a'\nquota = 1\n"
+    assert the_problem(tmp_path, 2 * pool).startswith("pool: 'a' stands 2 times")
+
+
+def test_two_nodes_of_one_name_with_room_for_all(tmp_path):
+    node = "[[node]]\nname = 'n'\ngpus = 100\n"
+    assert the_problem(tmp_path, 2 * node).startswith("node: 'n' stands 2 times")
+
+
+def test_this_machine_is_one_node(tmp_path):
+    text = "[backend]\nkind = 'local'\n"
+    text += "".join(f"[[node]]\nname = 'n{i}'\ngpus = 100\n" for i in range(2))
+    assert the_problem(tmp_path, text).startswith("node: backend local has this machine alone")
+
+
+def test_gpus_that_this_machine_has_not_are_missed_at_once(tmp_path, monkeypatch):
+    text = "[backend]\nkind = 'local'\n[[pool]]\nname = 'a'\nquota = 3\n"
+    monkeypatch.setattr(check, "count_gpus", lambda: 2)
+    assert the_problem(tmp_path, text) == (
+        "backend.gpus: this machine has 2 GPUs, and the pools own 3; give the pools smaller "
+        "quotas, or declare backend.gpus"
+    )
+    monkeypatch.setattr(check, "count_gpus", lambda: 3)
+    assert config(tmp_path, text).backend.gpus is None
+    monkeypatch.setattr(check, "count_gpus", lambda: 0)
+    node = "[[node]]\nname = 'here'\ngpus = 3\n"
+    assert config(tmp_path, text + node).nodes[0].gpus == 3
+
+
+def test_cells_are_checked_against_the_pools(tmp_path):
+    kinds = "{ name = 'gpu' }, { name = 'node', child = 'gpu', count = 8, node = true }"
+    written(tmp_path, f"types = [{kinds}]", "cells.toml")
+    read = config(tmp_path, "[daemon]\ncells = 'cells.toml'")
+    assert read.cells is not None
+    assert sum(len(top.nodes) for top in read.cells.tops) == 144 // 8
+    said = the_problem(tmp_path, "[daemon]\ncells = 'cells.toml'\npolicy = 'easy'")
+    assert said.startswith("daemon.policy: easy knows no cells; there is fcfs")
+
+
+def test_what_is_no_toml(tmp_path):
+    assert the_problem(tmp_path, "a = ").startswith("is no TOML: ")
+    assert the_problem(tmp_path, b"\xff").startswith("is not UTF-8")
+    assert the_problem(tmp_path, "a = " + "[" * 5000).startswith("is nested too deeply")
+    with pytest.raises(ConfigError, match="No such file"):
+        read_config(tmp_path / "gone.toml")
+
+
+def test_a_forecast_that_learns_needs_what_it_learns_with(tmp_path, monkeypatch):
+    text = "[daemon]\nforecast = 'learned+survival'\nretrain = '1d'"
+    monkeypatch.setattr(model_folder, "find_spec", lambda _: object())
+    read = config(tmp_path, text)
+    assert (read.retrain, read.models.name) == (86400.0, "models")
+    monkeypatch.setattr(model_folder, "find_spec", lambda _: None)
+    assert "xgboost, which is not installed" in the_problem(tmp_path, text)
+
+
+def test_forecasts_of_none(tmp_path):
+    assert config(tmp_path, "[daemon]\nforecast = 'none'").forecast == "none"
+    assert config(tmp_path, "[daemon]\npolicy = 'fcfs'").policy == "fcfs"
+
+
+def test_a_database_is_a_file_or_a_postgresql(tmp_path):
+    text = "[daemon]\nstate = 'state'\ndatabase = '{}'"
+    assert config(tmp_path, text.format("x.db")).database == tmp_path / "state" / "x.db"
+    for url in ("postgresql://me@host:1/db", "postgres:///db?host=/run/postgresql"):
+        assert config(tmp_path, text.format(url)).database == DatabaseUrl(url)
+    assert "neither file nor URL" in the_problem(tmp_path, text.format("mysql://me@host/db"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@host:port/db",
+        "postgresql://me:s3cret%zz@host/db",
+        "postgresql://me:s3cret@host/db?pasword=s3cret",
+        "postgresql://[me:s3cret@host/db",
+        "postgresql://me:top/s3cret@host:5/db",
+        "postgresql://me:top#s3cret@host/db",
+        "postgresql://me:top?s3cret@host/db",
+        "postgresql://me:top@s3cret@host/db",
+    ],
+)
+def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
+    said = the_problem(tmp_path, f"[daemon]\ndatabase = '{url}'")
+    assert "write postgresql://USER@HOST:PORT/NAME" in said
+    assert "s3cret" not in said
+    assert "top" not in said
+
+
+def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    said = the_problem(tmp_path, "[daemon]\ndatabase = 'postgresql:///db'")
+    root = Path(__file__).parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert "postgres" in project["optional-dependencies"]
+    mend = f"pip install '{project['name']}[postgres]'"
+    assert mend in said
+    assert mend in (root / "docs" / "postgres.md").read_text()

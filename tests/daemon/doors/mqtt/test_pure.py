@@ -1,0 +1,285 @@
+"""What of MQTT needs no broker: the door, topics, the roster, the configuration."""
+
+import asyncio
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.config.mqtt import MqttConfig, mqtt_problems
+from daemon.doors.mqtt import schemas
+from daemon.doors.mqtt.events import Events
+from daemon.doors.mqtt.manager.roster import FORGOTTEN, NEVER, Roster
+from daemon.doors.mqtt.requests import Letter, Mail, read
+from daemon.doors.mqtt.schemas import Start, Stop, Sync
+from daemon.doors.mqtt.topics import Topics
+from daemon.model.inputs import Cancel, Ended, Lost, Started, StartFailed, Stray
+from daemon.model.job import JobSpec
+from daemon.model.outputs import Notice, StartEffect
+from daemon.wire.problems import ProblemError
+from tests.daemon.doors.mqtt.test_mqtt import corrupt
+
+TOPICS = Topics("main")
+
+REAL = [
+    '{"jobs": [{"gpus": 1, "id": "a", "tags": {"a": "b"}, "command": ["x"], "array": 3}]}',
+    '[{"id": "b", "gpus": 2, "time_limit": 1e3, "env": {"A": "\u00e9"}}]',
+    '{"do": "priority", "job": "there", "priority": 3}',
+]
+
+
+def opened(mail, door):
+    """A letter, or why it is none."""
+    try:
+        return read(mail, TOPICS, "p", door), None
+    except ProblemError as problem:
+        return None, problem
+
+
+def test_whatever_comes_is_a_letter_or_refused_with_words():
+    dice = random.Random(5)
+    letters = 0
+    for _ in range(20_000):
+        door = dice.choice(["submit", "cmd"])
+        mail = Mail(TOPICS.pool("p", door), corrupt(dice, REAL))
+        letter, problem = opened(mail, door)
+        if letter is None:
+            assert problem.status in (400, 413, 422)
+            assert problem.details.detail
+            assert problem.details.mend
+        else:
+            letters += 1
+            assert isinstance(letter, Letter)
+            assert all(spec.pool == "p" for group in letter.groups for spec in group)
+    assert letters > 100
+
+
+@given(st.binary(max_size=200), st.sampled_from(["submit", "cmd"]))
+def test_no_bytes_break_the_door(payload, door):
+    letter, problem = opened(Mail(TOPICS.pool("p", door), payload), door)
+    assert letter is not None or problem.details.mend
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name))
+def test_a_pools_name_comes_back_from_its_topic(name):
+    topic = TOPICS.pool(name, "submit")
+    assert TOPICS.read(topic) == (name, "submit")
+    assert not set("+#\0") & set(topic)
+    assert topic.count("/") == TOPICS.pool("p", "submit").count("/")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "sia/v1/main/pool/p", "sia/v1/main/pool//cmd", "sia/v1/main/pool/a/b/cmd", "x",
+     "sia/v1/main/pool/%70/cmd", "sia/v1/main/pool/a%2fb/cmd", "sia/v1/main/pool/%ff/cmd",
+     "sia/v1/other/pool/p/cmd", "xsia/v1/main/pool/p/cmd", "sia/v1/main/pool/p/event"],
+)  # fmt: skip
+def test_other_topics_are_not_for_the_daemon(topic):
+    assert TOPICS.read(topic) is None
+
+
+def test_answers_go_below_the_pools_own_topic_alone():
+    assert TOPICS.is_reply("sia/v1/main/pool/p/reply/me/1", "p")
+    for topic in ("sia/v1/main/pool/p/reply/", "sia/v1/main/pool/p/reply/+", "sia/v1/main/state",
+                  "sia/v1/main/pool/q/reply/me", "sia/v1/main/pool/p/submit",
+                  "sia/v1/main/pool/p/reply/#"):  # fmt: skip
+        assert not TOPICS.is_reply(topic, "p")
+
+
+def test_correlation_data_that_count_from_one_make_no_ids():
+    """After a restart they would name other jobs, which would count as known."""
+    mail = Mail(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
+    assert "give it an id" in opened(mail, "submit")[1].details.mend
+    assert opened(mail._replace(correlation=bytes(16)), "submit")[0].jobs == 1
+    assert opened(mail._replace(payload=b'{"gpus":1,"id":"a"}'), "submit")[0].jobs == 1
+
+
+def test_a_message_that_the_broker_does_not_keep_is_refused():
+    mail = Mail(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}', qos=0)
+    assert "QoS 1" in opened(mail, "cmd")[1].details.mend
+
+
+def test_a_command_says_who_asked():
+    mail = Mail(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}')
+    assert read(mail, TOPICS, "p", "cmd").command == Cancel("a", "mqtt:p")
+
+
+A, KEY = StartEffect("a", 1, JobSpec("a", "p", 1), (("n", (0,)),)), ("a", 1)
+OF_A = {"manager": 1, "job": "a", "attempt": 1}
+
+
+def roster(*, seen=False):
+    made = Roster(3)
+    made.want(A, 0.0, seen=seen)
+    return made
+
+
+def asked(made):
+    return next(iter(made.ask(3, 1.0))).number
+
+
+def test_what_the_manager_never_saw_is_started_again_and_what_it_forgot_is_lost():
+    made = roster()
+    unknown = schemas.Unknown(number=asked(made), **OF_A)
+    assert made.hear(unknown) == ([], KEY)
+    assert made.hear(schemas.Started(**OF_A)) == ([Started(*KEY)], None)
+    assert made.hear(schemas.Started(**OF_A)) == ([], None)
+    assert made.hear(unknown) == ([], None)  # an answer from before it ran, come late
+    again = schemas.Unknown(number=asked(made), **OF_A)
+    assert made.hear(again) == ([Lost(*KEY, FORGOTTEN)], None)
+    assert len(made) == 0
+
+
+def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
+    before = Roster(2)
+    before.want(A, 0.0, seen=True)
+    late = schemas.Unknown(number=asked(before), **OF_A)
+    now = roster(seen=True)
+    asked(now)
+    assert now.hear(late) == ([], None)
+    assert len(now) == 1
+
+
+def test_what_is_to_end_and_never_began_has_ended():
+    made = roster()
+    made.stop(KEY, "end", 0.0)
+    made.stop(KEY, "warn", 0.0)
+    orders = [*made.ask(3, 1.0)]
+    assert [type(order) for order in orders] == [Sync, Stop]
+    assert orders[1].kind == "end"
+    assert made.hear(schemas.Unknown(number=orders[0].number, **OF_A)) == (
+        [Ended(*KEY, why=NEVER)],
+        None,
+    )
+
+
+def test_reports_of_what_is_not_wanted_change_nothing_but_strays_are_told():
+    made = Roster(1)
+    for kind in (schemas.Started, schemas.Ended, schemas.Lost, schemas.Failed):
+        assert made.hear(kind(**OF_A)) == ([], None)
+    assert made.hear(schemas.Also(**OF_A)) == ([Stray(*KEY)], None)
+    assert made.hear(schemas.Synced(manager=1, number=1)) == ([], None)
+
+
+def test_each_end_is_told_once():
+    for report, seen in (
+        (schemas.Ended(code=3, why="w", **OF_A), Ended(*KEY, 3, None, "w")),
+        (schemas.Lost(why="w", **OF_A), Lost(*KEY, "w")),
+        (schemas.Failed(why="w", **OF_A), StartFailed(*KEY, "w")),
+    ):
+        made = roster()
+        assert made.hear(report) == ([seen], None)
+        assert made.hear(report) == ([], None)
+
+
+def test_many_jobs_are_asked_after_in_parts():
+    made = Roster(1)
+    for i in range(1200):
+        made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0)
+    parts = [*made.ask(5, 1.0)]
+    assert [len(part.jobs) for part in parts] == [500, 500, 200]
+    assert [part.more for part in parts] == [True, True, False]
+    assert {part.epoch for part in parts} == {5}
+    assert isinstance(made.start(("j0", 1), 5), Start)
+    assert made.start(("j0", 2), 5) is None
+    assert len(made.overdue(20.0, 10.0)) == 1200
+    assert not made.overdue(5.0, 10.0)
+
+
+def test_who_takes_long_to_end_has_nobody_else_asked_after():
+    made = Roster(1)
+    for i in range(20_000):
+        made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0, seen=True)
+    made.stop(("j7", 1), "end", 100.0)
+    assert not made.overdue(105.0, 10.0)  # it was told just now
+    late = made.overdue(111.0, 10.0)
+    question, stop = made.ask(5, 111.0, late)
+    assert question.some
+    assert [run.job for run in question.jobs] == ["j7"]
+    assert stop == Stop(epoch=5, job="j7", attempt=1, kind="end")
+    assert not made.overdue(112.0, 10.0)
+
+
+def test_what_comes_while_orders_go_out_breaks_nothing():
+    made = roster()
+    made.stop(KEY, "end", 0.0)
+    orders = iter(made.ask(3, 1.0))
+    next(orders)
+    made.want(StartEffect("b", 1, JobSpec("b", "p", 1), ()), 1.0)
+    assert [order.job for order in orders] == ["a"]
+
+
+@pytest.mark.parametrize("host", ["bus..example", "." * 3, "x" * 70 + ".example"])
+def test_what_is_no_name_of_a_host_is_said_at_the_door(host):
+    assert "mqtt.host" in "".join(mqtt_problems(MqttConfig(host=host)))
+
+
+def test_all_that_is_wrong_with_the_bus_is_said_at_once(tmp_path):
+    far = MqttConfig(host="bus.example", key=str(tmp_path / "no"), password_file=str(tmp_path))
+    said = "\n".join(mqtt_problems(far))
+    for words in ("write tls = true", "give user and password_file", "mqtt.cert: is missing",
+                  "mqtt.user: is missing", "Is a directory", "No such file"):  # fmt: skip
+        assert words in said
+    assert [*mqtt_problems(MqttConfig())] == []
+    own = [*mqtt_problems(MqttConfig(broker="embedded", host="::", user="x"))]
+    assert len(own) == 2
+    assert "127.0.0.1 alone" in own[0]
+    (tmp_path / "ca").write_text("no PEM")
+    (wrong,) = mqtt_problems(MqttConfig(tls=True, ca=str(tmp_path / "ca")))
+    assert "do not make a context" in wrong
+
+
+def test_the_configuration_never_shows_a_password(tmp_path):
+    (tmp_path / "secret").write_text("hunter2\n")
+    config = MqttConfig(user="sia", password_file="secret").under(tmp_path)
+    assert config.password() == "hunter2"
+    assert "hunter2" not in repr(config)
+
+
+class Wire:
+    """A link to a broker that takes all, and the daemon behind it."""
+
+    def __init__(self, notices):
+        self._notices, self.sent, self.noted = notices, [], {"mqtt:main:cursor": "0"}
+        self.up, self.notes, self.told = asyncio.Event(), self, 0
+        self.up.set()
+        self.fence = SimpleNamespace(holds=lambda: True)
+
+    async def notices(self, after):
+        for notice in self._notices[after:]:
+            yield notice
+
+    async def read(self, prefix):
+        return {key: value for key, value in self.noted.items() if key.startswith(prefix)}
+
+    async def write(self, changes):
+        self.noted |= changes
+
+    async def send(self, topic, payload):
+        self.sent.append((topic, json.loads(payload)))
+        through = asyncio.get_running_loop().create_future()
+        through.set_result(0)
+        return through
+
+
+def test_a_loan_that_moves_is_told_to_who_lent_it_and_to_who_lends_it():
+    loan = {"gpus": 2, "to": "speech"}
+    moved = {**loan, "previous": "vision"}
+    notices = [
+        Notice(1, 0.0, "loan_opened", "j", "vision", data=loan),
+        Notice(2, 0.0, "loan_moved", "j", "other", data=moved),
+        Notice(3, 0.0, "loan_moved", "j", "speech", data={**moved, "previous": "other"}),
+    ]
+    wire = Wire(notices)
+    asyncio.run(asyncio.wait_for(Events(wire, wire, TOPICS).run(), 10))
+    told = [(topic.split("/")[-2], event["seq"], event["kind"]) for topic, event in wire.sent]
+    assert told == [
+        ("vision", 1, "loan_opened"),
+        ("vision", 2, "loan_moved"),
+        ("other", 2, "loan_moved"),
+        ("other", 3, "loan_closed"),
+    ]
+    assert wire.sent[1][1] == wire.sent[2][1]

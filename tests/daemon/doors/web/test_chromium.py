@@ -1,0 +1,473 @@
+"""Pages in a real browser, of a daemon whose six pools have lived through a morning."""
+
+import asyncio
+import os
+import random
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+import pytest
+from yarl import URL
+
+from daemon.config.config import NodeConfig, PoolConfig
+from daemon.process.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _week
+from daemon.process.serve import serving
+from replay.synthetic.cloud import make_cloud
+from replay.synthetic.cloud_parameters import Cloud
+from sia.wording import HOUR
+from tests.support.daemons.daemons import until
+from tests.support.daemons.doors import TOKEN, asked, door, story
+from tests.support.servers.browsers import browser as visiting
+from tests.support.servers.browsers import seen
+from tests.support.servers.chromium import chromium, chromium_server
+
+UNTIL = 18 * HOUR
+"""Of the cloud's Monday: its pools are busy, and lend to each other."""
+
+SHOTS = os.environ.get("SIA_SHOTS")
+"""A folder for pictures of all pages; without it they are beside the test's own files."""
+
+
+@pytest.fixture(scope="module")
+def devtools():
+    with (
+        TemporaryDirectory(prefix="sia-chromium-") as folder,
+        chromium_server(Path(folder)) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """A daemon that has lived through a working day: its folder, settings, and its last hours."""
+    folder = tmp_path_factory.mktemp("lived")
+    whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), 1)
+    config = _config(folder, table)
+    _remember(config, whole, table)
+
+    looks = []
+
+    async def live():
+        async with serving(config) as (daemon, _):
+            begin = daemon.clock.now() - 8 * HOUR
+            feeding = asyncio.create_task(_feed(daemon, Lived(_week(whole), table, begin)))
+            while daemon.clock.now() < begin + UNTIL:
+                await daemon.clock.sleep_until(daemon.clock.now() + HOUR / 12)
+                await daemon.usage.look()
+            looks.extend(daemon.usage._looks)
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(live(), 120))
+    settings = {name: getattr(config, name) for name in ("pools", "windows", "forecast")}
+    return folder, settings, looks
+
+
+@pytest.fixture
+def shown(lived, devtools, tmp_path):
+    """Run a story with a client of that daemon, at real speed, and a browser."""
+    folder, settings, looks = lived
+    shutil.copytree(folder, tmp_path / "state")
+    shots = Path(SHOTS) if SHOTS else tmp_path / "shots"
+
+    def run(tell):
+        @story
+        async def test(_):
+            async with (
+                door(tmp_path / "state", speed=1.0, drift="off", **settings) as client,
+                chromium(devtools) as browser,
+            ):
+                client.usage._looks.extend(looks)
+                await tell(client, browser, shots)
+
+        test(tmp_path)
+
+    return run
+
+
+async def signed_in(client, browser, path="/ui/", **kind):
+    """A page, had by signing in as people do."""
+    page = await browser.page(**kind)
+    await page.goto(client.make_url("/ui/sign-in"))
+    await page.type("#token", TOKEN)
+    await page.js("document.querySelector('main form').requestSubmit()")
+    await page.until("location.pathname === '/ui/' && document.querySelector('#totals')")
+    if path != "/ui/":
+        await page.goto(client.make_url(path))
+    return page
+
+
+OTHERWISE = ("/ui/events", "/ui/sign-in", "/ui/assets/{name}")
+"""What is below /ui/ and no page, or no page for who is signed in."""
+
+
+async def a_page_of_each(client):
+    """(Name, address) of each kind of page; jobs that run, wait and are over."""
+    pools = (await asked(client, "GET", "/v1/pools"))["pools"]
+    lender = max(pools, key=lambda pool: pool["lent"])
+    assert lender["lent"], "there is something to be seen"
+    jobs = {}
+    for phase in ("running", "pending"):
+        jobs[phase] = (await asked(client, "GET", f"/v1/jobs?phase={phase}&limit=1"))["jobs"][0]
+    jobs["ended"] = (await asked(client, "GET", "/v1/history?limit=1"))["jobs"][0]
+    for page in pages_of(client, lender["name"], {phase: job["id"] for phase, job in jobs.items()}):
+        yield page
+
+
+def pages_of(client, pool, jobs):
+    """(Name, address) of each kind of page, of this pool and these jobs."""
+    for route in client.app.router.routes():
+        path = route.resource.canonical
+        if route.method != "GET" or not path.startswith("/ui/") or path in OTHERWISE:
+            continue
+        title = path.removeprefix("/ui/").replace("/", "-") or "overview"
+        if "{id}" not in path:
+            yield title, path.replace("{name}", quote(pool, safe=""))
+            continue
+        for phase, job in jobs.items():
+            yield f"{title}-{phase}", path.replace("{id}", job)
+
+
+WAYS = {"wide": {}, "dark": {"dark": True}, "phone": {"width": 375}}
+
+
+def test_every_page_is_shown_without_a_fault(shown):
+    async def tell(client, browser, shots):
+        estimating = asyncio.create_task(client.eta.run())
+        await until(lambda: client.eta.outlook is not None)
+        for way, kind in WAYS.items():
+            out = await browser.page(**kind)
+            await out.goto(client.make_url("/ui/sign-in"))
+            await judge(out, shots / f"sign-in-{way}.png")
+            page = await signed_in(client, browser, **kind)
+            async for title, path in a_page_of_each(client):
+                await page.goto(client.make_url(path))
+                await judge(page, shots / f"{title}-{way}.png")
+            assert set(page.asked.values()) == {client.make_url("/").authority}
+        estimating.cancel()
+
+    shown(tell)
+
+
+async def judge(page, shot):
+    """Its picture is kept; it has no faults, and nobody has to scroll sideways."""
+    await page.shot(shot)
+    assert page.wrong == [], shot
+    assert await page.faults() == [], shot
+    assert await page.js("document.documentElement.scrollWidth <= innerWidth"), shot
+
+
+def test_numbers_are_the_api_s_and_follow_what_happens(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        assert await agree(client, page)
+        pools = (await asked(client, "GET", "/v1/pools"))["pools"]
+        before = await cell(page, pools[0]["name"], "Jobs waiting")
+        for i in range(3):
+            job = {"id": f"held{i}", "pool": pools[0]["name"], "gpus": pools[0]["quota"],
+                   "duration": 1e6}  # fmt: skip
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        name = pools[0]["name"]
+        await page.until(f"{CELLS}.get({name!r})?.at(-2) !== {str(before)!r}")
+        assert await agree(client, page)
+        assert page.wrong == []
+
+    shown(tell)
+
+
+CELLS = """new Map([...document.querySelectorAll('#pool-table tbody tr')].map(
+row => [row.cells[0].innerText.trim(), [...row.cells].map(each => each.innerText.trim())]))"""
+
+
+async def cell(page, pool, title):
+    titles = await page.js(
+        "[...document.querySelectorAll('#pool-table thead th')].map(each => each.innerText.trim())"
+    )
+    return (await page.js(f"{CELLS}.get({pool!r})"))[titles.index(title)]
+
+
+async def agree(client, page):
+    """Whether page and API come to say the same of each pool."""
+    for _ in range(300):
+        pools = (await asked(client, "GET", "/v1/pools"))["pools"]
+        rows = dict(await page.js(f"[...{CELLS}]"))
+        if all(
+            rows[pool["name"]][1:2] + rows[pool["name"]][3:8]
+            == [str(pool[key]) for key in
+                ("quota", "dedicated", "lent", "borrowed", "idle", "waiting")]
+            for pool in pools
+        ):  # fmt: skip
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def test_an_operator_switches_lending_off_and_the_audit_says_so(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser, "/ui/settings")
+        await page.click("input[value=off]")
+        await page.click("#main form button")
+        await page.until("document.querySelector('#notices').innerText.includes('Lending is off')")
+        assert not (await asked(client, "GET", "/v1/lending"))["on"]
+        records = (await asked(client, "GET", "/v1/audit"))["records"]
+        told = [each["record"]["who"] for each in records if each["record"]["what"] == "lending"]
+        assert told == ["operator"]  # the cloud goes on submitting
+        assert page.wrong == []
+
+    shown(tell)
+
+
+def test_a_page_that_is_open_says_when_the_session_or_the_daemon_is_gone(shown):
+    async def tell(client, browser, _):
+        body = {"name": "v", "role": "viewer"}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        page = await browser.page()
+        await page.goto(client.make_url("/ui/sign-in"))
+        await page.type("#token", token)
+        await page.js("document.querySelector('main form').requestSubmit()")
+        await page.until("document.querySelector('#totals')")
+        await asked(client, "DELETE", "/v1/tokens/v", status=204)
+        job = {"pool": "p0", "gpus": 1, "duration": 1e6}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await page.until("document.querySelector('#token')")
+        assert "was revoked" in await page.text("#main")
+        page = await signed_in(client, browser)
+        await client.server.close()
+        await page.js("look()")
+        await page.until("!document.getElementById('cut').hidden")
+
+    shown(tell)
+
+
+def test_keys_alone_lead_through_a_page(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        await page.key("Tab", 9)
+        assert await page.js("document.activeElement.className") == "skip"
+        await page.key("Tab", 9)
+        await page.key("Tab", 9)
+        assert await page.js("document.activeElement.innerText") == "Overview"
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        assert await page.js(outline) == "solid"
+
+    shown(tell)
+
+
+def test_times_are_the_reader_s_and_without_scripts_utc(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser, zone="Asia/Tokyo")
+        there = await page.js("document.querySelector('#as-of time').dateTime")
+        said = await page.text("#as-of time")
+        hour = (int(there[11:13]) + 9) % 24 % 12 or 12
+        assert f"{hour}:{there[14:16]}" in said or f"{hour + 12}:{there[14:16]}" in said
+        still = await browser.page(scripts=False)
+        await still.goto(client.make_url("/ui/"))
+        async with visiting(client) as visitor:
+            assert "UTC</time>" in await seen(visitor, "/ui/")
+
+    shown(tell)
+
+
+def test_the_reader_s_place_is_kept_when_numbers_change(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        await page.js("document.querySelector('#pool-table tbody a').focus()")
+        await page.js("document.activeElement.mark = true")
+        job = {"pool": "p0", "gpus": 1, "duration": 1e6}
+        text = await page.text("#as-of")
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await page.until(f"document.querySelector('#as-of').innerText !== {text!r}")
+        assert await page.js("document.activeElement.mark")
+
+    shown(tell)
+
+
+EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\u202e\u2066{{7*7}}"
+
+
+def test_hostile_names_are_shown_and_do_nothing(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        pools = (PoolConfig(EVIL, 4), PoolConfig("b" * 200, 4))
+        async with door(folder, pools=pools, speed=1.0) as client, chromium(devtools) as browser:
+            job = {"gpus": 3, "duration": 1e6, "name": EVIL, "user": EVIL, "tags": {EVIL: EVIL},
+                   "command": [EVIL, "x" * 4000]}  # fmt: skip
+            for i, pool in enumerate(pools * 2):
+                await asked(client, "POST", "/v1/jobs", {**job, "id": f"j{i}", "pool": pool.name},
+                            status=201)  # fmt: skip
+            for pool in pools:
+                page = await signed_in(client, browser, width=375)
+                for title, path in pages_of(client, pool.name, {"of-a": "j0", "of-b": "j3"}):
+                    await page.goto(client.make_url("/").join(URL(path, encoded=True)))
+                    await judge(page, tmp_path / "shots" / f"hostile-{title}.png")
+                    assert await page.js("window.hacked === undefined"), title
+                    assert "49" not in (await page.text("h1")), title
+            assert pools[0].name in await overview(client, page)
+
+    tell(tmp_path)
+
+
+async def overview(client, page):
+    await page.goto(client.make_url("/ui/"))
+    return await page.js("document.querySelector('#pool-table').textContent")
+
+
+def test_what_gets_into_a_page_all_the_same_is_not_run(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        for evil in (
+            "<img src=x onerror='window.hacked=1'>", "<img src='https://example.com/x.png'>",
+            "<iframe srcdoc='<script>parent.hacked=1</script>'></iframe>",
+            "<form action='https://example.com/'><button id=away></button></form>",
+        ):  # fmt: skip
+            await page.js(f"document.body.insertAdjacentHTML('beforeend', {evil!r})")
+        await page.click("#away")
+        said = [each.get("text", "") for each in page.wrong if isinstance(each, dict)]
+        while len([each for each in said if "Content Security Policy" in each]) < 4:
+            await asyncio.sleep(0.02)
+            said = [each.get("text", "") for each in page.wrong if isinstance(each, dict)]
+        assert await page.js("window.hacked === undefined")
+        assert await page.js("location.pathname") == "/ui/"
+        assert set(page.asked.values()) == {client.make_url("/").authority}
+
+    shown(tell)
+
+
+def test_a_node_is_drained_and_a_job_put_first_by_hand(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        nodes = (NodeConfig("n0", 8), NodeConfig("n1", 4))
+        pools = (PoolConfig("vision", 12),)
+        async with (
+            door(folder, pools=pools, nodes=nodes, speed=1.0) as client,
+            chromium(devtools) as browser,
+        ):
+            for job in ("runs", "first", "second"):
+                body = {"id": job, "pool": "vision", "gpus": 8, "duration": 1e6}
+                await asked(client, "POST", "/v1/jobs", body, status=201)
+            page = await signed_in(client, browser, "/ui/nodes", width=375)
+            await page.click("#node-table tbody tr:nth-child(2) summary")
+            await page.type("#node-table tbody tr:nth-child(2) input[name=why]", "fan")
+            await judge(page, tmp_path / "shots" / "nodes-drain.png")
+            await page.click("#node-table tbody tr:nth-child(2) button")
+            await page.until("document.querySelector('[action=\"/ui/nodes/n1/resume\"]')")
+            listed = (await asked(client, "GET", "/v1/nodes"))["nodes"]
+            assert [node["out"] for node in listed] == [{}, {"operator": "fan"}]
+            await page.click("#node-table tbody tr:nth-child(2) button")
+            await page.until("!document.querySelector('[action=\"/ui/nodes/n1/resume\"]')")
+            await page.goto(client.make_url("/ui/jobs/second"))
+            await page.js("document.querySelector('#priority').select()")
+            await page.type("#priority", "9")
+            await page.click("#changes form.one button")
+            await page.until("document.querySelector('#facts').innerText.includes('Priority\\n9')")
+            await judge(page, tmp_path / "shots" / "job-priority.png")
+            assert (await asked(client, "GET", "/v1/jobs/second"))["position"] == 1
+            await page.goto(client.make_url("/ui/settings"))
+            await judge(page, tmp_path / "shots" / "settings-sessions.png")
+            await page.click("[action='/ui/sign-out-everywhere'] button")
+            await page.until("document.querySelector('#token')")
+            records = [
+                each["record"] for each in (await asked(client, "GET", "/v1/audit"))["records"]
+            ]
+            assert [each["what"] for each in records[-4:]] == [
+                "drain", "resume", "priority", "token sign-out",
+            ]  # fmt: skip
+
+    tell(tmp_path)
+
+
+def test_a_row_that_was_opened_is_no_other_one_s_when_rows_come_and_go(devtools, tmp_path):
+    @story
+    async def tell(folder):
+        nodes = tuple(NodeConfig(f"n{i}", 8) for i in range(3))
+        async with (
+            door(folder, pools=(PoolConfig("vision", 24),), nodes=nodes, speed=1.0) as client,
+            chromium(devtools) as browser,
+        ):
+            page = await signed_in(client, browser, "/ui/nodes?state=free")
+            await page.click("#node-table tbody tr:nth-child(2) summary")
+            await page.js("document.querySelector('#node-n1').mark = true")
+            await page.type("#node-n1 input[name=why]", "fan")
+            job = {"id": "fills", "pool": "vision", "gpus": 8, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            await page.until("!document.querySelector('#node-n0')")
+            assert (await page.text("#node-table tbody tr")).startswith("n1")
+            here = "document.activeElement === document.querySelector('#node-n1 [name=why]')"
+            assert await page.js(here), "what was being typed goes on"
+            await asked(client, "DELETE", "/v1/jobs/fills", status=202)
+            await page.until("document.querySelector('#node-n0')")
+            assert await page.js(OPEN) == ["node-n1"]
+            assert await page.js("document.querySelector('#node-n1').mark")
+            await asked(client, "POST", "/v1/jobs", {**job, "id": "again"}, status=201)
+            await page.until("!document.querySelector('#node-n0')")
+            await page.click("details[open] button")
+            await page.until("!document.querySelector('#node-n1')")
+            listed = (await asked(client, "GET", "/v1/nodes"))["nodes"]
+            assert {each["name"]: each["out"] for each in listed} == {
+                "n0": {}, "n1": {"operator": "fan"}, "n2": {},
+            }  # fmt: skip
+            assert page.wrong == []
+
+    tell(tmp_path)
+
+
+OPEN = "[...document.querySelectorAll('tr:has(details[open])')].map(row => row.id)"
+
+
+def test_whose_sessions_are_to_end_is_who_was_chosen_whatever_tokens_come_and_go(
+    devtools, tmp_path
+):
+    @story
+    async def tell(folder):
+        async with door(folder, speed=1.0) as client, chromium(devtools) as browser:
+            for name in ("ann", "bob", "eve"):
+                body = {"name": name, "role": "viewer"}
+                await asked(client, "POST", "/v1/tokens", body, status=201)
+            page = await signed_in(client, browser, "/ui/settings")
+            await page.click("#token-bob summary")
+            await asked(client, "DELETE", "/v1/tokens/ann", status=204)
+            await page.js("look()")
+            await page.until("!document.querySelector('#token-ann')")
+            assert await page.js(OPEN) == ["token-bob"]
+            await judge(page, tmp_path / "shots" / "settings-end-all.png")
+            await page.click("details[open] button")
+            await page.until("!document.querySelector('details[open]')")
+            records = (await asked(client, "GET", "/v1/audit"))["records"]
+            assert (records[-1]["record"]["what"], records[-1]["record"]["target"]) == (
+                "token sign-out", "bob",
+            )  # fmt: skip
+
+    tell(tmp_path)
+
+
+MATCHED = """(before, after) => {
+const made = text => new DOMParser().parseFromString(`<ul>${text}</ul>`, 'text/html').body;
+const old = made(before), there = new Map();
+for (const each of old.querySelectorAll('[id]')) there.set(each.id, each);
+become(old, made(after));
+return old.innerHTML === made(after).innerHTML
+&& [...old.querySelectorAll('[id]')].every(e => !there.has(e.id) || there.get(e.id) === e);
+}"""
+
+
+def test_whatever_a_list_becomes_it_is_that_and_what_has_a_name_is_the_same(devtools, tmp_path):
+    rows = random.Random(12)
+
+    def some():
+        named = rows.sample("abcdef", rows.randrange(7))
+        lines = [f"<li id={name}>{rows.random()}" for name in named]
+        lines += ["<li>plain"] * rows.randrange(3) + ["words"] * rows.randrange(3)
+        rows.shuffle(lines)
+        return "\n".join(lines)
+
+    @story
+    async def tell(folder):
+        async with door(folder, speed=1.0) as client, chromium(devtools) as browser:
+            page = await signed_in(client, browser)
+            for _ in range(200):
+                before, after = some(), some()
+                assert await page.js(f"({MATCHED})({before!r}, {after!r})"), (before, after)
+
+    tell(tmp_path)

@@ -1,0 +1,213 @@
+"""A daemon that is started again with other settings: what goes on, and what is refused."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Journal
+from daemon.journal.recovery import recover
+from daemon.model.inputs import Cancel, Configured, Ended, Maintain, SetPool, Started, Tick
+from daemon.model.job import JobPhase, PoolMode
+from daemon.model.outputs import Accepted, StopEffect
+from sia.console.errors import UserError
+from sia.events import GpusOut, PoolChanged
+from sia.limits import MAX_GROUP
+from sia.model import Pool
+from tests.support.daemons.daemons import (
+    SMALL,
+    FakeBackend,
+    forget_snapshots,
+    serving,
+    setup,
+    submit,
+    until,
+)
+
+
+def busy(**quotas):
+    """One job runs in pool a, and one waits."""
+    engine = Engine.new(setup([4], **quotas))
+    engine.step(1.0, [submit("runs", gpus=2), submit("waits", gpus=2, run_time=1e9)])
+    engine.step(1.25, [Tick()])  # what each pool would be alone is looked at a moment later
+    return engine
+
+
+def configured(engine, settings, now=2.0):
+    step = engine.step(now, [Configured(settings)])
+    engine.check()
+    return step
+
+
+def test_a_quota_that_is_configured_anew_holds_at_once():
+    engine = busy(a=2, b=2)
+    step = configured(engine, setup([4], a=4, b=0))
+    assert step.answers == [Accepted()]
+    assert [e.job for e in step.effects] == ["waits"]
+    assert engine.core.state.pools["a"].quota == 4
+    assert configured(engine, setup([4], a=4, b=0)).answers == [Accepted()]
+
+
+def test_what_was_changed_by_command_stays_if_nothing_new_is_said_of_it():
+    engine = busy(a=2, b=2)
+    engine.step(1.5, [SetPool("b", quota=1), SetPool("a", state=PoolMode.DRAIN)])
+    configured(engine, setup([8], a=2, b=2, c=3))
+    assert engine.book.pools["b"].quota == engine.core.state.pools["b"].quota == 1
+    assert engine.book.pools["a"].state is PoolMode.DRAIN
+    step = engine.step(3.0, [submit("new", "c", 3)])
+    assert [e.nodes for e in step.effects] == [(("n0", (2, 3, 4)),)]
+
+
+def test_a_pool_goes_once_it_is_empty():
+    engine = busy(a=2, b=2)
+    before = engine.dump()
+    answer = configured(engine, setup([4], b=2)).answers[0]
+    assert answer.status == 409
+    assert answer.detail == "pool a is gone, and has jobs"
+    assert engine.dump() == before
+    empty = Engine.new(setup([4], a=2, b=2))
+    configured(empty, setup([4], b=2))
+    assert list(empty.book.pools) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (setup([1], a=2, b=2), "job runs is on GPUs that are gone"),
+        (
+            replace(setup([4]), pools=(Pool("a", 2, "other"), Pool("b", 2))),
+            "pool a is in another sharing group",
+        ),
+    ],
+)
+def test_what_jobs_stand_in_the_way_of_is_refused(settings, says):
+    engine = busy(a=2, b=2)
+    before = engine.dump()
+    assert configured(engine, settings).answers[0].detail == says
+    assert engine.dump() == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(setup([4], a=2, b=2), policy="fcfs"),
+        replace(setup([4], a=2, b=2), options=replace(SMALL, windows=(9.0, 99.0))),
+    ],
+)
+def test_another_policy_goes_on_with_the_same_jobs(settings):
+    engine = busy(a=2, b=2)
+    configured(engine, settings)
+    assert type(engine.core.policy).__name__.lower() == settings.policy
+    step = engine.step(3.0, [Ended("runs", 1, 0)])
+    assert [e.job for e in step.effects] == ["waits"]
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+
+
+def test_a_pool_that_was_taken_out_and_is_back_is_alone_in_what_it_owns_now():
+    settings = setup(a=2, b=4)
+    engine = Engine.new(settings)
+    engine.step(1.0, [Tick()])
+    one = replace(settings, pools=settings.pools[:1])
+    engine.step(2.0, [Configured(one)])
+    engine.step(3.0, [Configured(replace(settings, pools=(*one.pools, Pool("b", 8))))])
+    engine.step(4.0, [submit("wide", "b", 6)])
+    engine.step(14.0, [Ended("wide", 1, 0)])
+    engine.prepare()
+    account = engine.book.accounts["b"]
+    assert (account.clock.quota, account.clock.told) == (8, 8)
+    assert (account.jobs, account.never) == (1, 0)
+
+
+def test_what_was_due_while_it_was_away_is_done_before_and_is_told():
+    engine = Engine.new(setup([8], a=4, b=4))
+    engine.step(1.0, [SetPool("a", quota=2, until=100.0), submit("long", time_limit=50.0)])
+    engine.step(1.0, [Started("long", 1), Maintain("fans", "n0", 90.0, 300.0)])
+    told = engine.book.notices
+    again = Engine.restore(engine.dump())
+    step = configured(again, setup([8, 1], a=4, b=4), now=200.0)
+    assert step.answers == [Accepted()]
+    assert again.core.state.pools["a"].quota == again.book.pools["a"].quota == 4
+    assert StopEffect("long", 1, "end") in step.effects
+    assert again.book.jobs["long"].phase is JobPhase.ENDING
+    kinds = {n.kind for n in step.notices}
+    assert kinds == {"pool_changed", "warned", "ending", "node_out", "configured"}
+    assert [n.seq for n in step.notices] == [*range(told + 1, again.book.notices + 1)]
+    assert [type(event) for event in step.events] == [PoolChanged, GpusOut, GpusOut]
+
+
+@pytest.mark.parametrize("begin", [0.5, 50.0])
+def test_maintenance_of_a_node_that_goes_is_dropped(begin):
+    engine = Engine.new(setup([4, 4], a=4))
+    engine.step(1.0, [Maintain("stays", "n0", begin, 60.0), Maintain("goes", "n1", begin, 60.0)])
+    step = configured(engine, setup([4], a=4))
+    assert ("maintenance_dropped", "n1") in [(n.kind, n.node) for n in step.notices]
+    engine = Engine.restore(engine.dump())
+    for now in (50.0, 60.0):
+        engine.step(now, [Tick()])
+        engine.check()
+    assert not engine.book.windows
+
+
+@pytest.mark.parametrize("policy", ["sia", "fcfs"])
+def test_a_pool_changes_its_group_while_no_job_is_there(policy):
+    settings = replace(setup(a=8, b=8), policy=policy)
+    engine = Engine.new(settings)
+    engine.step(1.0, [submit("gone"), Cancel("gone")])
+    apart = replace(settings, pools=(Pool("a", 8, share=False), Pool("b", 8, "others")))
+    assert configured(engine, apart).answers == [Accepted()]
+    groups = [(g.name, [p.name for p in g.pools]) for g in engine.core.state.groups]
+    assert groups == [("a alone", ["a"]), ("others", ["b"])]
+    step = engine.step(3.0, [submit(f"b{i}", "b", 8, run_time=3.0) for i in range(2)])
+    assert [e.job for e in step.effects] == ["b0"]
+    engine.step(4.0, [Ended("b0", 1, 0), Cancel("b1")])
+    configured(engine, settings, now=5.0)
+    assert [len(group.pools) for group in engine.core.state.groups] == [2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (setup([4], a=2, b=2), "the pools would own 6 GPUs, and there are 4"),
+        (setup(a=2, b=MAX_GROUP), f"a sharing group would own more than {MAX_GROUP} GPUs"),
+    ],
+)
+def test_quotas_that_commands_have_raised_count(settings, says):
+    engine = Engine.new(setup([8], a=2, b=2))
+    engine.step(1.0, [SetPool("a", quota=4)])
+    assert configured(engine, settings).answers[0].detail == says
+
+
+def test_it_is_in_the_journal(tmp_path):
+    async def story():
+        backend, path = FakeBackend(), tmp_path / "db"
+        async with serving(path, setup(a=2), backend) as service:
+            await service.submit([submit("one", gpus=2), submit("two", gpus=2)])
+            await until(lambda: "one" in backend.running)
+        async with serving(path, setup(a=4, b=1), backend) as service:
+            await until(lambda: "two" in backend.running)
+            engine = service.engine
+        forget_snapshots(path)
+        journal = Journal(path)
+        assert recover(journal, setup(a=2)).dump() == engine.dump()
+        journal.close()
+        with pytest.raises(UserError, match="pool a is gone, and has jobs; drain it"):
+            async with serving(path, setup(b=1), backend):
+                pass
+
+    asyncio.run(story())
+
+
+def test_limits_that_are_configured_anew_hold_at_once():
+    engine = busy(a=2, b=2)
+    settings = setup([4], a=2, b=2)
+    a, b = settings.pools
+    engine.step(1.0, [submit("short", gpus=1, run_time=3.0)])  # b lends it one
+    assert engine.core.state.pools["b"].lends == 1
+    configured(engine, replace(settings, pools=(a, replace(b, lend_limit=1, weight=2.0))))
+    step = engine.step(3.0, [submit("another", gpus=1, run_time=3.0)])
+    assert not step.effects
+    configured(engine, settings, 4.0)
+    assert engine.book.pools["b"].lend_limit is None
+    assert [e.job for e in engine.step(5.0, [submit("more", run_time=3.0)]).effects] == []

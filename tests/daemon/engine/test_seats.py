@@ -1,0 +1,83 @@
+"""GPUs by number: always those that a look at every node would find."""
+
+from random import Random
+from time import perf_counter
+
+import pytest
+
+from daemon.engine.placement import Seats
+from daemon.model.setup import Node
+
+
+class NaiveSeats:
+    """Every GPU of every node is looked at each time."""
+
+    def __init__(self, sizes):
+        self.free = {f"n{i}": set(range(size)) for i, size in enumerate(sizes)}
+        self.out = set()
+
+    def find(self, gpus):
+        free = {n: sorted(s) for n, s in self.free.items() if s and n not in self.out}
+        fits = [name for name, some in free.items() if len(some) >= gpus]
+        if fits:
+            best = min(fits, key=lambda name: len(free[name]))
+            return ((best, tuple(free[best][:gpus])),)
+        if sum(map(len, free.values())) < gpus:
+            return None
+        found = []
+        for name in sorted(free, key=lambda name: -len(free[name])):
+            if gpus > 0:
+                found.append((name, tuple(free[name][:gpus])))
+                gpus -= len(found[-1][1])
+        return tuple(found)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_they_are_those_that_a_look_at_every_node_finds(seed):
+    rng = Random(seed)
+    sizes = [rng.randint(0, 8) for _ in range(rng.randint(1, 6))]
+    naive = NaiveSeats(sizes)
+    seats = Seats(Node(name, tuple(free)) for name, free in naive.free.items())
+    given, wide = [], 0
+    for _ in range(200):
+        node, turn = rng.choice([*naive.free]), rng.random()
+        if turn < 0.1:
+            seats.out(node)
+            naive.out.add(node)
+        elif turn < 0.2:
+            seats.back(node)
+            naive.out.discard(node)
+        elif turn < 0.5 and given:
+            nodes = given.pop(rng.randrange(len(given)))
+            seats.free(nodes)
+            for name, gpus in nodes:
+                naive.free[name] |= set(gpus)
+        else:
+            nodes = seats.find(width := rng.choice([1, 1, 2, 4, 9, 14]))
+            assert nodes == naive.find(width)
+            if nodes:
+                wide += len(nodes) > 1
+                seats.take(nodes)
+                given.append(nodes)
+                for name, gpus in nodes:
+                    naive.free[name] -= set(gpus)
+        seats.check({f"n{i}": tuple(range(size)) for i, size in enumerate(sizes)}, given)
+    assert wide or sum(sizes) < 9 or len(sizes) == 1
+
+
+def seconds(nodes):
+    """What 500 finds cost after so many nodes are full, at the least."""
+    found = []
+    for _ in range(3):
+        seats = Seats(Node(f"n{i}", (0, 1)) for i in range(nodes))
+        for i in range(nodes - 250):
+            seats.take(((f"n{i}", (0, 1)),))
+        began = perf_counter()
+        for _ in range(500):
+            seats.take(seats.find(1))
+        found.append(perf_counter() - began)
+    return min(found)
+
+
+def test_a_crowd_of_nodes_costs_no_more():
+    assert seconds(10_000) < 8 * seconds(300)

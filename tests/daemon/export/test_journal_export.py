@@ -1,0 +1,312 @@
+"""A live journal as a job log: what really happened, in the terms of a replay."""
+
+import asyncio
+import csv
+import json
+import sqlite3
+from contextlib import closing
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from daemon.cli.journal import journal as command
+from daemon.engine.engine import Engine
+from daemon.export.copy import backup, copied, opened
+from daemon.export.job_log import export
+from daemon.journal.journal import Journal
+from daemon.model.inputs import Cancel, Hold, Lending, Release, SetPool, Submit
+from daemon.model.job import PoolMode
+from replay.logs.read import read_pools, read_trace
+from replay.run.run import Settings, replay_one
+from sia.console.errors import UserError
+from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
+from tests.support.daemons.lives import Life, lived
+
+BEGIN = 86400.0 * 20000 + 5000.0
+"""A time of the daemon's: some morning."""
+
+
+def journal_of(path, cluster, story, lasts, **more):
+    with closing(Journal(path)) as journal:
+        return Life(Engine.new(cluster), lasts, journal=journal, **more).run(story)
+
+
+def exported(path, room, **options):
+    with opened(path, room) as journal:
+        return export(journal, **options)
+
+
+def some_story(seed, jobs=60):
+    """Submissions that come in batches at odd times; what each lasts."""
+    rng = Random(seed)
+    lasts, story, now = {}, [], BEGIN
+    for i in range(jobs):
+        now += rng.choice([0.0, 0.0, rng.uniform(0, 60), rng.uniform(0, 300)])
+        lasts[f"j{i}"] = rng.choice([rng.uniform(1, 30), rng.uniform(50, 400)])
+        asked = submit(f"j{i}", rng.choice("aab"), rng.randint(1, 3), lasts[f"j{i}"])
+        if story and story[-1][0] == now:
+            story[-1][1].append(asked)
+        else:
+            story.append((now, [asked]))
+    return story, lasts
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sia", "ssf"])
+def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
+    """To the bit: same starts, same ends, same loans; some jobs run twice, quotas change."""
+    story, lasts = some_story(1)
+    middle = story[len(story) // 2][0] + 0.1
+    story.append((middle, [SetPool("a", quota=6, actor="me")]))
+    story.sort(key=lambda each: each[0])
+    breaks = {} if policy == "sia" else {"j3": 7.5, "j11": 2.25}  # sia would have to foresee them
+    for _, inputs in story:
+        inputs[:] = [
+            replace(e, spec=replace(e.spec, requeue=True)) if isinstance(e, Submit) else e
+            for e in inputs
+        ]
+    cluster = replace(setup(a=4, b=3), policy=policy)
+    life = journal_of(tmp_path / "db", cluster, story, lambda s: lasts[s.id], breaks=breaks)
+    made = exported(tmp_path / "db", tmp_path)
+    again = replay_one(
+        made.trace, made.table,
+        policy, Settings([policy], "none", "perfect", options=cluster.options), None,
+    )  # fmt: skip
+    starts = {a.job.id: s for a, s in zip(made.trace.arrivals, again.starts, strict=True)}
+    assert {d.job: d.start for d in made.done} == starts
+    loans = {(x.job_id, x.donor, x.gpus, x.start, x.end) for x in again.loans}
+    assert {tuple(x) for x in made.loans} == loans
+    assert bool(made.loans) is (policy == "sia")
+    assert made.counted["runs of jobs that were queued again: rows of their own"] == len(breaks)
+    was = lived(life)
+    assert {d.job: (d.start + made.begin, d.end + made.begin) for d in made.done
+            if "#" not in d.job} == was  # fmt: skip
+
+
+def test_the_log_is_what_sia_replay_reads(tmp_path):
+    story, lasts = some_story(2, jobs=20)
+    state = tmp_path / "state"
+    state.mkdir()
+    journal_of(state / "sia.db", setup(a=4, b=3), story, lambda s: lasts[s.id])
+    said = CliRunner().invoke(
+        command, ["export", "--state", str(state), "--out", str(tmp_path / "out"), "--json"]
+    )
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.output)["jobs"] == 20
+    trace = read_trace(tmp_path / "out" / "trace.csv")
+    assert {a.job.id: a.duration for a in trace.arrivals} == pytest.approx(lasts, abs=1e-6)
+    assert trace.columns == ("state",)
+    assert set(trace.extras.values()) == {("finished",)}
+    table = read_pools(tmp_path / "out" / "pools.csv")
+    assert {(p.name, p.quota) for p in table.pools} == {("a", 4), ("b", 3)}
+    with (tmp_path / "out" / "real" / "jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    hours = sum((float(r["end"]) - float(r["start"])) * int(r["width"]) for r in rows) / 3600
+    assert json.loads(said.output)["gpu_hours"] == pytest.approx(hours)
+
+
+def test_what_no_log_carries_is_counted(tmp_path):
+    lasts = {"ran": 10.0, "held": 20.0, "now": 500.0}
+    story = [
+        (BEGIN, [submit("ran"), submit("gone", gpus=4), submit("held", hold=True)]),
+        (BEGIN + 1, [submit("first", priority=5, gpus=4), Lending(on=False)]),
+        (BEGIN + 2, [Cancel("gone"), Cancel("first"), SetPool("a", state=PoolMode.HOLD)]),
+        (BEGIN + 3, [SetPool("a", state=PoolMode.OPEN), SetPool("a", lend_limit=1)]),
+        (BEGIN + 30, [Release("held")]),
+        (BEGIN + 60, [submit("now", run_time=700.0), submit("then", gpus=4, run_time=30.0)]),
+        (BEGIN + 61, [submit("asleep"), Hold("asleep")]),
+    ]
+    with closing(Journal(tmp_path / "db")) as journal:
+        life = Life(Engine.new(setup(a=4)), lambda s: lasts[s.id], journal=journal)
+        life.run(story, until=BEGIN + 70)
+    made = exported(tmp_path / "db", tmp_path)
+    rows = {a.job.id: (a.job.submit + made.begin - BEGIN, a.duration) for a in made.trace.arrivals}
+    assert rows == {"ran": (0, 10), "held": (30, 20), "now": (60, 700), "then": (60, 30)}
+    assert made.trace.extras["now"] == ("running",)
+    assert dict(made.counted) == {
+        "jobs left out: they left their queue without having run": 2,
+        "jobs with a priority, which no log carries": 1,
+        "jobs whose row begins when they last joined their queue": 1,
+        "jobs that still run, with the run time that is thought, or so far": 1,
+        "jobs that still wait, with the run time that is thought": 1,
+        "jobs left out: they wait, and are held": 1,
+    }
+    assert len(made.notes) == 3
+    ended = exported(tmp_path / "db", tmp_path, alive=False)
+    assert {a.job.id for a in ended.trace.arrivals} == {"ran", "held"}
+
+
+def test_jobs_of_a_pool_on_hold_join_their_queue_when_it_opens(tmp_path):
+    story = [
+        (BEGIN, [submit("one"), SetPool("a", state=PoolMode.HOLD), submit("two")]),
+        (BEGIN + 40, [SetPool("a", state=PoolMode.OPEN)]),
+    ]
+    journal_of(tmp_path / "db", setup(a=4), story, lambda s: 5.0)
+    made = exported(tmp_path / "db", tmp_path)
+    assert {d.job: d.submit + made.begin - BEGIN for d in made.done}["one"] == 40.0
+
+
+def test_a_running_daemon_is_read_beside_it_and_is_not_disturbed(tmp_path):
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=4), backend, StillClock(BEGIN)) as service:
+            for i in range(30):
+                await service.submit([submit(f"j{i}")])
+                await until(lambda i=i: f"j{i}" in backend.running)
+                service.clock.time += 10.0
+                backend.end(f"j{i}")
+                await until(lambda i=i: f"j{i}" not in service.book.jobs)
+            await service.submit([submit("last")])
+            await until(lambda: "last" in backend.running)
+            made = await asyncio.to_thread(exported, tmp_path / "db", tmp_path)
+            assert len(made.done) == 30
+            assert len(made.trace.arrivals) == 31
+            await service.submit([submit("after")])
+        assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".journal")] == []
+
+    asyncio.run(story())
+
+
+def test_a_copy_is_of_one_moment_while_the_file_is_written(tmp_path, monkeypatch):
+    """A log begun anew between the copy of the file and its own is noticed."""
+    path = tmp_path / "db"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("CREATE TABLE t (a, b)")
+    db.execute("INSERT INTO t VALUES (0, 0)")
+
+    def write(n):
+        db.execute("BEGIN")
+        db.execute("UPDATE t SET a = ?", (n,))
+        db.execute("UPDATE t SET b = ?", (n,))
+        db.execute("COMMIT")
+
+    copies = []
+    from daemon.export import copy  # noqa: PLC0415
+
+    plain = copy.shutil.copyfile
+
+    def slowly(source, target):
+        if len(copies) < 3:
+            write(len(copies) + 1)
+            db.execute("PRAGMA wal_checkpoint(RESTART)")
+            write(len(copies) + 10)
+        copies.append(source)
+        return plain(source, target)
+
+    monkeypatch.setattr(copy.shutil, "copyfile", slowly)
+    copied(path, tmp_path / "copy")
+    assert len(copies) > 3
+    with closing(sqlite3.connect(tmp_path / "copy")) as found:
+        ((a, b),) = found.execute("SELECT a, b FROM t").fetchall()
+        assert a == b == 12
+    db.close()
+
+
+@pytest.mark.parametrize("what", ["none", "empty", "no jobs"])
+def test_a_journal_without_jobs_is_said(tmp_path, what):
+    path = tmp_path / "db"
+    if what == "empty":
+        Journal(path).close()
+    elif what == "no jobs":
+        journal_of(path, setup(a=1), [], lambda s: 1.0)
+    with pytest.raises(UserError, match=r"no such database|no daemon has begun|no job is known"):
+        exported(path, tmp_path)
+
+
+def test_replay_says_what_another_policy_would_have_done(tmp_path):
+    story, lasts = some_story(3, jobs=40)
+    state = tmp_path / "state"
+    state.mkdir()
+    cluster = replace(setup(a=4, b=3), policy="fcfs")
+    journal_of(state / "sia.db", cluster, story, lambda s: lasts[s.id])
+    said = CliRunner().invoke(
+        command,
+        ["replay", "--state", str(state), "--policy", "fcfs,ssf", "--out", str(tmp_path / "out"),
+         "--json"],
+    )  # fmt: skip
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)["outcomes"]
+    assert set(found) == {"as it was", "fcfs", "ssf"}
+    assert found["fcfs"]["wait_mean"] == pytest.approx(found["as it was"]["wait_mean"], abs=1e-3)
+    assert found["fcfs"]["against"]["measures"]["equal_pct"]["value"] == 100
+    assert found["ssf"]["wait_mean"] < found["fcfs"]["wait_mean"]
+    assert (tmp_path / "out" / "waits.svg").read_text().startswith("<?xml")
+    words = CliRunner().invoke(
+        command,
+        ["replay", "--state", str(state), "--policy", "ssf", "--out", str(tmp_path / "two")],
+    )
+    assert words.exit_code == 0, words.output
+    assert "as it was" in words.output
+    late = CliRunner().invoke(
+        command,
+        [
+            "replay",
+            "--state",
+            str(state),
+            "--policy",
+            "ssf",
+            "--since",
+            "1s",
+            "--out",
+            str(tmp_path),
+        ],
+    )
+    assert "--since 1s: no job was submitted in this time" in f"{late.exception} {late.output}"
+
+
+@pytest.mark.server
+def test_a_database_on_a_server_is_read_beside_the_daemon_that_leads(tmp_path, postgres):
+    """One moment: what is written while it is read is not in it, and nothing is kept waiting."""
+    stores = pytest.importorskip("stores")
+    store = stores.OnServer(postgres, "exported")
+    story, lasts = some_story(4, jobs=20)
+    with closing(store.journal()) as journal:
+        life = Life(
+            Engine.new(setup(a=4, b=3)), lambda s: lasts.get(s.id, 1.0), journal=journal
+        ).run(story)
+        with opened(store.url, tmp_path) as copy:
+            assert copy.last == journal.last
+            life.step(life.engine.core.state.now + 1.0, [submit("after")])
+            made = export(copy)
+        assert copy.last < journal.last
+    assert {d.job for d in made.done} == set(lasts)
+
+
+def test_a_backup_beside_a_daemon_is_its_journal_at_that_moment(tmp_path):
+    source, to = tmp_path / "state" / "sia.db", tmp_path / "backup.db"
+    source.parent.mkdir()
+    with closing(Journal(source)) as journal:
+        life = Life(Engine.new(setup(a=4)), lambda spec: 5.0, journal=journal)
+        for i in range(50):
+            life.step(BEGIN + i, [submit(f"j{i}", "a", 1, 5.0)])
+        said = CliRunner().invoke(command, ["backup", "--state", str(source.parent), str(to)])
+        assert said.exit_code == 0, said.output
+        kept = list(journal.records(0))
+        life.step(BEGIN + 99, [submit("later", "a", 1, 5.0)])
+    assert to.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path != source.parent] == ["backup.db"]
+    with closing(Journal(to)) as again:
+        assert list(again.records(0)) == kept
+
+
+def test_a_backup_overwrites_nothing_and_says_what_is_wrong(tmp_path):
+    source, to = tmp_path / "sia.db", tmp_path / "backup.db"
+    with pytest.raises(UserError, match="there is no such database; name"):
+        backup(source, to)
+    with closing(Journal(source)):
+        backup(source, to)
+        before = to.read_bytes()
+        with pytest.raises(UserError, match="is there already; give another file"):
+            backup(source, to)
+    assert to.read_bytes() == before
+    source.write_bytes(before[:100] + b"x" * (len(before) - 100))
+    with pytest.raises(UserError, match=r"is damaged .*; keep it, and restore"):
+        backup(source, tmp_path / "other.db")
+    code = CliRunner().invoke(command, ["backup", "--state", str(tmp_path), "/proc/none/x.db"])
+    assert code.exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".db") == [
+        "backup.db",
+        "sia.db",
+    ]

@@ -1,0 +1,184 @@
+"""Forecasts that drift: a pool lends nothing while they are wrong too often, and then again."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Step
+from daemon.forecasts.drift import LEAST_WINDOWS, SLICES, SPAN, Drift
+from daemon.forecasts.forecaster import Foresight, Predictors
+from daemon.model.inputs import Drifted
+from daemon.model.job import LendingMode
+from sia.events import JobFinished, JobSubmitted, TimePassed
+from sia.model import Job
+from tests.support.daemons.daemons import FakeBackend, serving, setup, until
+from tests.support.daemons.doors import POOLS, asked, door, story
+
+HOUR = 3600.0
+
+
+def burst(now, n, gpus=3, pool="b"):
+    """A job that comes and goes, wider than what is foreseen."""
+    job = Job(f"{pool}{n}", pool, now, gpus)
+    return [JobSubmitted(now, job, 10.0), JobFinished(now + 1.0, job.id)]
+
+
+def watched(**more):
+    return Drift(0.0, (HOUR,), {"a": (0,), "b": (2,)}, **more)
+
+
+def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
+    drift = watched()
+    for hour in range(LEAST_WINDOWS):
+        now = hour * HOUR + 10.0
+        drift.hear(burst(now, hour, gpus=2))  # as foreseen
+    assert drift.why == {}
+    for hour in range(LEAST_WINDOWS, LEAST_WINDOWS + 8):
+        drift.hear(burst(hour * HOUR + 10.0, hour))
+    assert list(drift.why) == ["b"]
+    assert drift.why["b"].endswith("forecasts for 1 h fell short in 24 h")
+    said = drift.why["b"]
+    hour = LEAST_WINDOWS + 8
+    while drift.why:
+        assert drift.why == {"b": said}
+        drift.hear([TimePassed(hour * HOUR + 10.0)])
+        hour += 1
+    # Of the last day's windows one in twenty at most was missed.
+    assert hour > LEAST_WINDOWS + SLICES - 2
+
+
+def test_one_bad_morning_is_in_many_windows_and_says_nothing_yet():
+    drift = Drift(0.0, (300.0,), {"b": (2,)})
+    for n in range(11 * 12):  # eleven hours of windows of five minutes, all missed
+        drift.hear(burst(n * 300.0 + 10.0, n))
+    assert drift.record("b")[0][1] > LEAST_WINDOWS
+    assert drift.why == {}
+    for n in range(11 * 12, 12 * 12 + 1):
+        drift.hear(burst(n * 300.0 + 10.0, n))
+    assert list(drift.why) == ["b"]
+
+
+def test_how_forecasts_did_is_told_pool_by_pool():
+    drift = watched()
+    for hour in range(6):
+        drift.hear(burst(hour * HOUR + 10.0, hour, gpus=3 if hour < 2 else 2))
+    drift.hear([TimePassed(6 * HOUR + 10.0)])
+    assert drift.record("a") == [(6, 0)]
+    assert drift.record("b") == [(6, 2)]
+    assert drift.record("gone") == []
+
+
+def test_few_misses_tell_nothing_and_old_ones_are_forgotten():
+    drift = watched()
+    for day in range(5):
+        for n in range(2):
+            drift.hear(burst(day * 1.1 * SPAN + n * HOUR + 10.0, f"{day}-{n}"))
+    assert drift.why == {}
+
+
+def test_who_drifted_before_a_restart_does_until_it_is_known_to_be_well():
+    drift = watched(why={"b": "before"})
+    for hour in range(LEAST_WINDOWS + 2):
+        assert bool(drift.why) is (hour <= LEAST_WINDOWS), hour
+        drift.hear([TimePassed(hour * HOUR + 10.0)])
+
+
+def foresight_of(cluster, drift="keep"):
+    from daemon.engine.engine import Engine  # noqa: PLC0415
+
+    foresight, engine = Foresight(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
+    foresight.drift = drift
+
+    async def none(before, limit):
+        return []
+
+    async def hear():
+        foresight.begin(engine, 1000.0, none)
+        await foresight.heard()
+        foresight.end()
+
+    asyncio.run(hear())
+    return foresight, engine
+
+
+def test_what_drifts_is_an_input_of_the_next_step_once_and_a_part_that_is_not_well():
+    foresight, engine = foresight_of(setup(a=2, b=4))
+    said = []
+    foresight.unwell = lambda *words: said.append(words)
+    foresight._drift.why["b"] = "7 of 20"
+    inputs = foresight.before(2000.0, [], engine.book)
+    assert inputs[0] == Drifted({"b": "7 of 20"})
+    assert said[0][0] == "forecasts are wrong too often: b: 7 of 20"
+    engine.step(2000.0, inputs)
+    assert engine.core.state.pools["b"].lend_limit == 0
+    assert not any(isinstance(e, Drifted) for e in foresight.before(2001.0, [], engine.book))
+    del foresight._drift.why["b"]
+    inputs = foresight.before(2002.0, [], engine.book)
+    assert inputs[0] == Drifted({})
+    assert said[-1] == ("", "")
+    engine.step(2002.0, inputs)
+    assert engine.core.state.pools["b"].lend_limit > 0
+    assert isinstance(Step, type)
+    assert engine.book.mode is LendingMode.ON
+
+
+def test_what_is_only_said_keeps_no_pool_from_lending():
+    foresight, engine = foresight_of(setup(a=2, b=4), "say")
+    said = []
+    foresight.unwell = lambda *words: said.append(words)
+    foresight._drift.why["b"] = "7 of 20"
+    assert not any(isinstance(e, Drifted) for e in foresight.before(2000.0, [], engine.book))
+    assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
+    assert said[-1][1].startswith("with drift =")
+
+
+@pytest.mark.parametrize("drift", ["say", "off"])
+def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(drift):
+    foresight, engine = foresight_of(setup(a=2, b=4), drift)
+    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
+    if drift == "say":
+        assert foresight._drift is not None
+        foresight._drift.why.clear()
+    inputs = foresight.before(2000.0, [], engine.book)
+    assert inputs[0] == Drifted({})
+    engine.step(2000.0, inputs)
+    assert engine.core.state.pools["b"].lend_limit > 0
+
+
+def test_who_foresees_no_loads_keeps_nobody():
+    """Under a policy that asks for none, or with none to be had, whatever was asked for."""
+    foresight, engine = foresight_of(replace(setup(a=2, b=4), policy="sjf"))
+    assert foresight._drift is None
+    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
+    assert foresight.before(2000.0, [], engine.book) == [Drifted()]
+
+
+@story
+async def test_with_no_forecasts_at_all_a_pool_that_was_kept_lends_again_at_the_next_start(folder):
+    cluster = setup(a=2, b=4)
+    async with serving(folder / "db", cluster, FakeBackend()) as service:
+        service.observe(Drifted({"b": "7 of 20"}))  # as the forecasts said that there were then
+        await until(lambda: service.book.pools["b"].kept)
+    async with serving(folder / "db", cluster, FakeBackend()) as service:
+        await until(lambda: not service.book.pools["b"].kept)
+        assert service.engine.core.state.pools["b"].lend_limit > 0
+
+
+@story
+async def test_budgets_over_http(folder):
+    async with door(folder, pools=POOLS) as client:
+        body = {"lend_budget_hours": 10.0, "slowed_budget_pct": 100.0}
+        said = await asked(client, "PATCH", "/v1/pools/vision", body)
+        assert (said["lend_budget_hours"], said["slowed_budget_pct"]) == (10.0, 100.0)
+        assert said["kept"] == {}
+        said = await asked(client, "PATCH", "/v1/pools/vision", {"lend_budget_hours": 0.0})
+        assert list(said["kept"]) == ["hours"]
+        text = await (await client.get("/metrics")).text()
+        assert 'sia_pool_kept{pool="vision",reason="hours"} 1.0' in text
+        body = {"lend_budget_hours": None, "slowed_budget_pct": None}
+        said = await asked(client, "PATCH", "/v1/pools/vision", body)
+        assert (said["lend_budget_hours"], said["slowed_budget_pct"]) == (None, None)
+        assert said["kept"] == {}
+        for wrong in ({"slowed_budget_pct": 101}, {"lend_budget_hours": -1}):
+            await asked(client, "PATCH", "/v1/pools/vision", wrong, status=422)

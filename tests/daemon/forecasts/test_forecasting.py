@@ -1,0 +1,585 @@
+"""What a daemon foresees: asked before a step, told after it, and told the past after a restart."""
+
+import asyncio
+from heapq import heappop, heappush
+from random import Random
+from threading import Event
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Engine
+from daemon.forecasts.forecaster import Foresight, Predictors, ended_between
+from daemon.forecasts.history import Story, said_to
+from daemon.forecasts.predictors import Forecaster
+from daemon.forecasts.retraining import Models, trace_of
+from daemon.journal.journal import Journal
+from daemon.model.book import JobRecord
+from daemon.model.errors import JournalError
+from daemon.model.inputs import (
+    Cancel,
+    Ended,
+    Estimated,
+    Foreseen,
+    Hold,
+    ModelChanged,
+    Release,
+    Started,
+    Submit,
+)
+from daemon.model.outputs import Accepted
+from daemon.model.setup import Setup
+from daemon.service.observer import Watch
+from daemon.service.service import Service
+from predictors.loads.new_pools import judged_after
+from sia.forecasts import Loads
+from sia.limits import MAX_GROUP, UNKNOWN_RUN_TIME
+from sia.model import Options, Pool, Stream
+from tests.support.daemons.daemons import FakeBackend, StillClock, job, until
+
+HOUR, DAY = 3600.0, 86400.0
+MONDAY = 1_700_000_400.0
+"""Some time since the epoch, a multiple of a tick."""
+
+POOLS = (Pool("a", 8), Pool("b", 8))
+SETUP = Setup(POOLS, policy="sia")
+
+
+class World:
+    """An engine, its jobs and its forecaster; virtual time, each job ends by itself."""
+
+    def __init__(self, setup=SETUP, label="peaks+survival", seed=0):
+        self.engine = Engine.new(setup)
+        self.setup = setup
+        self.random = Random(seed)
+        self.predictors = Predictors(setup, label)
+        self.forecaster = None
+        self.ends = []
+        self.over = []
+        self.now = MONDAY
+        self.taken = []  # all inputs of all steps
+
+    def begin(self):
+        story = Story(self.now, self.now)
+        self.forecaster = self.predictors.make(story, None, None)
+
+    def step(self, *inputs):
+        if self.forecaster is not None:
+            inputs = self.forecaster.before(self.now, inputs, self.engine.book)
+        step = self.engine.step(self.now, inputs)
+        self.taken += inputs
+        self.over += step.over
+        if self.forecaster is not None:
+            self.forecaster.after(self.now, step)
+        started = []
+        for effect in step.effects:
+            record = self.engine.book.jobs[effect.job]
+            end = self.now + (record.spec.duration or 60.0)
+            heappush(self.ends, (end, effect.job, effect.attempt))
+            started.append(Started(effect.job, effect.attempt))
+        if started:
+            self.step(*started)
+        return step
+
+    def wait(self, until):
+        """Let time pass: jobs end, ticks come."""
+        while True:
+            due = min(
+                self.ends[0][0] if self.ends else until,
+                max(self.now, self.forecaster.due) if self.forecaster else until,
+                max(self.now, self.engine.due),
+            )
+            if due >= until:
+                break
+            self.now = due
+            ended = []
+            while self.ends and self.ends[0][0] <= self.now:
+                _, job_id, attempt = heappop(self.ends)
+                ended.append(Ended(job_id, attempt, code=0))
+            self.step(*ended)
+        self.now = until
+
+    def live(self, hours):
+        """Jobs of two users come at random; those of `short` last minutes, of `long` hours."""
+        end = self.now + hours * HOUR
+        count = len(self.taken)
+        while True:
+            gap = self.random.expovariate(1 / 900)
+            if self.now + gap >= end:
+                break
+            self.wait(self.now + gap)
+            count += 1
+            user = self.random.choice(("short", "long"))
+            seconds = self.random.uniform(60, 240) if user == "short" else 2.5 * HOUR
+            spec = job(f"j{count}", self.random.choice("ab"), 1, user=user, duration=seconds)
+            self.step(Submit(spec))
+        self.wait(end)
+
+    def story(self):
+        """What the journal and the book know of it."""
+        story = Story(MONDAY, self.now)
+        story.add_alive(self.engine.book.jobs.values())
+        story.add_ended(self.over)
+        return story
+
+
+def test_a_job_comes_with_what_others_like_it_did():
+    world = World()
+    world.begin()
+    world.live(hours=48)
+
+    world.step(Submit(job("new", "a", user="short")), Submit(job("newer", "a", user="long")))
+    book = world.engine.book
+
+    assert book.jobs["new"].run_time == 300.0
+    assert book.jobs["newer"].run_time == 12 * HOUR
+
+
+def test_a_tag_stands_for_a_name():
+    world = World()
+    world.begin()
+    tags = {"experiment": "sweep"}
+    for i in range(40):
+        world.step(Submit(job(f"like{i}", "b", user="u", tags=tags, duration=100.0)))
+        world.step(Submit(job(f"other{i}", "b", user="u", name="train", duration=7 * HOUR)))
+        world.wait(world.now + 8 * HOUR)
+
+    world.step(Submit(job("new", "b", user="u", tags=tags)))
+    world.step(Submit(job("named", "b", user="u", name="train", tags=tags)))
+
+    assert world.engine.book.job("new").run_time == 300.0
+    assert world.engine.book.job("named").run_time == 12 * HOUR
+
+
+def test_before_anything_is_known_jobs_are_thought_to_run_for_ever():
+    world = World()
+    world.begin()
+
+    world.step(Submit(job("first")))
+
+    assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
+
+
+def test_an_owners_word_that_his_job_is_short_is_not_taken():
+    world = World()
+    world.begin()
+
+    world.step(Submit(job("first", run_time=60.0)))
+
+    assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
+
+
+def test_no_job_is_thought_to_run_beyond_its_limit():
+    world = World()
+    world.begin()
+
+    world.step(Submit(job("first", time_limit=120.0)))
+
+    assert world.engine.book.jobs["first"].run_time == 120.0
+
+
+def test_the_core_is_told_the_loads_that_the_predictor_says():
+    world = World()
+    world.begin()
+    world.live(hours=48)
+
+    twin = world.predictors.make(world.story(), None, None)
+    said = [i for i in twin.before(world.now, [], world.engine.book) if type(i) is Foreseen]
+
+    told = {(load.pool, load.window): load.gpus for load in said[0].loads if load.gpus}
+    assert told == {(x.pool, x.window): x.gpus for x in said_to(world.engine.core.state) if x.gpus}
+    assert len(told) >= 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_hears_of_the_past_thinks_what_who_was_there_thinks(seed):
+    world = World(seed=seed)
+    world.begin()
+    world.live(hours=30)
+    heard = world.predictors.make(world.story(), None, None)
+    heard.correct(said_to(world.engine.core.state))
+    heard.before(world.now, [], world.engine.book)
+    lived = world.forecaster
+    book = world.engine.book
+    asked = [Submit(job(f"n{i}", pool, user=user)) for i, (pool, user) in
+             enumerate((p, u) for p in "ab" for u in ("short", "long", "new"))]  # fmt: skip
+
+    world.now += 600.0
+    by_lived, by_heard = (each.before(world.now, asked, book) for each in (lived, heard))
+
+    assert [i.run_time for i in by_lived if type(i) is Submit] == [
+        i.run_time for i in by_heard if type(i) is Submit
+    ]
+    assert [i for i in by_lived if type(i) is Foreseen] == [
+        i for i in by_heard if type(i) is Foreseen
+    ]
+
+
+class Silence(Loads):
+    """Nothing will come."""
+
+    def changes(self, now):
+        return ()
+
+
+def test_what_another_forecaster_said_is_taken_back():
+    world = World()
+    world.begin()
+    world.live(hours=48)
+    assert any(load.gpus for load in said_to(world.engine.core.state))
+    silent = Forecaster(None, Silence(), updates=False)
+    silent.correct(said_to(world.engine.core.state))
+
+    world.forecaster = silent
+    world.step()
+
+    assert not any(load.gpus for load in said_to(world.engine.core.state))
+
+
+def test_jobs_that_were_refused_or_are_held_leave_nothing_behind():
+    world = World()
+    world.begin()
+
+    world.step(
+        Submit(job("wide", gpus=99)), Submit(job("held", hold=True)), Submit(job("ok", duration=60))
+    )
+    world.wait(world.now + HOUR)
+    run_times = world.forecaster._run_times
+
+    assert world.engine.book.job("wide") is None
+    assert not run_times._waiting
+    assert not run_times._running
+    assert not world.forecaster._jobs
+
+
+def test_a_job_that_was_held_in_between_is_one_job():
+    world = World()
+    world.begin()
+    world.step(Submit(job("full", gpus=8, duration=DAY)))
+    world.step(Submit(job("x")))
+    world.step(Hold("x"))
+    world.step(Release("x"))
+    world.step(Cancel("x"))
+
+    assert list(world.forecaster._jobs) == ["full"]
+    assert not world.forecaster._run_times._waiting
+
+
+def test_waiting_jobs_are_thought_of_anew():
+    world = World()
+    world.begin()
+    world.step(Submit(job("wide", gpus=7, duration=3 * DAY)))
+    for i in range(8):
+        world.wait(world.now + 900.0)
+        world.step(Submit(job(f"like{i}", user="short", duration=100.0)))
+    world.wait(world.now + 900.0)
+    world.step(Submit(job("narrow", duration=3 * DAY)), Submit(job("waits", user="short")))
+    assert world.engine.book.jobs["waits"].run_time == UNKNOWN_RUN_TIME  # of so few
+
+    for i in range(8):
+        world.wait(world.now + 900.0)
+        world.step(Submit(job(f"other{i}", "b", user="short", duration=100.0)))
+
+    assert any(type(i) is Estimated for i in world.taken)
+    waited = world.engine.book.job("waits")
+    assert waited.run_time == 300.0
+    assert waited.stream is Stream.SPARE  # which lends it a GPU of b
+
+
+def read_from(records):
+    """As the journal reads: newest first, in pages."""
+
+    async def read(before, limit):
+        numbered = list(enumerate(records, 1))
+        older = [(n, r) for n, r in numbered if not before or n < before]
+        return older[::-1][:limit]
+
+    return read
+
+
+def test_the_past_is_read_page_by_page(monkeypatch):
+    monkeypatch.setattr("daemon.forecasts.forecaster.PAGE", 7)
+    world = World()
+    world.live(hours=24)
+    since = MONDAY + 12 * HOUR
+
+    found = asyncio.run(ended_between(read_from(world.over), since, world.now))
+
+    assert found == [r for r in world.over if since <= r.ended <= world.now]
+    assert 7 < len(found) < len(world.over)
+
+
+def test_steps_while_the_past_is_told_are_heard_too():
+    world = World()
+    world.live(hours=30)  # nobody listens
+    foresight = Foresight(world.predictors)
+
+    async def play():
+        foresight.begin(world.engine, world.now, read_from(world.over))
+        assert not foresight.ready
+        world.forecaster = foresight
+        world.step(Submit(job("while", "a", user="short", duration=DAY)))
+        await foresight.heard()
+        assert foresight.ready
+        return foresight._forecaster
+
+    forecaster = asyncio.run(play())
+
+    assert "while" in forecaster._jobs
+
+
+def served(tmp_path, story, **more):
+    """A story of a service that foresees, and its foresight."""
+
+    async def play():
+        foresight = Foresight(Predictors(SETUP, "peaks+survival"))
+        path = tmp_path / "db"
+        service = Service(
+            SETUP, FakeBackend(), Journal(path), StillClock(MONDAY), foresight=foresight, **more
+        )
+        await story(service, foresight)
+        await service.stop()
+
+    asyncio.run(play())
+
+
+class Blind(Watch):
+    def __init__(self):
+        self.errors = []
+
+    def blind(self, why):
+        self.errors.append(why)
+
+
+def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.forecasts.forecaster.HEAR_AGAIN", 0.05)
+    watch = Blind()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise JournalError("disk I/O error")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(service._keeper.journal, "history", fails)
+            await service.start()
+            await foresight.heard()
+            assert not foresight.ready
+        assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+        await until(lambda: foresight.ready)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story, watch=watch)
+    assert len(watch.errors) == 1
+    assert "disk I/O error" in watch.errors[0]
+
+
+@pytest.mark.parametrize("method", ["before", "after"])
+def test_a_predictor_that_fails_is_left_alone_and_tried_again(tmp_path, monkeypatch, method):
+    monkeypatch.setattr("daemon.forecasts.forecaster.HEAR_AGAIN", 0.05)
+    watch = Blind()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise ZeroDivisionError("of a predictor")
+
+        await service.start()
+        await foresight.heard()
+        with monkeypatch.context() as broken:
+            broken.setattr(Forecaster, method, fails)
+            assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+            await until(lambda: watch.errors)
+            assert not foresight.ready
+        await until(lambda: foresight.ready)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story, watch=watch)
+    assert "of a predictor" in watch.errors[0]
+
+
+def test_a_model_whose_forecaster_fails_at_once_is_not_said_to_be_in_use(tmp_path, monkeypatch):
+    """The next forecaster is of the model that the journal names."""
+    monkeypatch.setattr("daemon.forecasts.forecaster.HEAR_AGAIN", 0.05)
+    watch = Blind()
+
+    async def story(service, foresight):
+        def fails(*_):
+            raise ZeroDivisionError("of the new model")
+
+        await service.start()
+        await foresight.heard()
+        with monkeypatch.context() as broken:
+            broken.setattr(Forecaster, "before", fails)
+            foresight._news.append(ModelChanged("loads", "new", "better"))
+            assert await service.submit([Submit(job("x", gpus=8))]) == [Accepted()]
+            await until(lambda: watch.errors)
+        await until(lambda: foresight.ready)
+        assert await service.submit([Submit(job("y", gpus=8))]) == [Accepted()]
+        assert service.book.model == ""
+
+    served(tmp_path, story, watch=watch)
+
+
+def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkeypatch):
+    heard = []
+    real = Forecaster._submitted
+
+    def counted(self, now, event):
+        heard.append((event.job.id, event.job.id in self._jobs))
+        real(self, now, event)
+
+    monkeypatch.setattr(Forecaster, "_submitted", counted)
+
+    async def story(service, foresight):
+        await service.start()
+        await foresight.heard()
+        journal, loop, begun = service._keeper.journal, asyncio.get_running_loop(), Event()
+        commit = journal.commit
+
+        def slowly(entry, part=None):
+            loop.call_soon_threadsafe(learned)
+            begun.wait(5.0)
+            commit(entry, part)
+
+        def learned():  # as `Retraining.once` does
+            foresight.want(None, "better")
+            begun.set()
+
+        journal.commit = slowly
+        await service.submit([Submit(job("x", gpus=8))])
+        journal.commit = commit
+        before = foresight._forecaster
+        await until(lambda: foresight._forecaster is not before)
+        assert list(foresight._forecaster._jobs) == ["x"]
+
+    served(tmp_path, story)
+    assert heard == [("x", False)]  # by the first; the second has it from the story
+
+
+LEARNING = Setup(POOLS, policy="sia")
+
+
+def busy_weeks(days):
+    """Jobs that have ended: each weekday morning some come to a, at night some to b."""
+    random, records = Random(1), []
+    for day in range(days):
+        for hour, pool in ((9, "a"), (10, "a"), (22, "b")):
+            for i in range(3):
+                begin = MONDAY + day * DAY + hour * HOUR + random.uniform(0, 1800)
+                spec = job(f"{day}-{hour}-{i}", pool, random.choice((1, 2)), user="u")
+                record = JobRecord(spec, begin, 60.0)
+                record.decided, record.ended = begin, begin + random.uniform(300, 3000)
+                records.append(record)
+    return sorted(records, key=lambda record: record.ended)
+
+
+def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(tmp_path):
+    models = Models(tmp_path / "models")
+    ended = busy_weeks(30)
+
+    first = asyncio.run(models.learn(ended[: len(ended) // 2], LEARNING, ""))
+    assert first.why == "the first", first.why
+    assert models.read(first.model.checksum, LEARNING.options.windows) is not None
+
+    same = asyncio.run(models.learn(ended, LEARNING, first.model.checksum))
+    assert same.why in ("better on the newest days", "it foretells the newest days no better")
+    assert (same.model is None) == ("no better" in same.why)
+    assert not list((tmp_path / "models").glob("learning-*"))
+
+
+def test_too_short_a_history_is_no_error(tmp_path):
+    models = Models(tmp_path)
+
+    assert asyncio.run(models.learn([], LEARNING, "")).why == "no job has ended yet"
+    short = asyncio.run(models.learn(busy_weeks(1)[:3], LEARNING, ""))
+
+    assert short.model is None
+    assert "too short" in short.why
+
+
+def test_a_better_model_foresees_from_then_on(tmp_path):
+    models = Models(tmp_path)
+    ended = busy_weeks(30)
+    model = asyncio.run(models.learn(ended, LEARNING, "")).model
+    world = World(LEARNING, "learned+survival")
+    world.now = ended[-1].ended + 1.0
+    foresight = Foresight(
+        world.predictors, lambda sum_: models.read(sum_, (300.0, HOUR, 12 * HOUR))
+    )
+
+    async def swap():
+        foresight.begin(world.engine, world.now, read_from(ended))
+        await foresight.heard()
+        by_peaks = type(foresight._forecaster._loads._loads).__name__
+        foresight.begin(world.engine, world.now, read_from(ended), model, "better")
+        await foresight.heard()
+        return by_peaks, type(foresight._forecaster._loads._loads).__name__
+
+    assert asyncio.run(swap()) == ("PeakLoads", "LearnedLoads")
+    world.forecaster = foresight
+    world.step()
+    changed = [i for i in world.taken if type(i) is ModelChanged]
+    assert changed == [ModelChanged("loads", model.checksum, "better")]
+    assert world.engine.book.model == model.checksum
+
+
+def test_the_log_of_a_history_has_the_jobs_that_ran():
+    records = busy_weeks(2)
+    never = JobRecord(job("never"), MONDAY, 60.0)
+    never.ended = MONDAY + 5.0
+
+    trace = trace_of([*records, never])
+
+    assert sorted(a.job.id for a in trace.arrivals) == sorted(r.spec.id for r in records)
+    assert [a.job.submit for a in trace.arrivals] == sorted(a.job.submit for a in trace.arrivals)
+    assert all(a.duration >= 300.0 for a in trace.arrivals)
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_nobody_lends_before_the_pools_were_watched(tmp_path, ready):
+    """Neither in the first moment nor until somebody can judge what comes."""
+
+    async def story(service, foresight):
+        await service.start()
+        if ready:
+            await foresight.heard()
+        jobs = Submit(job("own", gpus=8)), Submit(job("guest", gpus=8, time_limit=60.0))
+        await service.submit([*jobs])
+        await foresight.heard()
+
+        async def phase_after(seconds):
+            service.clock.time = MONDAY + seconds
+            await service.submit([Submit(job(f"after {seconds}", "b", gpus=1, hold=True))])
+            return service.book.job("guest").phase.value
+
+        assert await phase_after(1.0) == "pending"
+        assert await phase_after(judged_after(300.0) - 10.0) == "pending"
+        assert await phase_after(judged_after(300.0) + 10.0) == "starting", "b never had a job"
+
+    served(tmp_path, story)
+
+
+@pytest.mark.parametrize("anew", ["a pool", "windows"])
+def test_what_is_new_lends_nothing_while_the_past_cannot_be_told(tmp_path, monkeypatch, anew):
+    """The other pools have loads from before: they do not say that somebody was listening."""
+    more, windows = (*POOLS, Pool("c", 8)), Options(windows=(120.0, HOUR, 12 * HOUR))
+    other = replace(SETUP, pools=more) if anew == "a pool" else replace(SETUP, options=windows)
+
+    def fails(*_):
+        raise JournalError("disk I/O error")
+
+    async def life(settings, asked):
+        foresight, journal = Foresight(Predictors(settings, "peaks+survival")), Journal(path)
+        monkeypatch.setattr(journal, "history", fails)
+        clock = StillClock(MONDAY)
+        service = Service(settings, FakeBackend(), journal, clock, foresight=foresight)
+        await service.start()
+        await service.submit([*map(Submit, asked)])
+        loads = {load.gpus for load in said_to(service.engine.core.state)}
+        phase = service.book.job("guest").phase.value
+        await service.stop()
+        return phase, loads
+
+    path = tmp_path / "db"
+    jobs = job("own", gpus=8), job("guest", gpus=8, time_limit=60.0)
+    assert asyncio.run(life(SETUP, jobs)) == ("pending", {MAX_GROUP})
+    assert asyncio.run(life(other, [job("later")])) == ("pending", {MAX_GROUP})

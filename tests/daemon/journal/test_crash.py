@@ -1,0 +1,86 @@
+"""Whatever kills the daemon: no job that was taken is lost, none is started twice."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from budget import budget
+
+from tests.support.daemons.crash import Diary, assert_nothing_was_lost, fork_a_life, kill
+
+LIVES = budget(ci=20, soak=200)
+"""How often the daemon is killed at random moments."""
+
+SYNCS = budget(ci=range(1, 51, 7), soak=range(1, 51))
+"""The fsyncs of a thread at which the daemon dies, one at a time."""
+
+
+@pytest.fixture
+def memory():
+    """A folder in memory, where there is one: only the process dies, not the machine."""
+    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(dir=home) as name:
+        yield Path(name)
+
+
+def test_killed_at_any_moment(memory):
+    rng = Random(1)
+    for life in range(LIVES):
+        before = len(Diary(memory / "acks").lines())
+        pid = fork_a_life(memory, life)
+        if life % 4:  # the others may be killed before they serve
+            wait_for_more(memory / "acks", before)
+        time.sleep(rng.random() * 0.1)
+        assert kill(pid), "it ended by itself"
+    taken, started = assert_nothing_was_lost(memory)
+    assert taken > 5 * LIVES
+    assert started > 3 * LIVES
+
+
+def wait_for_more(path, before):
+    for _ in range(1000):
+        if len(Diary(path).lines()) > before:
+            return
+        time.sleep(0.005)
+    raise AssertionError("it does not serve")
+
+
+def strace():
+    found = shutil.which("strace")
+    if found is None:
+        pytest.skip("strace is not installed")
+    return found
+
+
+def die_at_sync(folder, life, number):
+    """Whether a daemon died of SIGKILL at one of its fsyncs."""
+    code = "import sys; from pathlib import Path; from crash_daemon import live; live("
+    code += "Path(sys.argv[1]), sys.argv[2], seconds=float(sys.argv[3]))"
+    calls = "fsync,fdatasync"
+    run = subprocess.run(
+        [
+            strace(), "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}",
+            "-e", f"inject={calls}:signal=KILL:when={number}",
+            sys.executable, "-c", code, str(folder), str(life), "10",
+        ],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    if "PTRACE" in run.stderr or "Operation not permitted" in run.stderr:
+        pytest.skip(f"strace may not be used here: {run.stderr.strip()}")
+    return run.returncode in (-9, 137)
+
+
+def test_killed_at_each_of_its_first_syncs(tmp_path):
+    """Of a new journal, and then of one that goes on: the journal's thread has syncs of its own."""
+    for number in SYNCS:
+        assert die_at_sync(tmp_path, f"s{number}", number), number
+    taken, started = assert_nothing_was_lost(tmp_path)
+    assert min(taken, started) > 10
+    assert Diary(tmp_path / "acks").lines()

@@ -1,0 +1,291 @@
+"""The journal on a real PostgreSQL: who may write, what a broken connection has done."""
+
+import asyncio
+import time
+from contextlib import closing
+
+import pytest
+
+from daemon.config.database import DatabaseUrl
+from daemon.journal.journal import Journal
+from daemon.journal.migrations import VERSION
+from daemon.journal.postgres import Postgres
+from daemon.journal.recovery import recover
+from daemon.model.errors import DeposedError, JournalError, RowError, UnavailableError
+from daemon.model.outputs import Accepted
+from daemon.process.lease import Desk
+from sia.console.errors import UserError
+from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
+from tests.support.servers.databases import OnServer, step
+from tests.support.servers.proxies import proxy
+
+CLUSTER = setup(a=3, b=2)
+
+
+@pytest.fixture
+def base(postgres):
+    """A database with nothing in it."""
+    return OnServer(postgres, "store")
+
+
+@pytest.fixture
+def between(postgres):
+    with proxy(postgres.port) as way:
+        yield way
+
+
+def by_way_of(base, between):
+    """A journal whose connection can be cut."""
+    return Journal(Postgres(through(base, between), base.take()))
+
+
+def through(base, between):
+    return DatabaseUrl(base.url.reveal().replace(f":{base.server.port}/", f":{between.port}/"))
+
+
+def rows(base):
+    return int(base.ask("SELECT count(*) FROM records"))
+
+
+def test_a_daemon_that_was_deposed_writes_nothing(base):
+    old = base.journal()
+    engine = recover(old, CLUSTER)
+    step(old, engine, 1.0, submit("one"))
+    new = base.journal()
+    assert new.epoch == old.epoch + 1
+    with pytest.raises(DeposedError, match="another daemon has taken over"):
+        step(old, engine, 2.0, submit("lost"))
+    assert rows(base) == 1
+    step(new, recover(new, CLUSTER), 2.0, submit("two"))
+    for write in (  # rows that are there already, and others
+        lambda: step(old, engine, 2.0, submit("lost")),
+        lambda: old.mark({"key": "value"}),
+        old.probe,
+        old.reopen,
+    ):
+        with pytest.raises(JournalError, match="another daemon has taken over"):
+            write()
+    assert rows(base) == 2
+    assert new.marks("") == {}
+    old.close()
+    new.close()
+
+
+def test_a_connection_that_the_server_ended_between_two_steps_is_made_anew(base):
+    with closing(base.journal()) as journal:
+        engine = recover(journal, CLUSTER)
+        step(journal, engine, 1.0, submit("one"))
+        base.ask(
+            "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'sia journal%'"
+        )  # fmt: skip  until it is gone
+        step(journal, engine, 2.0, submit("two"))
+        assert rows(base) == 2
+
+
+def test_nothing_is_sent_before_the_connection_before_has_ended(base, monkeypatch):
+    """What it had sent could still be done, after a look that did not find it."""
+    with closing(base.journal()) as journal:
+        monkeypatch.setattr("daemon.journal.postgres.LOCK_PATIENCE", 0.0)
+        with monkeypatch.context() as it:
+            it.setattr(
+                "daemon.journal.postgres.END_OTHERS", "SELECT 1 WHERE %s::text[] IS NOT NULL"
+            )
+            with pytest.raises(JournalError, match="an earlier connection does not end"):
+                journal.reopen()
+            with pytest.raises(JournalError, match="an earlier connection does not end"):
+                journal.marks("")
+        assert journal.marks("") == {}
+
+
+def test_a_step_that_was_under_way_when_the_connection_broke_is_no_step(base, between):
+    with closing(by_way_of(base, between)) as journal:
+        engine = recover(journal, CLUSTER)
+        step(journal, engine, 1.0, submit("one"))
+        journal._store._db.patience = 0.5
+        between.cut()
+        with pytest.raises(JournalError, match="the server does not answer"):
+            step(journal, engine, 2.0, submit("two"))
+        between.heal()  # what was sent arrives now
+        journal.reopen()
+        assert (journal.last, rows(base)) == (1, 1)
+        step(journal, recover(journal, CLUSTER), 3.0, submit("three"))
+        assert [record.now for record in journal.records(0)] == [1.0, 3.0]
+
+
+def test_a_step_of_which_only_the_answer_was_lost_has_happened(base, between):
+    with closing(by_way_of(base, between)) as journal:
+        engine = recover(journal, CLUSTER)
+        step(journal, engine, 1.0, submit("one"))
+        journal._store._db.patience = 0.5
+        db = journal._store._db
+        execute = db.execute
+
+        def last_word(sql, *values):
+            if sql == "COMMIT":
+                between.cut_answers()
+            return execute(sql, *values)
+
+        db.execute = last_word
+        with pytest.raises(JournalError, match="the server does not answer"):
+            step(journal, engine, 2.0, submit("two"))
+        assert journal.last == 1
+        between.heal()
+        journal.reopen()
+        assert journal.last == rows(base) == 2
+        step(journal, recover(journal, CLUSTER), 3.0, submit("three"))
+
+
+def test_a_takeover_waits_for_no_transaction_of_a_daemon_that_stands_still(base):
+    old = base.journal()
+    engine = recover(old, CLUSTER)
+    began = time.monotonic()
+    with pytest.raises(JournalError), old._store.transaction():  # noqa: PT012
+        old._store.run("INSERT INTO probe (body) VALUES (?)", (b"x",))
+        assert old._store.all("SELECT 1") == [(1,)]  # all of it has arrived
+        new = base.journal()
+        assert time.monotonic() - began < 10
+    step(new, recover(new, CLUSTER), 1.0, submit("one"))
+    assert base.ask("SELECT count(*) FROM probe") == "0"
+    with pytest.raises(DeposedError):
+        step(old, engine, 1.0, submit("one"))
+    new.close()
+    old.close()
+
+
+def test_a_takeover_in_a_copy_leaves_the_journal_of_the_first_alone(base, monkeypatch):
+    """Tables of a database that was copied bear the same numbers."""
+    monkeypatch.setattr(
+        "daemon.journal.pg_connection.IDLE_PATIENCE", 60.0
+    )  # it is idle while the copy opens
+    base.journal().close()
+    copy = OnServer(base.server, "copy")
+    base.server.run("DROP DATABASE copy")
+    base.server.run("CREATE DATABASE copy TEMPLATE store")
+    oid = "SELECT 'lease'::regclass::oid"
+    assert base.ask(oid) == copy.ask(oid)
+    first, stopped = base.journal(), copy.journal()
+    with first._store.transaction():
+        assert first._store.all("SELECT 1") == [(1,)]  # it holds its lease's row
+        with pytest.raises(JournalError), stopped._store.transaction():  # noqa: PT012
+            assert stopped._store.all("SELECT 1") == [(1,)]
+            copy.journal().close()
+        assert first._store.all("SELECT 1") == [(1,)]
+    first.close()
+    stopped.close()
+
+
+def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(base, between):
+    """A job ends meanwhile; nobody is told of it before it is durable, and then it is."""
+
+    async def story():
+        backend = FakeBackend()
+        store = Postgres(through(base, between), base.take())
+        async with serving(store, CLUSTER, backend) as service:
+            assert await service.submit([submit("one")]) == [Accepted()]
+            await until(lambda: "one" in backend.running)
+            store._db.patience = 0.5
+            between.cut()
+            backend.end("one")
+            with pytest.raises(UnavailableError, match="the server does not answer"):
+                await service.submit([submit("two")])
+            (state,) = [part for part in service.parts.all() if part.name == "database"]
+            assert (state.ok, "see that PostgreSQL runs" in state.mend) == (False, True)
+            assert not service.ready
+            between.heal()
+            await until(lambda: service.ready, 20.0)
+            await service.submit([submit("two")])
+            await until(lambda: "two" in backend.running)
+            assert await service.past_job("one") is not None
+            assert backend.told == [("start", "one", 1), ("start", "two", 1)]
+            assert all(part.ok for part in service.parts.all())
+
+    asyncio.run(story())
+
+
+def test_a_service_that_was_deposed_takes_nothing_and_stops(base):
+    async def story():
+        backend = FakeBackend()
+        async with serving(Postgres(base.url, base.take()), CLUSTER, backend) as service:
+            await service.submit([submit("one")])
+            base.take()
+            for _ in range(2):
+                with pytest.raises(UnavailableError, match="another daemon has taken over"):
+                    await service.submit([submit("two")])
+            assert backend.told == [("start", "one", 1)]
+
+    asyncio.run(story())
+    assert rows(base) == 1
+
+
+def test_no_text_of_a_job_is_too_strange(base):
+    odd = {"NUL": "a\x00b", "Z": "\U0001f9ea é \\u0000 ' \" ? %s {0}"}
+    with closing(base.journal()) as journal:
+        step(journal, recover(journal, CLUSTER), 1.0, submit("one", env=odd))
+        (record,) = journal.records(0)
+        assert record.inputs[0].spec.env == odd
+        journal.mark({"k%s?": "v"})
+        assert journal.marks("k%") == {"k%s?": "v"}
+        with pytest.raises(RowError):  # no column holds a NUL: a defect, and not a bad disk
+            journal.mark({"NUL": "a\x00b"})
+        assert journal.marks("N") == {}
+
+
+def test_a_step_that_cannot_be_written_down_leaves_nothing_behind(base):
+    with closing(base.journal()) as journal:
+        engine = recover(journal, CLUSTER)
+        step(journal, engine, 1.0, submit("one"))
+        with pytest.raises(UnicodeEncodeError):
+            journal.mark({"a": "b", "half a letter": "\ud800"})
+        assert journal.marks("") == {}
+        assert rows(base) == 1
+        step(journal, engine, 2.0, submit("two"))
+
+
+def test_numbers_come_back_as_they_were(base):
+    times = [0.1 + 0.2, 1e-300, 1e300, 2.0**53 + 2, 1000.0000000000001]
+    with closing(base.journal()) as journal:
+        engine = recover(journal, CLUSTER)
+        for now in sorted(times):
+            step(journal, engine, now, submit(f"at{now}", hold=True))
+        assert [record.now for record in journal.records(0)] == sorted(times)
+
+
+def test_tables_of_others_are_left_alone(base):
+    base.ask("CREATE SCHEMA sia")
+    base.ask("CREATE TABLE records (name TEXT)")
+    with pytest.raises(UserError, match=r"other tables.*name another database"):
+        base.journal()
+    assert base.ask("SELECT count(*) FROM records") == "0"
+
+
+def test_a_newer_release_is_not_misread(base):
+    base.journal().close()
+    base.change(f"UPDATE about SET version = {VERSION + 1}")
+    with pytest.raises(UserError, match=f"is of version {VERSION + 1}, this release reads"):
+        Desk(base.url)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda url: url.replace("/store", "/none"), '"none" does not exist; see that PostgreSQL'),
+        (lambda url: url.replace("postgres@", "nobody:s3cret@"), '"nobody" does not exist'),
+        (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x", "Connection refused.*; see that"),
+        (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x?sslmode=s3cret", "invalid sslmode"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_password(base, change, says):
+    with pytest.raises(JournalError, match=says) as error:
+        Desk(DatabaseUrl(change(base.url.reveal())))
+    assert "://u:" not in str(error.value)
+    assert error.value.__cause__ is None
+    if "sslmode" not in says:
+        assert "s3cret" not in str(error.value)
+
+
+def test_nothing_of_a_url_is_shown_but_where_it_leads():
+    url = DatabaseUrl("postgresql://me:p%40ss@h:5/db?sslpassword=other&application_name=x")
+    for shown in (str(url), repr(url), f"{url}"):
+        assert shown == "postgresql://me@h:5/db"
+    assert {"p%40ss", "p@ss", "other"} <= set(url.secrets())

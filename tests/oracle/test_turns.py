@@ -1,0 +1,52 @@
+"""Whose turn it is in the search for schedules, and when it rests."""
+
+from oracle.search.scheduling_rounds import FEWER, PATIENT, Turns
+
+
+def rounds_until_search(turns):
+    rounds = 0
+    while turns.programs():
+        rounds += 1
+    return rounds
+
+
+def test_the_local_search_begins_and_then_they_take_turns():
+    turns = Turns()
+    assert rounds_until_search(turns) == 0
+    for _ in range(3):
+        turns.searched(in_vain=False)
+        assert rounds_until_search(turns) == 1
+
+
+def test_searches_are_rarer_the_more_often_they_were_in_vain_until_one_is_not():
+    turns, rounds = Turns(), []
+    for in_vain in (True, True, True, False, True):
+        turns.searched(in_vain=in_vain)
+        rounds.append(rounds_until_search(turns))
+    assert rounds == [1 + FEWER * times for times in (1, 2, 3, 0, 1)]
+
+
+def test_it_rests_after_some_rounds_in_vain_for_longer_each_time():
+    turns, now = Turns(), 0.0
+    assert not turns.rests(9.0, now), "before the first"
+    rested = []
+    for _ in range(PATIENT + 3):
+        turns.round_over(9.0, 9.0, now, now + 10.0)
+        now += 10.0
+        begun = now
+        while turns.rests(9.0, now):
+            now += 1.0
+        rested.append(now - begun)
+    assert rested == [0.0] * PATIENT + [10.0, 20.0, 30.0]
+
+
+def test_something_better_ends_a_rest_and_the_patience_begins_anew():
+    turns = Turns()
+    for _ in range(PATIENT + 1):
+        turns.round_over(9.0, 9.0, 0.0, 10.0)
+    assert turns.rests(9.0, 11.0)
+    assert not turns.rests(8.0, 11.0), "a dive has found it"
+    turns.round_over(9.0, 8.0, 11.0, 21.0)
+    assert not turns.rests(8.0, 21.0)
+    turns.round_over(8.0, 8.0, 21.0, 31.0)
+    assert not turns.rests(8.0, 31.0)

@@ -1,0 +1,95 @@
+"""How long jobs last, in whole distributions: against what was drawn, and of those that run."""
+
+from math import log
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predictors.run_time_distribution import AGES, LAST, Curve, Lasting
+from sia.model import Job
+
+
+def taught(run_times, pool="a", every=1e6):
+    """Jobs long apart, so that none is of another's batch, which each ran so long."""
+    lasting, now = Lasting(), 0.0
+    for i, run_time in enumerate(run_times):
+        job = Job(f"{pool}{i}", pool, now, 1)
+        lasting.submitted(job)
+        lasting.started(now, job)
+        lasting.finished(now + run_time, job, run_time)
+        now += max(every, run_time)
+    lasting.advance(now + LAST)
+    return lasting
+
+
+def test_quantiles_are_those_of_what_ran():
+    rng = Random(0)
+    runs = sorted(rng.lognormvariate(7, 1.5) for _ in range(400))
+    curve = taught(runs[i * 7 % 400] for i in range(400)).curve(Job("new", "a", 1e9, 1))
+    for share in (0.1, 0.25, 0.5, 0.75, 0.9):
+        assert curve.quantile(share) == pytest.approx(runs[int(400 * share)], rel=0.35)
+
+
+def test_who_has_run_for_long_lasts_as_those_that_got_as_far():
+    lasting = taught([100.0] * 90 + [50_000.0] * 90)
+    curve = lasting.curve(Job("new", "a", 1e9, 1))
+    assert curve.quantile(0.5, 1000.0) == pytest.approx(50_000, rel=0.5)
+    assert curve.quantile(0.2) < 200
+    assert curve.quantile(0.0, 1000.0) >= 1000
+
+
+def test_of_what_nobody_has_seen_intervals_are_wide():
+    lasting = Lasting()
+    assert not lasting.knows()
+    curve = lasting.curve(Job("new", "a", 0.0, 1))
+    assert curve.quantile(0.5) > LAST
+    assert curve.quantile(0.9) > 4 * curve.quantile(0.5)
+    assert curve.quantile(0.5, 10 * LAST) == pytest.approx(20 * LAST)
+
+
+def test_a_batch_that_runs_on_is_believed_before_it_ends():
+    lasting = taught([100.0] * 100)
+    mates = [Job(f"m{i}", "a", 1e9 + i, 1) for i in range(20)]
+    for job in mates:
+        lasting.submitted(job)
+        lasting.started(job.submit, job)
+    before = lasting.curve(mates[0]).quantile(0.5)
+    lasting.advance(1e9 + 4000)
+    assert lasting.curve(mates[0]).quantile(0.5) > 10 * before
+    assert lasting.curve(Job("other", "a", 1e9 + 9000, 1)).quantile(0.2) < 200
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=len(AGES), max_size=len(AGES)),
+    st.floats(0, 1e8),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=5),
+)
+@settings(max_examples=60, deadline=None)
+def test_quantiles_ascend_and_lie_after_the_age(hazards, age, chances):
+    curve = Curve(hazards, 0)
+    found = [curve.quantile(chance, age) for chance in sorted(chances)]
+    assert found == sorted(found)
+    assert all(age <= seconds <= max(age, 1.001e12) for seconds in found)
+
+
+@given(st.floats(0, 0.99), st.floats(1, 5e6))
+@settings(max_examples=100, deadline=None)
+def test_a_quantile_leaves_the_chance_that_was_asked_for(chance, age):
+    curve = Curve([0.8] * len(AGES), 0)
+    risk = curve._risk(log(curve.quantile(chance, age))) - curve._risk(log(age))
+    assert risk == pytest.approx(-log(1 - chance), abs=1e-6)
+
+
+def test_chances_are_one_of_each_part_and_always_the_same():
+    lasting = Lasting()
+    found = lasting.chances(Job("x", "a", 0.0, 1), 19)
+    assert sorted(int(chance * 19) for chance in found) == [*range(19)]
+    assert found == Lasting().chances(Job("x", "a", 5.0, 2), 19)
+    mates = [Job(f"m{i}", "a", float(i), 1) for i in range(2)]
+    for job in mates:
+        lasting.submitted(job)
+    one, other = (lasting.chances(job, 19) for job in mates)
+    assert one != other
+    assert [int(chance * 19) for chance in one] == [int(chance * 19) for chance in other]

@@ -1,0 +1,645 @@
+"""Jobs in cells: what each policy does where GPUs have to lie together."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from cells.cells import Cells
+from cells.layout.spec import Pinned, Spec
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from replay.cluster.cells_file import whole_spec
+from replay.logs.trace import PoolTable
+from sia import Core, Pool
+from sia.core.playout import Arrival, play
+from sia.decisions import PreemptJob, Refused, StartJob
+from sia.events import (
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    NodeBack,
+    NodeOut,
+    PoolChanged,
+    TimePassed,
+)
+from sia.policies.easy import Easy
+from sia.policies.fcfs import Fcfs
+from sia.policies.gssf import GlobalSsf
+from sia.policies.hived import HiveD
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia.policy import Sia
+from sia.policies.sia.recall import SiaRecall
+from sia.policies.ssf import Ssf
+from tests.support.builders import SMALL, job, play_out, pools, random_workload, starts
+from tests.support.clusters.cells import TYPES, cluster
+
+
+def nodes_of(owned):
+    """A cluster that has just the pools' nodes, of 8 GPUs, in the order of the pools."""
+    return Cells(whole_spec(Spec(TYPES, (), ()), PoolTable(list(owned))))
+
+
+def in_cells(policy, owned, story, **more):
+    return play_out(policy, owned, story, cells=nodes_of(owned), checked=True, **more)
+
+
+def preemptible(arrival, cost):
+    return Arrival(msgspec.structs.replace(arrival.job, preemptible=cost), arrival.duration)
+
+
+IN_PIECES = [
+    job("left").gpus(4).runs(50),
+    job("filler").gpus(4).runs(10),
+    job("right").gpus(4).runs(50),
+]
+"""From 10 to 50 half of each of a pool's two nodes is free."""
+
+
+def test_a_start_says_which_gpus():
+    played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(12).runs(9)])
+    assert played["one"].nodes == (("node0", (0,)),)
+    assert played["many"].start == 9, "two whole nodes are not there as long as the first runs"
+    assert played["many"].nodes == (("node0", tuple(range(8))), ("node1", (0, 1, 2, 3)))
+    played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(8).runs(9)])
+    assert played["many"].nodes == (("node1", tuple(range(8))),)
+
+
+def test_gpus_that_do_not_lie_together_are_not_enough():
+    owned = pools(a=16)
+    story = [
+        *IN_PIECES,
+        job("wide").gpus(8).at(20).runs(5),
+        job("behind").at(21).runs(5),
+    ]
+    together = {"left": 0, "filler": 0, "right": 0}
+    assert starts(in_cells(Fcfs, owned, story)) == together | {"wide": 50, "behind": 50}
+    assert starts(play_out(Fcfs, owned, story)) == together | {"wide": 20, "behind": 25}
+
+
+def test_max_min_starts_a_head_on_spare_cells_where_its_own_are_in_pieces():
+    owned = pools(a=16, b=8)
+    story = [
+        *IN_PIECES,
+        job("wide").gpus(8).at(20).runs(5),
+    ]
+    played = in_cells(MaxMin, owned, story)
+    assert played["wide"].start == 20
+    assert played["wide"].stream == "spare"
+    assert played["wide"].nodes == (("node2", tuple(range(8))),)
+    assert played["wide"].loans == [(20, {"a": 8})], "its own pool has the GPUs, but not together"
+
+
+def test_who_shares_by_one_queue_is_blocked_by_a_job_without_a_place():
+    owned = pools(a=8, b=8)
+    story = [job("a").runs(50), job("b").pool("b").runs(50), job("wide").gpus(8).at(1).runs(2)]
+    played = in_cells(GlobalSsf, owned, [*story, job("late").at(2).runs(30)])
+    assert played["wide"].start == played["late"].start == 50, "the least service comes first"
+    played = in_cells(Ssf, owned, [*story, job("late").at(2).runs(30)])
+    assert (played["wide"].start, played["late"].start) == (50, 52)
+
+
+def test_hived_fills_pieces_with_narrow_jobs_of_anybody():
+    owned = pools(a=8, b=8)
+    story = [
+        job("a").gpus(5).runs(50),
+        job("b").pool("b").runs(50),
+        job("wide").gpus(8).at(1).runs(5),
+        job("narrow").gpus(2).at(2).runs(5),
+    ]
+    played = in_cells(HiveD, owned, story)
+    assert played["narrow"].start == 2
+    assert played["narrow"].nodes == (("node1", (2, 3)),), "not in the buddy of the job of b"
+    assert played["wide"].start == 50
+
+
+def test_sia_lends_no_cell_that_an_owner_will_need_whole():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(60),
+        job("queued").at(1).runs(4),
+        job("queued2").at(1).runs(4),
+        job("node").gpus(8).pool("b").at(3).runs(5),
+        job("node2").gpus(8).pool("b").at(4).runs(5),
+    ]
+    played = in_cells(Sia, owned, story)
+    assert (played["node"].start, played["node2"].start) == (3, 4)
+    assert played["queued"].start >= 8
+    shorter = in_cells(Sia, owned, story[:-1])
+    assert shorter["queued"].start == shorter["queued2"].start == 1
+    assert shorter["queued"].nodes[0][0] == shorter["queued2"].nodes[0][0], "side by side"
+
+
+def test_a_head_in_pieces_does_not_hold_up_other_pools_under_sia():
+    owned = pools(a=16, b=8)
+    story = [
+        *IN_PIECES,
+        job("wide").gpus(8).at(20).runs(200),
+        job("other").gpus(8).pool("b").at(21).runs(5),
+    ]
+    played = in_cells(Sia, owned, story)
+    assert played["other"].start == 21
+    assert played["wide"].start == 50
+
+
+def test_pools_of_another_group_keep_all_their_cells():
+    owned = [Pool("a", 8), Pool("b", 8), Pool("alone", 8, share=False)]
+    story = [job(f"j{i}").gpus(4).runs(30) for i in range(6)]
+    played = in_cells(MaxMin, owned, [*story, job("own").gpus(8).pool("alone").at(5).runs(5)])
+    assert sorted(starts(played).values()) == [0, 0, 0, 0, 5, 30, 30]
+    assert played["own"].start == 5
+
+
+def test_pinned_cells_are_for_what_finds_no_others_of_its_pool():
+    pinned = Pinned("mine", "a", "quad", ("n2",), (4, 5, 6, 7))
+    cells = cluster(quotas={"a": {"node": 1}, "b": {"node": 1}}, pinned=[pinned])
+    story = [
+        job("first").gpus(8).runs(50),
+        job("second").gpus(4).runs(50),
+        job("third").gpus(4).runs(50),
+        job("other").gpus(8).pool("b").runs(90),
+        job("more").gpus(4).pool("b").runs(9),
+    ]
+    played = play_out(MaxMin, pools(a=12, b=8), story, cells=cells, checked=True)
+    assert played["second"].nodes == (("n2", (4, 5, 6, 7)),)
+    assert played["third"].start == 50, "the other half of that node is nobody's quota to lend"
+    assert played["more"].start == 50
+
+
+@pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall])
+@pytest.mark.parametrize("share", [True, False])
+def test_cells_that_another_pool_leaves_are_looked_at(policy, share):
+    owned = [Pool("a", 8, share=share), Pool("b", 8, share=share)]
+    quotas = {"a": {"node": 1}, "b": {"node": 1}}
+    cells = cluster(racks=2, nodes=1, quotas=quotas, bad=["n1"])
+    story = [job("a").gpus(8).runs(10), job("b").gpus(8).pool("b").at(1).runs(10)]
+    assert starts(play_out(policy, owned, story, cells=cells)) == {"a": 0, "b": 10}
+
+
+def test_rests_are_not_lent_that_their_owner_will_need():
+    owned = pools(a=8, b=1, c=8)
+    story = [
+        job("busy").pool("b").runs(1000),
+        job("keeps").gpus(4).runs(120),
+        job("odd").gpus(3).runs(20),
+        job("guest").pool("b").at(1).runs(90),
+        job("next").gpus(4).at(5).runs(150),
+    ]
+    spec = whole_spec(Spec(TYPES, (), ()), PoolTable(owned))
+    rested = Cells(spec, lend_rests=True)
+    assert play_out(Sia, owned, story, cells=rested)["next"].start == 20
+    again = Cells(spec, lend_rests=True)
+    shared = play_out(Sia, owned, story[:-1], cells=again)["guest"]
+    assert shared.nodes == (("node0", (7,)),), "nobody else wants it"
+
+
+def running(core):
+    return {j.job.id for j in core.state.jobs.values() if j.stream is not None}
+
+
+def test_nodes_that_are_out_get_no_jobs_until_they_are_back():
+    owned = pools(a=16)
+    core = Core(owned, Fcfs(), SMALL, nodes_of(owned))
+
+    def step(now, *events):
+        decisions = core.step(now, events)
+        core.check()
+        return [d.job_id for d in decisions if isinstance(d, StartJob)]
+
+    assert step(0, JobSubmitted(0, job("stays").gpus(8).runs(9).job, 9)) == ["stays"]
+    assert step(1, NodeOut(1, "node0", "bad"), NodeOut(1, "node1", "drained")) == []
+    assert step(2, JobSubmitted(2, job("waits").at(2).runs(9).job, 9)) == []
+    assert running(core) == {"stays"}
+    assert step(3, NodeBack(3, "node1")) == ["waits"]
+    assert step(9, JobFinished(9, "stays")) == []
+    assert step(9, JobSubmitted(9, job("late").gpus(8).at(9).runs(1).job, 1)) == []
+    assert step(10, NodeBack(10, "node0")) == ["late"]
+    with pytest.raises(ValueError, match="no node 'node7'"):
+        step(11, NodeOut(11, "node7", "bad"))
+    with pytest.raises(ValueError, match="without cells"):
+        Core(owned, Fcfs(), SMALL).step(0, [NodeOut(0, "node0", "bad")])
+
+
+def test_a_quota_changes_with_its_cells():
+    owned = pools(a=8, b=8)
+    core = Core(owned, Fcfs(), SMALL, nodes_of(owned))
+    core.step(0, [PoolChanged(0, "b", 0)])
+    wide = JobSubmitted(1, job("wide").gpus(16).at(1).runs(9).job, 9)
+    assert core.step(1, [wide]) == []
+    for cells in ({}, {"node": {"node": 1}}, {"node": {"node": 3}}, {"rack": {"node": 2}}):
+        with pytest.raises(ValueError, match="quota"):
+            core.step(2, [PoolChanged(2, "a", 16, cells)])
+    (start,) = core.step(3, [PoolChanged(3, "a", 16, {"node": {"node": 2}})])
+    assert [node for node, _ in start.nodes] == ["node0", "node1"]
+    core.check()
+
+
+@pytest.mark.parametrize(
+    ("owned", "message"),
+    [
+        (pools(a=8), "quota.b: no pool has this name"),
+        (pools(a=8, b=16), "quota.b: cells of 8 GPUs, but the pool's quota is 16"),
+        (pools(a=8, b=8, c=8), "quota.c: cells of 0 GPUs, but the pool's quota is 8"),
+    ],
+)
+def test_cells_that_contradict_the_pools(owned, message):
+    with pytest.raises(ValueError, match=message):
+        Core(owned, Fcfs(), SMALL, nodes_of(pools(a=8, b=8)))
+
+
+def test_a_policy_that_knows_no_cells():
+    with pytest.raises(ValueError, match="Easy knows no cells"):
+        Core(pools(a=8), Easy(), SMALL, nodes_of(pools(a=8)))
+
+
+def recalled(owned, story, *, cells=None, options=SMALL):
+    """Starts and stops by time, under `SiaRecall`."""
+    core = Core(owned, SiaRecall(), options, cells)
+    found = []
+    for now, _, decisions in play(
+        core,
+        story,
+        run_times=PerfectRunTimes({a.job.id: a.duration for a in story}),
+        loads=PerfectLoads([a.job for a in story], options.windows),
+    ):
+        core.check()
+        for decision in decisions:
+            assert not isinstance(decision, Refused), decision
+            if isinstance(decision, StartJob | PreemptJob):
+                kind = "start" if isinstance(decision, StartJob) else "stop"
+                found.append((now, kind, decision.job_id))
+    return found
+
+
+LONG = 150
+"""Seconds: longer than every window of `SMALL`."""
+
+
+def test_without_jobs_that_may_be_stopped_recalling_is_sia():
+    for seed in range(100):
+        workload = random_workload(Random(seed))
+        alone = starts(play_out(Sia, *workload))
+        found = recalled(*workload)
+        assert {job_id: now for now, kind, job_id in found} == alone
+        assert all(kind == "start" for _, kind, _ in found)
+
+
+def test_a_long_job_that_may_be_stopped_runs_on_what_is_idle_until_the_owner_comes():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 0.5),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    assert recalled(owned, story) == [
+        (0, "start", "own"),
+        (1, "start", "guest"),
+        (40, "stop", "guest"),
+        (40, "start", "owner"),
+        (50, "start", "guest"),
+    ]
+
+
+def test_what_is_dear_to_stop_counts_for_long_windows_only():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 3.0),  # a tenth of the last window, of 100 s
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    assert (1, "start", "guest") not in recalled(owned, story)
+    generous = msgspec.structs.replace(SMALL, recall=0.6)  # 3 of 5 seconds
+    assert (1, "start", "guest") in recalled(owned, story, options=generous)
+
+
+def test_the_cheapest_are_stopped_and_no_more_than_needed():
+    owned = pools(a=1, b=4)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("dear").at(1).runs(LONG), 0.4),
+        preemptible(job("cheap").at(2).runs(LONG), 0.1),
+        preemptible(job("fair").at(3).runs(LONG), 0.2),
+        job("owner").pool("b").gpus(3).at(40).runs(10),
+    ]
+    stops = [job_id for now, kind, job_id in recalled(owned, story) if (now, kind) == (40, "stop")]
+    assert stops == ["cheap", "fair"], "one GPU was idle"
+
+
+def at(found, when):
+    return [(kind, job_id) for now, kind, job_id in found if now == when]
+
+
+def test_one_gpu_does_not_stop_a_wide_job():
+    owned = pools(a=64, b=65)
+    story = [
+        job("own").gpus(64).runs(LONG),
+        preemptible(job("one").at(1).runs(LONG), 0.3),
+        preemptible(job("wide").gpus(64).at(2).runs(LONG), 0.3),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    assert at(recalled(owned, story), 40) == [("stop", "one"), ("start", "owner")]
+
+
+def test_who_is_stopped_for_one_head_would_not_have_done_for_both():
+    owned = pools(a=8, b=2, c=4)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("wide").gpus(4).at(1).runs(LONG), 0.4),
+        preemptible(job("narrow").gpus(2).at(2).runs(LONG), 0.1),
+        job("b").gpus(2).pool("b").at(40).runs(50),
+        job("c").gpus(2).pool("c").at(40).runs(50),
+    ]
+    assert at(recalled(owned, story), 40) == [("stop", "wide"), ("start", "b"), ("start", "c")]
+
+
+def test_nobody_is_stopped_for_who_came_later_to_the_same_pool():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(40),
+        preemptible(job("guest").at(1).runs(150), 0.5),
+        job("later").at(2).runs(300),
+        job("owner").pool("b").at(40).runs(300),
+    ]
+    assert all(kind == "start" for _, kind, _ in recalled(owned, story)[:3])
+    assert at(recalled(owned, story), 40) == [("start", "owner")]
+
+
+def test_what_is_left_of_a_stopped_job_is_what_has_to_fit():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(400),
+        preemptible(job("guest").at(1).runs(110), 5.0),
+        job("b1").pool("b").at(105).runs(5),
+        job("b2").pool("b").at(140).runs(50),
+    ]
+    generous = msgspec.structs.replace(SMALL, recall=1.0)
+    found = recalled(owned, story, options=generous)
+    assert (105, "stop", "guest") in found
+    assert (110, "start", "guest") in found, "eleven seconds are left, and nobody comes before 140"
+
+
+def test_what_the_last_one_stopped_leaves_over_is_used_at_once():
+    owned = pools(a=8, b=4, c=4)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("guest").gpus(8).at(1).runs(LONG), 0.0),
+        job("b").gpus(4).pool("b").at(41).runs(50),
+        job("c").gpus(4).pool("c").at(41).runs(50),
+    ]
+    assert at(recalled(owned, story), 41) == [("stop", "guest"), ("start", "b"), ("start", "c")]
+
+
+def test_a_pool_that_must_not_lend_is_not_made_up_for():
+    options = msgspec.structs.replace(
+        SMALL, no_lending=frozenset(("n", window) for window in SMALL.windows)
+    )
+    owned = pools(a=8, b=8, n=8)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("guest").gpus(8).at(1).runs(LONG), 0.1),
+        job("hard").gpus(8).at(2).runs(90),
+    ]
+    for cells in (None, nodes_of(owned)):
+        found = recalled(owned, story, options=options, cells=cells)
+        assert (1, "start", "guest") in found
+        assert (2, "start", "hard") not in found
+
+
+def test_in_cells_those_in_the_way_are_stopped():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("here").gpus(8).at(1).runs(LONG), 0.1),
+        preemptible(job("there").gpus(2).at(2).runs(LONG), 0.1),
+        job("owner").pool("b").gpus(8).at(40).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert (2, "start", "there") in found
+    assert [(kind, job_id) for now, kind, job_id in found if now == 40] == [
+        ("stop", "there"),
+        ("start", "owner"),
+    ]
+
+
+def test_in_cells_those_are_stopped_that_may_be():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        job("short").gpus(4).at(1).runs(90),
+        preemptible(job("beside").gpus(4).at(1).runs(LONG), 0.1),
+        preemptible(job("alone").gpus(8).at(2).runs(LONG), 0.1),
+        job("owner").gpus(8).pool("b").at(40).runs(50),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert at(found, 40) == [("stop", "alone"), ("start", "owner")]
+
+
+def test_guests_in_cells_that_nobody_owns_are_stopped_for_their_gpus():
+    owned = pools(a=8, b=8)
+    cells = cluster(racks=3, nodes=1, quotas={"a": {"node": 1}, "b": {"node": 1}})
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("guest").gpus(8).at(1).runs(LONG), 0.1),
+        job("owner").gpus(8).pool("b").at(40).runs(10),
+    ]
+    assert at(recalled(owned, story, cells=cells), 40) == [("stop", "guest"), ("start", "owner")]
+
+
+def test_recalling_in_cells_holds_back_whole_cells():
+    """Halves of nodes that could be had back beside others that could not are no node."""
+    owned = pools(a=8, b=16, n=8)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        job("h1").gpus(4).at(1).runs(90),
+        preemptible(job("g1").gpus(4).at(2).runs(LONG), 0.1),
+        job("h2").gpus(4).at(3).runs(90),
+        preemptible(job("g2").gpus(4).at(4).runs(LONG), 0.1),
+        job("h3").gpus(8).at(5).runs(90),
+        job("owner").gpus(8).pool("n").at(20).runs(10),
+    ]
+    assert ("start", "owner") in at(recalled(owned, story, cells=nodes_of(owned)), 20)
+
+
+def test_a_job_that_is_stopped_in_its_turn_starts_next_in_its_pool():
+    owned = pools(a=8, b=8)
+    story = [
+        job("own").gpus(8).runs(20),
+        preemptible(job("guest").gpus(8).at(1).runs(1000), 0.1),
+        job("behind").gpus(8).at(2).runs(200),
+        job("owner").gpus(8).pool("b").at(41).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert at(found, 41) == [("stop", "guest"), ("start", "owner"), ("start", "guest")]
+    starts_behind = [now for now, kind, job_id in found if (kind, job_id) == ("start", "behind")]
+    assert starts_behind == [41 + 1000 - 40 + 0.1], "its turn had come: it ran in its own cells"
+
+
+def test_cells_kept_for_months_do_not_end_a_playout():
+    owned = pools(a=8, b=8)
+    long = 20_000 * SMALL.tick
+    story = [
+        job("own").gpus(8).runs(long),
+        preemptible(job("guest").gpus(8).at(1).runs(long), 0.1),
+        job("behind").gpus(8).at(2).runs(200),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert (2 * long, "start", "behind") in found
+
+
+def test_work_is_kept_but_for_what_stopping_costs():
+    owned = pools(a=1, b=1)
+    story = [
+        job("own").runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 0.5),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    core = Core(owned, SiaRecall(), SMALL)
+    ends = {}
+    for now, events, _ in play(
+        core,
+        story,
+        run_times=PerfectRunTimes({a.job.id: a.duration for a in story}),
+        loads=PerfectLoads([a.job for a in story], SMALL.windows),
+    ):
+        ends |= {e.job_id: now for e in events if isinstance(e, JobFinished)}
+    assert ends["guest"] == 1 + LONG + 10 + 0.5
+
+
+def test_what_stopping_costs_must_be_a_time():
+    core = Core(pools(a=1), SiaRecall(), SMALL)
+    for cost in (-1.0, float("nan"), 1e9):
+        odd = preemptible(job("odd").runs(1), cost).job
+        with pytest.raises(ValueError, match="stopping it costs"):
+            core.step(0, [JobSubmitted(0, odd, 1)])
+
+
+def plain(arrival):
+    return Arrival(msgspec.structs.replace(arrival.job, preemptible=None), arrival.duration)
+
+
+def random_story(rng):
+    """Pools of whole nodes and jobs of a cell each, in bursts, some of which may be stopped."""
+    owned = [
+        Pool(name, 8 * rng.randint(1, 3), rng.choice(["", "", "east"]), share=rng.random() < 0.9)
+        for name in "abcd"[: rng.randint(1, 4)]
+    ]
+    story = []
+    for pool in owned:
+        span = rng.choice([50, 150, 300])
+        for i in range(rng.randint(1, 25)):
+            width = min(rng.choice([1, 1, 1, 2, 4, 8, 8, 16]), pool.quota)
+            arrival = job(f"{pool.name}{i}").gpus(width).pool(pool.name)
+            arrival = arrival.at(rng.randint(0, span) // 5 * 5).runs(rng.randint(1, 150))
+            cost = rng.choice([None, None, 0.0, 0.5, 5.0])
+            story.append(preemptible(arrival, cost))
+    story.sort(key=lambda arrival: arrival.job.submit)
+    return owned, story
+
+
+@pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia])
+def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
+    for seed in range(60):
+        owned, story = random_story(Random(seed))
+        played = in_cells(policy, owned, story)
+        assert played.keys() == {arrival.job.id for arrival in story}
+        for arrival in story:
+            nodes = played[arrival.job.id].nodes
+            assert sum(len(gpus) for _, gpus in nodes) == arrival.job.width
+            assert len(nodes) == max(1, arrival.job.width // 8), "it lies on as few nodes as can be"
+
+
+def test_recalling_in_cells_ends_every_random_story():
+    stops = 0
+    for seed in range(60):
+        owned, story = random_story(Random(seed))
+        found = recalled(owned, story, cells=nodes_of(owned))
+        assert {job_id for _, _, job_id in found} == {arrival.job.id for arrival in story}
+        stops += sum(kind == "stop" for _, kind, _ in found)
+    assert stops > 10
+
+
+def alone(pool, story, withdrawals=()):
+    """Starts in a pool alone, FCFS, with jobs that leave its queue at times (time, job)."""
+    jobs = {arrival.job.id: arrival for arrival in story if arrival.job.pool == pool.name}
+    core = Core([pool], Fcfs(), SMALL, nodes_of([pool]))
+    todo = [(a.job.submit, i, JobSubmitted(a.job.submit, a.job, 0)) for i, a in enumerate(story)]
+    todo = [each for each in todo if each[2].job.id in jobs]
+    todo += [(time, -1, JobCancelled(time, job_id)) for time, job_id in withdrawals]
+    found = {}
+    while todo:
+        now = min(todo, key=lambda each: each[:2])[0]
+        events = [event for time, _, event in sorted(todo, key=lambda e: e[:2]) if time == now]
+        todo = [each for each in todo if each[0] > now]
+        gone = [e for e in events if isinstance(e, JobCancelled) and e.job_id in found]
+        for decision in core.step(now, [event for event in events if event not in gone]):
+            found[decision.job_id] = now
+            end = now + jobs[decision.job_id].duration
+            todo.append((end, len(todo), JobFinished(end, decision.job_id)))
+    return found
+
+
+def test_fcfs_in_shared_cells_is_every_pool_alone():
+    for seed in range(100):
+        owned, story = random_story(Random(seed))
+        together = starts(in_cells(Fcfs, owned, story))
+        apart = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
+        assert together == apart, seed
+
+
+@pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
+def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windows):
+    options = msgspec.structs.replace(SMALL, windows=windows)
+    away = 0
+    for seed in range(300):
+        owned, story = random_story(Random(seed))
+        story = [plain(arrival) for arrival in story]
+        shared = in_cells(Sia, owned, story, options=options)
+        for pool in owned:
+            for job_id, before in alone(pool, story).items():
+                started = shared[job_id]
+                if started.stream == "spare":
+                    assert started.start <= before, (seed, job_id)
+                    away += 1
+                else:
+                    assert started.start == before, (seed, job_id)
+    assert away > 300
+
+
+SLOWED = [
+    job("first").gpus(8).runs(20),  # on one node, until 20
+    job("pair").gpus(2).runs(40),  # on the other one, until 40
+    job("quad").gpus(4).at(5).runs(80),  # beside it, until 85
+    job("guest").gpus(8).at(15).runs(40),
+    job("early").gpus(4).at(30).runs(80),
+    job("slowed").gpus(8).at(35).runs(LONG),
+]
+"""A story in which a queue in cells delays itself (docs/cells.md)."""
+
+
+def test_a_job_that_runs_elsewhere_keeps_its_turn():
+    owned = pools(a=16, b=8)
+    before = starts(in_cells(Fcfs, owned, SLOWED))
+    assert (before["guest"], before["early"], before["slowed"]) == (20, 40, 60)
+    without = alone(owned[0], SLOWED, [(15, "guest")])
+    assert (without["early"], without["slowed"]) == (30, 85), "a queue of cells delays itself"
+    shared = in_cells(Sia, owned, SLOWED)
+    assert shared["guest"][:3] == (15, 55, "spare")
+    assert (shared["early"].start, shared["slowed"].start) == (40, 60)
+
+
+def test_an_id_is_free_again_when_its_turn_is_over():
+    owned = pools(a=8, b=8)
+    core = Core(owned, Sia(), SMALL, nodes_of(owned))
+    own, guest = job("own").gpus(8).runs(30), job("guest").gpus(8).runs(10)
+    core.step(0.0, [JobSubmitted(0.0, own.job, 30.0), JobSubmitted(0.0, guest.job, 10.0)])
+    assert running(core) == {"own", "guest"}
+    core.step(10.0, [JobFinished(10.0, "guest")])
+    with pytest.raises(ValueError, match="job guest: one of this id ended before its turn"):
+        core.step(11.0, [JobSubmitted(11.0, guest.job, 10.0)])
+    core.check()
+    core.step(30.0, [JobFinished(30.0, "own")])
+    core.step(40.0, [TimePassed(40.0)])
+    core.step(41.0, [JobSubmitted(41.0, guest.job, 10.0)])
+    core.check()
+    assert running(core) == {"guest"}

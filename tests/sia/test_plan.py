@@ -1,0 +1,122 @@
+"""The plan of §5.1 against an array of seconds."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sia.policies.sia.plan import Plan
+from tests.support.naive.naive_policies import SecondsPlan
+
+LAST = 16
+GPUS = st.integers(1, 9)
+SPANS = st.sampled_from(list(combinations(range(LAST + 1), 2)))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), GPUS, SPANS),
+        st.tuples(st.just("ask"), st.just(0), SPANS),
+        st.tuples(st.just("clear"), st.just(0), st.just((0, 1))),
+    ),
+    max_size=30,
+)
+
+
+def agrees_with_seconds(plan, steps):
+    """Do the same to both plans: they must answer alike, and in the end be alike everywhere."""
+    seconds = SecondsPlan()
+    for what, gpus, (start, end) in steps:
+        if what == "reserve":
+            plan.reserve(gpus, float(start), float(end))
+            seconds.reserve(gpus, start, end)
+        elif what == "clear":
+            plan.clear()
+            seconds.clear()
+        assert plan.max_reservation(start, end) == seconds.max_reservation(start, end)
+        plan.check()
+    for span in combinations(range(LAST + 1), 2):
+        assert plan.max_reservation(*span) == seconds.max_reservation(*span), span
+
+
+@given(STEPS)
+def test_a_plan_answers_as_an_array_of_seconds_does(steps):
+    agrees_with_seconds(Plan(), steps)
+
+
+class Hasty(Plan):
+    """Forgets the last second of every reservation that has more than one."""
+
+    def reserve(self, gpus, start, end):
+        super().reserve(gpus, start, max(start + 1, end - 1))
+
+
+class Deaf(Plan):
+    """Does not see what is reserved before the moment it is asked about."""
+
+    def max_reservation(self, start, end):
+        later = Plan()
+        for time, change in self._changes.items():
+            if time >= start:
+                later._change(time, change)
+        return later.max_reservation(start, end)
+
+
+class Hoarder(Plan):
+    """Never releases anything."""
+
+    def clear(self):
+        pass
+
+
+@pytest.mark.parametrize("wrong", [Hasty, Deaf, Hoarder])
+def test_a_wrong_plan_does_not(wrong):
+    steps = [("reserve", 2, (0, 10)), ("ask", 0, (9, 20)), ("clear", 0, (0, 1))]
+    with pytest.raises(AssertionError):
+        agrees_with_seconds(wrong(), steps)
+
+
+def test_reservations_add_up_where_they_overlap_and_end_before_their_end():
+    plan = Plan()
+    plan.reserve(3, 0.0, 10.0)
+    plan.reserve(2, 5.0, 15.0)
+    assert plan.max_reservation(0.0, 5.0) == 3
+    assert plan.max_reservation(0.0, 6.0) == 5
+    assert plan.max_reservation(10.0, 15.0) == 2
+    assert plan.max_reservation(15.0, 99.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "start", "end"), [(0, 0.0, 1.0), (-1, 0.0, 1.0), (1, 1.0, 1.0), (1, 2.0, 1.0)]
+)
+def test_a_reservation_of_nothing_is_an_error(gpus, start, end):
+    plan = Plan()
+    plan.reserve(1, 0.0, 3.0)
+    with pytest.raises(ValueError, match="a reservation of"):
+        plan.reserve(gpus, start, end)
+    plan.check()
+    assert plan.max_reservation(0.0, 3.0) == 1
+
+
+def negative_in_between(plan):
+    plan._change(1.0, -2)
+    plan._change(2.0, 2)
+
+
+def never_released(plan):
+    plan._change(1.0, 1)
+
+
+def a_change_that_is_not_in_order(plan):
+    plan._changes[1.0] = 0
+
+
+@pytest.mark.parametrize(
+    "corrupt", [negative_in_between, never_released, a_change_that_is_not_in_order]
+)
+def test_check_finds_a_plan_that_cannot_be(corrupt):
+    plan = Plan()
+    plan.reserve(1, 0.0, 3.0)
+    plan.check()
+    corrupt(plan)
+    with pytest.raises(AssertionError):
+        plan.check()

@@ -1,0 +1,208 @@
+"""SIA with recall, without cells, runs and stops every job when its naive model does."""
+
+from fractions import Fraction
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from sia import Core, Options
+from sia.core.playout import Arrival, play
+from sia.decisions import PreemptJob, Refused, StartJob
+from sia.events import JobFinished
+from sia.policies.sia import recall
+from sia.policies.sia.policy import Sia
+from sia.policies.sia.recall import SiaRecall
+from tests.sia.test_policies import choices, random_choices
+from tests.support.builders import SMALL, Workload, random_workload
+from tests.support.naive.naive_recall import sia_recall as literally
+
+ROUNDS = 300
+FAULTY = 450  # at most; most faults show in the first few
+CHECKED = 10
+COSTS = (0.0, 0.5, 1.0, 5.0)
+"""At a recall of a tenth the first two are within every window of `SMALL`, each other one within
+one window less."""
+
+LONGER = (0, 100, 300)
+"""Seconds: with most of them a job outlasts every window of `SMALL`, and its owner comes back."""
+
+
+class Played(NamedTuple):
+    segments: dict[str, list[tuple[float, float, int]]]
+    stops: int
+
+
+def preemptible(arrival, cost, longer=0):
+    return Arrival(replace(arrival.job, preemptible=cost), arrival.duration + longer)
+
+
+def recall_workload(rng: Random) -> Workload:
+    """Some of the jobs may be stopped, and many of these outlast every window."""
+    workload = random_workload(rng)
+    part = rng.choice([0.3, 0.6, 1.0])
+    costs = rng.choice([COSTS, COSTS, (rng.choice(COSTS),)])
+    marked = [
+        preemptible(arrival, rng.choice(costs), rng.choice(LONGER))
+        if rng.random() < part
+        else arrival
+        for arrival in workload.arrivals
+    ]
+    return Workload(workload.pools, marked)
+
+
+def ran(policy, workload, options=SMALL, *, checked=False) -> Played:
+    """All segments of each job, also those of no length, loads and run times being foreseen."""
+    core = Core(workload.pools, policy(), options)
+    durations = {arrival.job.id: arrival.duration for arrival in workload.arrivals}
+    loads = PerfectLoads([arrival.job for arrival in workload.arrivals], options.windows)
+    widths = {arrival.job.id: arrival.job.width for arrival in workload.arrivals}
+    segments = {job_id: [] for job_id in widths}
+    since, stops = {}, 0
+    for now, events, decisions in play(
+        core, workload.arrivals, run_times=PerfectRunTimes(durations), loads=loads
+    ):
+        for said in [*events, *decisions]:
+            assert not isinstance(said, Refused), said
+            if isinstance(said, JobFinished | PreemptJob):
+                segments[said.job_id].append((since.pop(said.job_id), now, widths[said.job_id]))
+                stops += isinstance(said, PreemptJob)
+            elif isinstance(said, StartJob):
+                assert said.job_id not in since, f"{said.job_id} runs already"
+                since[said.job_id] = now
+        if checked:
+            core.check()
+    core.check()
+    assert not since
+    return Played(segments, stops)
+
+
+def modelled(workload, options=SMALL):
+    """The same by the naive model."""
+    costs = {
+        arrival.job.id: Fraction(arrival.job.preemptible)
+        for arrival in workload.arrivals
+        if arrival.job.preemptible is not None
+    }
+    chosen, recall = choices(options, "perfect"), Fraction(str(options.recall))
+    return literally(*workload.plain(), costs, chosen, recall)
+
+
+def test_recalling_runs_every_job_when_its_naive_model_does():
+    stopped = 0
+    for seed in range(ROUNDS):
+        workload = recall_workload(Random(seed))
+        played = ran(SiaRecall, workload, checked=seed % CHECKED == 0)
+        assert played.segments == modelled(workload), f"seed {seed}"
+        stopped += played.stops > 0
+    assert stopped > ROUNDS / 10, "jobs are stopped in many of the stories"
+
+
+def options_of(rng: Random, workload: Workload) -> Options:
+    return replace(random_choices(rng, workload.pools), recall=rng.choice([0.0, 0.02, 0.1, 0.5]))
+
+
+def test_recalling_follows_its_operators_choices_as_its_naive_model_does():
+    stopped = 0
+    for seed in range(ROUNDS):
+        rng = Random(seed)
+        workload = recall_workload(rng)
+        options = options_of(rng, workload)
+        played = ran(SiaRecall, workload, options, checked=seed % CHECKED == 0)
+        assert played.segments == modelled(workload, options), f"seed {seed}"
+        stopped += played.stops > 0
+    assert stopped > ROUNDS / 10, "jobs are stopped in many of the stories"
+
+
+class ForgetsWhatItGetsBack(SiaRecall):
+    """Holds back as much as if nobody could be stopped."""
+
+    def _usable(self, group, window):
+        return Sia._usable(self, group, window)
+
+
+class CountsOnDearOnesToo(SiaRecall):
+    """Takes what is dear to stop to be back within every window."""
+
+    def _count(self, job, gpus):
+        own = self._stoppable[job.pool.group]
+        own.gpus += gpus
+        own.within = [back + gpus for back in own.within]
+
+
+class TakesThemForLong(SiaRecall):
+    """Starts nobody for being cheap to stop."""
+
+    def bin(self, job):
+        return Sia.bin(self, job)
+
+
+class MakesUpForLocked(SiaRecall):
+    """Lends in the place of what could be had back what must not be lent."""
+
+    def _reserve(self, pool):
+        Sia._reserve(self, pool)
+
+
+class StopsTheNeedless(SiaRecall):
+    """Stops narrow ones though a wide one after them would do alone."""
+
+    def _cheapest(self, jobs, missing):
+        chosen = []
+        for found in sorted(jobs, key=recall._price_of):
+            if missing > 0:
+                chosen.append(found)
+                missing -= found.width
+        return chosen
+
+
+class HelpsNobody(SiaRecall):
+    """Lends on the strength of what it never asks back."""
+
+    def _heads_to_help(self, group):
+        return []
+
+
+def is_caught(policy, options_of_story=lambda *_: SMALL):
+    for seed in range(FAULTY):
+        rng = Random(seed)
+        workload = recall_workload(rng)
+        options = options_of_story(rng, workload)
+        if ran(policy, workload, options).segments != modelled(workload, options):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        ForgetsWhatItGetsBack,
+        CountsOnDearOnesToo,
+        TakesThemForLong,
+        StopsTheNeedless,
+        HelpsNobody,
+    ],
+)
+def test_the_naive_model_catches_a_planted_fault(faulty):
+    assert is_caught(faulty)
+
+
+def test_the_naive_model_catches_who_makes_up_for_what_must_not_be_lent():
+    assert is_caught(MakesUpForLocked, options_of)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda returns, cost, width, age: (returns, -cost, width, age), id="dearest"),
+        pytest.param(lambda _, cost, width, age: (cost, width, age), id="who returns"),
+        pytest.param(lambda returns, cost, width, age: (returns, cost, -width, age), id="widest"),
+        pytest.param(lambda returns, cost, width, age: (returns, cost, width, -age), id="oldest"),
+    ],
+)
+def test_the_naive_model_catches_who_stops_the_wrong_ones_first(wrong, monkeypatch):
+    right = recall._price_of
+    monkeypatch.setattr(recall, "_price_of", lambda job: wrong(*right(job)))
+    assert is_caught(SiaRecall)

@@ -1,0 +1,425 @@
+"""A core that was dumped and restored decides from then on as the undisturbed one does."""
+
+from random import Random
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cells.cells import Cells
+from cells.layout.spec import Quota, Spec
+from sia import Core, Job, Pool
+from sia.core.snapshot import VERSION, decode, dump, encode, restore
+from sia.decisions import StartJob
+from sia.events import (
+    ForecastUpdated,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    NodeOut,
+    PoolChanged,
+)
+from sia.model import Load
+from sia.policies import load, names
+from sia.policies.easy import Easy
+from sia.policies.emmfs import ElasticMaxMin
+from sia.policies.fcfs import Fcfs
+from sia.policies.gssf import GlobalSsf
+from sia.policies.hived import HiveD
+from sia.policies.las import Las
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia.policy import Sia
+from sia.policies.sia.recall import SiaRecall
+from sia.policies.sia.vc import SiaVc
+from sia.policies.sjf import Sjf
+from sia.policies.srtf import Srtf
+from sia.policies.ssf import Ssf
+from sia.policies.themis import Themis
+from tests.support.builders import SMALL, pools
+from tests.support.clusters.cells import LINES, cluster, top
+from tests.support.clusters.troubled import step, troubled, troubled_in_cells
+from tests.support.cores import POLICIES, PREEMPTING
+
+ROUNDS = 40
+ALL = [*POLICIES, *PREEMPTING, SiaRecall]
+IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall]
+
+
+def again(core):
+    """By way of its bytes."""
+    data = encode(dump(core))
+    made = restore(decode(data), type(core.policy)())
+    assert encode(dump(made)) == data
+    made.check()
+    return made
+
+
+def part(history, rng, renew=again):
+    """Whether the same events make another history of a core that is restored now and then."""
+    core = history.first.copy()
+    for now, events, answer in history.steps:
+        if rng.random() < 0.2:
+            try:
+                core = renew(core)
+            except ValueError:
+                return True
+        if step(core, now, events)[1] != answer:
+            return True
+    return renew is again and encode(dump(core)) != encode(dump(history.core))
+
+
+@pytest.mark.parametrize("policy", ALL)
+def test_a_restored_core_decides_as_the_undisturbed_one(policy):
+    for seed in range(ROUNDS):
+        assert not part(troubled(policy, Random(seed)), Random(seed)), f"seed {seed}"
+
+
+@pytest.mark.parametrize("policy", IN_CELLS)
+def test_a_restored_core_places_as_the_undisturbed_one(policy):
+    for seed in range(ROUNDS):
+        assert not part(troubled_in_cells(policy, Random(seed)), Random(seed)), f"seed {seed}"
+
+
+def test_no_policy_is_left_out():
+    installed = {load(name) for name in names()}
+    assert installed <= {*ALL}
+    assert {policy for policy in installed if policy.places} <= {*IN_CELLS}
+
+
+def test_histories_are_of_all_sorts():
+    """Or else the two tests above would show little."""
+    said = b"".join(
+        step.answer
+        for policy in (Srtf, ElasticMaxMin, SiaRecall)
+        for seed in range(ROUNDS)
+        for step in troubled(policy, Random(seed)).steps
+    )
+    for kind in ("StartJob", "PreemptJob", "ResizeJob", "MoveLoan", "Refused", "ValueError"):
+        assert said.count(kind.encode()) > 10, kind
+
+
+def changed(core, **changes):
+    """Restored of a snapshot that says something else."""
+    kept = dump(core)
+    kept = replace(kept, **{field: change(kept) for field, change in changes.items()})
+    return restore(kept, type(core.policy)())
+
+
+def backwards(kept):
+    return tuple(replace(pool, lent_to=pool.lent_to[::-1]) for pool in kept.pools)
+
+
+def last_loan_first(kept):
+    return tuple(replace(job, loans=job.loans[::-1]) for job in kept.jobs)
+
+
+def cells_with(**changes):
+    return lambda kept: replace(kept.cells, **changes)
+
+
+@pytest.mark.parametrize(
+    ("policy", "story", "changes"),
+    [
+        pytest.param(Fcfs, troubled, {"dirty": lambda _: ()}, id="who changed"),
+        pytest.param(Sia, troubled, {"wake": lambda _: None}, id="when it wakes"),
+        pytest.param(MaxMin, troubled, {"pools": backwards}, id="order of a pool's loans"),
+        pytest.param(ElasticMaxMin, troubled, {"jobs": last_loan_first}, id="of a job's"),
+        pytest.param(
+            MaxMin, troubled_in_cells, {"cells": cells_with(placeless=())}, id="who lacked cells"
+        ),
+    ],
+)
+def test_it_is_seen_where_something_is_forgotten(policy, story, changes):
+    def renew(core):
+        return changed(core, **changes)
+
+    assert any(part(story(policy, Random(seed)), Random(seed), renew) for seed in range(300))
+
+
+@pytest.mark.parametrize(
+    ("policy", "story"),
+    [
+        (Las, troubled),
+        (ElasticMaxMin, troubled),
+        (Themis, troubled),
+        (Sia, troubled),
+        (Sia, troubled_in_cells),
+        (SiaVc, troubled),
+    ],
+)
+def test_it_is_seen_where_a_policy_forgets(policy, story, monkeypatch):
+    def resume(self, state, memory):
+        self.attach(state)
+
+    def seen(seed):
+        try:
+            return part(story(policy, Random(seed)), Random(seed), changed)
+        except KeyError:  # it hears of a job that it knows nothing of
+            return True
+
+    monkeypatch.setattr(policy, "resume", resume)
+    assert any(map(seen, range(300)))
+
+
+def submitted(now, job_id, width=1, pool="a", run_time=100.0):
+    return JobSubmitted(now, Job(job_id, pool, now, width), run_time)
+
+
+def started(decisions):
+    return [decision.job_id for decision in decisions if isinstance(decision, StartJob)]
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_cells_that_came_free_before_a_fact_that_cannot_be_are_looked_at(forgetful):
+    quotas = {"a": {"node": 1}, "b": {"node": 1}}
+    cells = cluster(racks=2, nodes=1, quotas=quotas, bad=["n1"])
+    core = Core([Pool("a", 8), Pool("b", 8)], Fcfs(), SMALL, cells)
+    core.step(0.0, [submitted(0.0, "first", 8)])
+    assert core.step(1.0, [submitted(1.0, "second", 8, "b")]) == []
+    with pytest.raises(ValueError, match="nobody"):
+        core.step(2.0, [JobFinished(2.0, "first"), JobCancelled(2.0, "nobody")])
+    forget = {"cells": cells_with(came_free=False)} if forgetful else {}
+    assert started(changed(core, **forget).step(3.0, [])) == ([] if forgetful else ["second"])
+
+
+def test_groups_in_which_somebody_found_no_room_are_looked_at_again():
+    core = Core(pools(a=1, b=1), Srtf(), SMALL)
+    core.policy._reranked[core.state.groups[0]] = None
+    assert again(core).policy.memory() == ["a"]
+    assert again(core).policy.wake(1.0) == 5.0
+
+
+def two_chains():
+    """A pool on racks and one on servers, each in a group of its own."""
+    quotas = (Quota("a", "rack", "rack", 1), Quota("b", "server", "server", 2))
+    tops = (top("rack", "r"), top("server", "s"), top("server", "t"))
+    return Cells(Spec((*LINES["rack"], *LINES["server"]), tops, quotas))
+
+
+def test_a_pool_that_owns_nothing_any_more_gets_cells_of_its_chain_again():
+    core = Core([Pool("a", 12, "x"), Pool("b", 8, "y")], Fcfs(), SMALL, two_chains())
+    core.step(0.0, [PoolChanged(0.0, "b", 0)])
+    core = again(core)
+    back = [PoolChanged(1.0, "b", 4, {"server": {"server": 1}}), submitted(1.0, "next", 2, "b")]
+    assert started(core.copy().step(1.0, back)) == ["next"]
+    lost = changed(core, cells=lambda kept: replace(kept.cells, chains={}))
+    with pytest.raises(ValueError, match="stays in its group's chain"):
+        lost.step(1.0, back)
+
+
+def lively():
+    """Pool a's cells are kept for who ran elsewhere, one waits for them; b has a guest of a."""
+    cells = cluster(racks=1, nodes=3, quotas={"a": {"node": 1}, "b": {"node": 1}}, lend_rests=True)
+    owned = [Pool("a", 8), Pool("b", 8), Pool("c", 0, share=False)]
+    core = Core(owned, Sia(), replace(SMALL, no_lending=frozenset({("a", 5.0)})), cells)
+    core.step(0.5, [submitted(0.5, "own", 8), submitted(0.5, "gone", 2, run_time=5.0)])
+    core.step(1.0, [submitted(1.0, "other", 3, "b"), submitted(1.0, "guest", 1, run_time=15.0)])
+    core.step(5.5, [JobFinished(5.5, "gone"), NodeOut(5.5, "n2", "drained")])
+    core.step(10.5, [JobFinished(10.5, "own"), ForecastUpdated(10.5, [Load("b", 1, 2)])])
+    core.step(11.0, [submitted(11.0, "wide", 8)])
+    return core
+
+
+GOLDEN = (
+    '{"version":2,"policy":"Sia","options":{"windows":[5.0,20.0,100.0],"tick":5.0,"slack":1.0,'
+    '"spare_priority":{},"resume_cost":0.0,"las_thresholds":[3600.0,36000.0],"las_promote":8.0,'
+    '"recall":0.1,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"lending":true,'
+    '"pools":[{"pool":{"name":"a","quota":8,"group":"","share":true,"lend_limit":null,'
+    '"borrow_limit":null,"weight":1.0},"load":[0,0,0],"lent_to":[]},{"pool":{"name":"b",'
+    '"quota":8,"group":"","share":true,"lend_limit":null,"borrow_limit":null,"weight":1.0},'
+    '"load":[0,2,0],"lent_to":["guest"]},{"pool":{"name":"c","quota":0,"group":"",'
+    '"share":false,"lend_limit":null,"borrow_limit":null,"weight":1.0},"load":[0,0,0],'
+    '"lent_to":[]}],"jobs":[{"job":{"id":"other","pool":"b","submit":1.0,"width":3,"user":"",'
+    '"name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null,"priority":0},'
+    '"run_time":100.0,"arrival":3,"stream":"dedicated","attempt":1,"start":1.0,"done":0.0,'
+    '"overhead":0.0,"speed":1.0},{"job":{"id":"guest","pool":"a","submit":1.0,"width":1,'
+    '"user":"","name":"","min_width":0,"max_width":0,"demand":[],"preemptible":null,'
+    '"priority":0},"run_time":15.0,"arrival":4,"stream":"spare","attempt":1,"start":1.0,'
+    '"done":0.0,"overhead":0.0,"speed":1.0,"loans":[["b",1]]},{"job":{"id":"wide","pool":"a",'
+    '"submit":11.0,"width":8,"user":"","name":"","min_width":0,"max_width":0,"demand":[],'
+    '"preemptible":null,"priority":0},"run_time":100.0,"arrival":5}],"dirty":[],"overdrawn":[],'
+    '"memory":{"turns":{"away":[{"job":{"demand":[],"id":"gone","max_width":0,"min_width":0,'
+    '"name":"","pool":"a","preemptible":null,"priority":0,"submit":0.5,"user":"","width":2},'
+    '"job_id":"gone","ran":5.0,"since":10.5},{"job":null,"job_id":"guest","ran":null,'
+    '"since":10.5}],"queues":{"a":[["wide",5]],"b":[]}},"uncovered":[]},"cells":{"cells":{'
+    '"spec":{"types":[{"name":"gpu","child":"","count":1,"node":false},{"name":"pair",'
+    '"child":"gpu","count":2,"node":false},{"name":"quad","child":"pair","count":2,'
+    '"node":false},{"name":"node","child":"quad","count":2,"node":true},{"name":"rack",'
+    '"child":"node","count":3,"node":false}],"tops":[{"type":"rack","nodes":[{"name":"n0",'
+    '"gpus":[],"bad":false},{"name":"n1","gpus":[],"bad":false},{"name":"n2","gpus":[],'
+    '"bad":false}]}],"quotas":[{"pool":"a","chain":"rack","type":"node","count":1},{"pool":"b",'
+    '"chain":"rack","type":"node","count":1}],"pinned":[]},"lend_rests":true,"pools":["a","b",'
+    '"c"],"zones":["a","b","c"],"out":[["n2","drained"]],"gone":[],"bound":[["rack","a",[3,0],'
+    '0],["rack","b",[3,2],0]],"tenants":[["other","rack",[3],[[2,4]],false,false],["guest",'
+    '"rack",[1],[[0,19]],true,false],["\\u0000kept for gone","rack",[2],[[1,0]],false,false],'
+    '["\\u0000kept for guest","rack",[1],[[0,2]],false,false]],"rests":[["rack",19]]},"chains":{'
+    '"a":"rack","b":"rack","c":"rack"},"came_free":false,"placeless":[]}}'
+)
+"""Of `lively`."""
+
+
+def test_the_format_is_as_it_was():
+    """Where this fails, `VERSION` needs another number: old snapshots would be misread."""
+    assert encode(dump(lively())).decode() == GOLDEN
+    assert VERSION == 2
+    core = restore(decode(GOLDEN.encode()), Sia())
+    core.step(16.0, [JobFinished(16.0, "guest")])
+    assert core.policy.due() == 25.5, "cells are kept for 15 seconds from 10.5 on"
+    assert started(core.step(25.5, [])) == ["wide"]
+
+
+def plain(snapshot):
+    """As lists and dicts, to be changed at will."""
+    return msgspec.json.decode(encode(snapshot))
+
+
+def put(value, *path):
+    """Another value somewhere in a snapshot."""
+
+    def change(kept):
+        for key in path[:-1]:
+            kept = kept[key]
+        kept[path[-1]] = value(kept[path[-1]]) if callable(value) else value
+
+    return change
+
+
+def drop(*path):
+    return put(lambda rows: rows[1:], *path)
+
+
+def twice(*path):
+    return put(lambda rows: [rows[0], *rows], *path)
+
+
+OTHER, GUEST, WIDE = range(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put(1, "version"), "a snapshot of version 1; this one reads 2"),
+        (put("Fcfs", "policy"), "a snapshot of Fcfs, not of Sia"),
+        (put(1, "more"), "unknown field `more`"),
+        (put(None, "jobs", 0, "start"), "Expected `float`, got `null`"),
+        (twice("pools"), "pool 'a' stands twice"),
+        (put(-1, "pools", 0, "pool", "quota"), "a quota is 0 to"),
+        (put(9, "pools", 0, "pool", "quota"), "cells of 8 GPUs, but the pool's quota is 9"),
+        (drop("pools", 0, "load"), "a load of 0 or more is foreseen in each window"),
+        (put("x", "jobs", OTHER, "job", "pool"), "job other: there is no pool 'x'"),
+        (twice("jobs"), "job other is there twice, or not in order"),
+        (put(4, "arrivals"), "job wide is there twice, or not in order"),
+        (put(0, "jobs", WIDE, "job", "width"), "job wide: a width is 1 to"),
+        (put(-1.0, "jobs", WIDE, "run_time"), "job wide: a run time is finite"),
+        (put(12.0, "jobs", OTHER, "start"), "job other: its times"),
+        (put(0, "jobs", OTHER, "attempt"), "job other: its width, attempts or overhead"),
+        (put(0.0, "jobs", OTHER, "speed"), "contradicts itself"),
+        (put([["b", 2]], "jobs", GUEST, "loans"), "job guest: its loans do not add up"),
+        (put([["b", 1]], "jobs", OTHER, "loans"), "job other: its loans do not add up"),
+        (put([["x", 1]], "jobs", GUEST, "loans"), "job guest: 1 GPUs are lent by 'x'"),
+        (put([["c", 1]], "jobs", GUEST, "loans"), "it lends job guest nothing"),
+        (put("dedicated", "jobs", WIDE, "stream"), "job wide: its width, attempts"),
+        (put([], "pools", 1, "lent_to"), "contradicts itself"),
+        (put(["wide"], "pools", 0, "lent_to"), "pool a: it lends job wide nothing"),
+        (lambda kept: kept.update(out={"a": 1}), "without cells 0 or more GPUs are out"),
+        (put(["x"], "dirty"), "there is no pool 'x'"),
+        (put(["x"], "overdrawn"), "there is no pool 'x'"),
+        (put(["x"], "memory", "uncovered"), "there is no pool 'x'"),
+        (put(None, "memory", "turns"), "turns are of cells"),
+        (put({}, "memory", "turns", "queues"), "contradicts itself"),
+        (drop("memory", "turns", "away"), "contradicts itself"),
+        (put(3.0, "memory", "turns", "away", 1, "ran"), "job guest is away, but does not run"),
+        (put(None, "cells"), "turns are of cells"),
+        (drop("cells", "cells", "tenants"), "GPU 19 is said to be a rest, but is nobody's"),
+        (put([[0, 16]], "cells", "cells", "tenants", 1, 3), "spare job is in the cells of other"),
+        (put([[0, 2]], "cells", "cells", "tenants", 2, 3), "its cells are not those of its widths"),
+        (put([[2, 4]], "cells", "cells", "tenants", 3, 3), "its cells are not those of its widths"),
+        (put([[0, 18]], "cells", "cells", "tenants", 3, 3), "cell 0, 18 is another's"),
+        (twice("cells", "cells", "tenants"), "'other' has cells already"),
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_is_refused(change, message):
+    kept = plain(dump(lively()))
+    change(kept)
+    with pytest.raises(ValueError, match=message):
+        restore(decode(msgspec.json.encode(kept)), Sia())
+
+
+def spots(kept, path=()):
+    """Paths to all values of a snapshot."""
+    rows = kept.items() if isinstance(kept, dict) else enumerate(kept)
+    for key, value in rows:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from spots(value, (*path, key))
+
+
+NUMBERS = (0, 1, -1, 2, 7, 10**9, 10**30, 0.5, -3.0, 1e300)
+ODD = (*NUMBERS, None, True, "", "a", "x", "own", [], {}, [[]])
+
+
+@pytest.mark.parametrize("policy", [Las, Srtf, ElasticMaxMin, Themis, SiaVc, Easy, SiaRecall])
+def test_whatever_a_snapshot_says_it_is_refused_or_holds(policy):
+    """No other error, and `check` finds nothing."""
+    refused = 0
+    for seed in range(10):
+        rng = Random(seed)
+        kept = dump(troubled(policy, rng).core)
+        refused += sum(is_refused(broken(kept, rng), policy) for _ in range(20))
+    assert refused > 50
+
+
+def test_whatever_cells_a_snapshot_has_it_is_refused_or_holds():
+    rng = Random(0)
+    assert sum(is_refused(broken(dump(lively()), rng), Sia) for _ in range(500)) > 100
+
+
+def broken(snapshot, rng):
+    kept = plain(snapshot)
+    put(rng.choice(ODD), *rng.choice(list(spots(kept))))(kept)
+    return msgspec.json.encode(kept)
+
+
+def is_refused(data, policy):
+    try:
+        core = restore(decode(data), policy())
+    except ValueError:
+        return True
+    core.check()
+    return False
+
+
+def test_a_policy_that_knows_no_cells():
+    kept = replace(dump(lively()), policy="Easy", memory=None)
+    with pytest.raises(ValueError, match="Easy knows no cells"):
+        restore(kept, Easy())
+
+
+def test_groups_may_have_one_name():
+    owned = [Pool("p", 1, share=False), Pool("q", 1, "p alone"), Pool("r", 1, "p alone")]
+    made = again(Core(owned, Fcfs(), SMALL))
+    names = [[pool.name for pool in group.pools] for group in made.state.groups]
+    assert names == [["p"], ["q", "r"]]
+
+
+def test_a_snapshot_shares_nothing_with_its_core():
+    for seed in range(10):
+        for policy in (Las, Themis, ElasticMaxMin, SiaVc, Sia):
+            history = troubled(policy, Random(seed))
+            core = history.first.copy()
+            half = len(history.steps) // 2
+            for now, events, _ in history.steps[:half]:
+                step(core, now, events)
+            kept = dump(core)
+            before = encode(kept)
+            made = restore(kept, policy())
+            for now, events, _ in history.steps[half:]:
+                step(core, now, events)
+                step(made, now, events)
+            assert encode(kept) == before
+
+
+def test_bytes_are_the_same_whatever_the_hash_seed():
+    pairs = frozenset((name, window) for name in "abcdef" for window in SMALL.windows)
+    core = Core(pools(a=1), Fcfs(), replace(SMALL, no_lending=pairs))
+    assert plain(dump(core))["options"]["no_lending"] == sorted(map(list, pairs))

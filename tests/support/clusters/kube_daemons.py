@@ -1,0 +1,80 @@
+"""Daemons before the tests' Kubernetes, in the test's own process."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from daemon.config.config import PoolConfig
+from daemon.config.kube import KubeConfig
+from daemon.doors.http.metrics.exposition import Metrics
+from daemon.model.inputs import Submit
+from daemon.process.application import make_app
+from daemon.process.build import build
+from daemon.service.observer import Watch
+from tests.support.clusters.kube import kubeconfig
+from tests.support.daemons import daemons
+from tests.support.daemons.daemons import job, until
+from tests.support.daemons.doors import TOKEN, config_in
+
+POOLS = (PoolConfig("vision", 8), PoolConfig("speech", 8))
+
+
+async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
+    """A daemon that has this cluster, made in a thread, as that is here; and its configuration."""
+    path = kubeconfig(folder, cluster.address)
+    options = {"poll": 0.1, "image": "registry/job:1", **more}
+    config = config_in(
+        folder, pools=pools, backend=KubeConfig(kubeconfig=str(path), **options),
+        **(settings or {}),
+    )  # fmt: skip
+    return await asyncio.to_thread(build, config, watch), config
+
+
+@asynccontextmanager
+async def serving(folder, cluster, **more):
+    """The service of such a daemon."""
+    daemon, _ = await built(folder, cluster, Watch(), **more)
+    await daemon.service.start()
+    try:
+        yield daemon.service
+    finally:
+        await daemon.service.stop()
+
+
+@asynccontextmanager
+async def client_of(folder, cluster, **more):
+    """A client of it, with the token."""
+    metrics = Metrics()
+    daemon, config = await built(folder, cluster, metrics, **more)
+    await daemon.service.start()
+    server = TestServer(make_app(daemon, config, TOKEN, metrics))
+    client = TestClient(server, headers={"Authorization": f"Bearer {TOKEN}"})
+    client.service = daemon.service
+    try:
+        await client.start_server()
+        yield client
+    finally:
+        await client.close()
+        await daemon.service.stop()
+
+
+async def submit(service, job_id, pool="vision", gpus=1, **more):
+    more = {"command": ("run",), **more}
+    (answer,) = await service.submit([Submit(job(job_id, pool, gpus, **more))])
+    assert getattr(answer, "new", False), answer
+
+
+def phase(service, job_id):
+    record = service.book.job(job_id)
+    return None if record is None else record.phase.value
+
+
+async def phase_is(service, job_id, wanted):
+    try:
+        await until(lambda: phase(service, job_id) == wanted, daemons.LONG)
+    except AssertionError:
+        raise AssertionError(
+            f"{job_id} is {service.book.job(job_id)}, {service.parts.all()}"
+        ) from None
+    return service.book.job(job_id)

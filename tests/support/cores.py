@@ -1,0 +1,129 @@
+"""Cores that do what a test tells them to, and what is seen of them."""
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from sia import Core, Stream
+from sia.core.playout import play
+from sia.decisions import Refused
+from sia.events import JobSubmitted, PoolChanged
+from sia.policies import Policy, Start
+from sia.policies.easy import Easy
+from sia.policies.emmfs import ElasticMaxMin
+from sia.policies.fcfs import Fcfs
+from sia.policies.gssf import GlobalSsf
+from sia.policies.hived import HiveD
+from sia.policies.las import Las
+from sia.policies.mmfs import MaxMin
+from sia.policies.sia.policy import Sia
+from sia.policies.sia.vc import SiaVc
+from sia.policies.sjf import Sjf
+from sia.policies.srsf import Srsf
+from sia.policies.srtf import Srtf
+from sia.policies.ssf import Ssf
+from sia.policies.themis import Themis
+from tests.support.builders import SMALL, pools, revealed
+
+POLICIES = [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc, Sjf, Easy, HiveD, Themis]
+PREEMPTING = [Srtf, Srsf, Las, ElasticMaxMin]
+
+
+class OnCue(Policy):
+    """Proposes what the test tells it to, however foolish."""
+
+    shares = True
+
+    def __init__(self):
+        self.cues = []
+
+    def propose(self, _now):
+        while self.cues:
+            yield self.cues.pop(0)
+
+
+def on_cue(*arrivals, **quotas):
+    """A core that starts nothing by itself, to which these jobs have been submitted."""
+    core = Core(pools(**quotas), OnCue(), SMALL)
+    core.step(0.0, [JobSubmitted(0.0, arrival.job, arrival.duration) for arrival in arrivals])
+    return core
+
+
+def propose(core, stream, *job_ids):
+    core.policy.cues += [Start(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids]
+    decisions = core.step(core.state.now, [])
+    core.check()
+    return decisions
+
+
+def start_dedicated(core, *job_ids):
+    return propose(core, Stream.DEDICATED, *job_ids)
+
+
+def start_spare(core, *job_ids):
+    return propose(core, Stream.SPARE, *job_ids)
+
+
+def photograph(core):
+    """All that is known, as plain values."""
+    state = core.state
+    return (
+        state.now,
+        state.waiting,
+        state.arrivals,
+        {group.name: group.idle for group in state.groups},
+        {
+            pool.name: (
+                pool.quota,
+                pool.dedicated,
+                pool.spare,
+                pool.lent,
+                pool.unused,
+                pool.pending_width,
+                list(pool.pending),
+                list(pool.aside),
+                list(pool.lent_to),
+                list(pool.load),
+            )
+            for pool in state.pools.values()
+        },
+        {
+            job_id: (
+                (job.stream, job.start, job.width, job.attempt, job.done, job.run_time),
+                {p.name: gpus for p, gpus in job.loans.items()},
+            )
+            for job_id, job in state.jobs.items()
+        },
+    )
+
+
+def refusals(decisions):
+    return [decision for decision in decisions if isinstance(decision, Refused)]
+
+
+def random_quotas(rng, owned, arrivals):
+    """Pools shrink and grow while jobs arrive; in the end each has its first quota again."""
+    span = int(arrivals[-1].job.submit) + 50
+    times = sorted(rng.randint(0, span) for _ in range(2 * len(owned)))
+    changed = [
+        PoolChanged(float(time), pool.name, rng.randint(0, 12))
+        for time in times
+        for pool in [rng.choice(owned)]
+    ]
+    return changed + [PoolChanged(span + 1.0, pool.name, pool.quota) for pool in owned]
+
+
+def playing(policy, owned, arrivals, quotas):
+    """A core, and its playout with perfect forecasts."""
+    core = Core(owned, policy(), SMALL)
+    facts = [revealed(owned, arrivals, quotas)] if policy.needs.future else []
+    instants = play(
+        core,
+        arrivals,
+        run_times=PerfectRunTimes({arrival.job.id: arrival.duration for arrival in arrivals}),
+        loads=PerfectLoads([arrival.job for arrival in arrivals], SMALL.windows),
+        facts=sorted([*facts, *quotas], key=lambda fact: fact.time),
+    )
+    return core, instants
+
+
+def running(core):
+    jobs = core.state.jobs.items()
+    return {i: (job.start, job.stream, job.width) for i, job in jobs if job.stream is not None}

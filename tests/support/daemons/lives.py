@@ -1,0 +1,98 @@
+"""An engine that lives through a story in no time: jobs run as long as the story says."""
+
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from daemon.engine.engine import Engine
+from daemon.journal.journal import Entry, parts_of
+from daemon.model.inputs import Ended, Lost, Started, Tick
+from daemon.model.outputs import StartEffect, StopEffect
+from daemon.runtime.clock import Anchor
+
+
+class Life:
+    """Steps one engine, as a service and a backend would, and keeps what came of it.
+
+    `lasts` says how many seconds a job runs from its start; `breaks` after how many seconds its
+    first attempt is lost. `forecaster` is asked before steps and told after them, as live.
+    """
+
+    def __init__(self, engine, lasts, *, journal=None, breaks=(), forecaster=None, keep=True):
+        self.engine, self.lasts, self.breaks = engine, lasts, dict(breaks)
+        self.journal, self.forecaster, self.keep = journal, forecaster, keep
+        self.decisions, self.notices, self.over, self.lent = [], [], [], []
+        self._ends, self._order = [], 0
+        if journal is not None and not journal.last:
+            for part in parts_of(0, engine.dump()):
+                journal.save(part)
+
+    def step(self, now, inputs):
+        seen = [*inputs]
+        if self.forecaster is not None:
+            seen = self.forecaster.before(now, seen, self.engine.book)
+        step = self.engine.step(now, seen)
+        if self.keep:
+            self.decisions += [(now, each) for each in step.decisions]
+            self.notices += step.notices
+            self.over += step.over
+            self.lent += step.booked.lent
+        if self.forecaster is not None:
+            self.forecaster.after(now, step)
+        if self.journal is not None:
+            anchor, seq = Anchor("", 0.0, now), self.journal.last + 1
+            self.journal.commit(Entry.of(seq, anchor, seen, step, ()))
+        started = [e for e in step.effects if isinstance(e, StartEffect)]
+        for effect in started:
+            lasts = self.lasts(effect.spec)
+            lost = effect.attempt == 1 and effect.job in self.breaks
+            end = now + (self.breaks[effect.job] if lost else lasts)
+            self._order += 1
+            heappush(self._ends, (end, self._order, effect.job, effect.attempt, lost))
+        for effect in step.effects:
+            if isinstance(effect, StopEffect) and effect.kind == "end":
+                self._order += 1
+                heappush(self._ends, (now, self._order, effect.job, effect.attempt, False))
+        if started:
+            self.step(now, [Started(e.job, e.attempt) for e in started])
+        return step
+
+    def run(self, story=(), until=inf):
+        """Live through (time, inputs) in order of time, then until nothing happens any more."""
+        story = [*story]
+        place = 0
+        while True:
+            coming = story[place][0] if place < len(story) else inf
+            ends = self._ends[0][0] if self._ends else inf
+            now = min(coming, ends, max(self.engine.due, self.engine.core.state.now))
+            if now > until or now == inf or (coming == ends == inf and not self._hope()):
+                return self
+            inputs = []
+            while self._ends and self._ends[0][0] <= now:
+                _, _, job, attempt, lost = heappop(self._ends)
+                inputs.append(Lost(job, attempt, "broke") if lost else Ended(job, attempt, 0))
+            while place < len(story) and story[place][0] <= now:
+                inputs += story[place][1]
+                place += 1
+            self.step(now, inputs or [Tick()])
+
+    def _hope(self):
+        """Whether time alone may change something: a policy asks for ticks while jobs wait."""
+        book, shadow = self.engine.book, self.engine._desk.rehearsal
+        return bool(shadow is not None and shadow._ends) or any(
+            pool.override for pool in book.pools.values()
+        )
+
+
+class Lived(NamedTuple):
+    start: float
+    end: float
+
+
+def lived(life):
+    """When each job that is over was started and ended, by id."""
+    return {r.spec.id: Lived(r.decided, r.ended) for r in life.over if r.decided is not None}
+
+
+def alive(setup, lasts, **more):
+    return Life(Engine.new(setup), lasts, **more)

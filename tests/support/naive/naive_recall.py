@@ -1,0 +1,206 @@
+"""SIA with partial preemption, without cells, as plainly as it can be said; see naive.py."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+from tests.support.naive.naive_policies import Choices, Cluster, Job, PlainJob, PlainPool
+from tests.support.naive.naive_rivals import Segments
+
+Costs = dict[str, Fraction]
+"""Seconds that a job loses each time it is stopped; who is not named must not be."""
+
+
+class Run(NamedTuple):
+    """One segment of a job: work is done from `works` on."""
+
+    job: Job
+    since: Fraction
+    works: Fraction
+    spare: bool
+
+
+class Recalling(Cluster):
+    """A cluster in which some of the spare jobs may be stopped, and go on later."""
+
+    def __init__(
+        self,
+        pools: Iterable[PlainPool],
+        jobs: Iterable[PlainJob],
+        costs: Costs,
+        choices: Choices,
+        recall: Fraction,
+    ) -> None:
+        super().__init__(pools, jobs)
+        self.arrived = {job.id: i for i, job in enumerate(self.future)}
+        self.costs, self.choices, self.recall = costs, choices, recall
+        self.done = dict.fromkeys(self.arrived, Fraction(0))
+        self.latest: dict[str, Run] = {}
+        self.segments: Segments = {job_id: [] for job_id in self.arrived}
+
+    def start(self, job: Job, *, dedicated: bool = False) -> None:
+        """Who has done some work first does none, for what being stopped has cost it."""
+        now, done = Fraction(self.now), self.done[job.id]
+        works = now + (self.costs[job.id] if done else 0)
+        end = works + job.duration - done
+        self.waiting.remove(job)
+        self.running.append((end, job, dedicated))
+        self.latest[job.id] = Run(job, now, works, not dedicated)
+        self.segments[job.id].append((now, end, job.width))
+
+    def stop(self, job: Job) -> None:
+        """Its work is kept; it waits in its place."""
+        run = self.latest[job.id]
+        self.done[job.id] += max(Fraction(0), self.now - run.works)
+        self.segments[job.id][-1] = (run.since, Fraction(self.now), job.width)
+        self.running = [other for other in self.running if other[1] != job]
+        self.waiting = sorted([*self.waiting, job], key=lambda other: self.arrived[other.id])
+
+    def stoppable(self, group: list[str]) -> list[Job]:
+        """Spare jobs that run and may be stopped."""
+        return [
+            job
+            for _, job, dedicated in self.running
+            if job.pool in group and not dedicated and job.id in self.costs
+        ]
+
+    def stops_within(self, job: Job, window: int) -> bool:
+        """What stopping it costs is no greater part of the window than the operator chose."""
+        cost = self.costs.get(job.id)
+        return cost is not None and self.recall > 0 and cost <= self.recall * window
+
+
+def sia_recall(
+    pools: Iterable[PlainPool],
+    jobs: Iterable[PlainJob],
+    costs: Costs,
+    choices: Choices,
+    recall: Fraction,
+) -> Segments:
+    """Figure 7; then others are stopped for heads within quota; then Figure 8."""
+    cluster = Recalling(pools, jobs, costs, choices, recall)
+
+    def decide(group: list[str]) -> None:
+        while _start_head(cluster, group):
+            pass
+        while _stop_for_heads(cluster, group):
+            pass
+        for window in choices.windows:
+            while _start_spare(cluster, group, window):
+                pass
+
+    def ticks() -> list[int]:
+        tick = choices.tick
+        return [int(cluster.now // tick + 1) * tick] if cluster.waiting else []
+
+    cluster.run(decide, ticks)
+    return cluster.segments
+
+
+def _heads(cluster: Recalling, group: list[str], room: int) -> list[Job]:
+    """Heads within quota by what their pools have, each if it fits beside those before it."""
+    found = []
+    for pool in cluster.by_ratio(group):
+        for head in cluster.queue(pool)[:1]:
+            if head.width <= cluster.unused_quota(pool) and head.width <= room:
+                found.append(head)
+                room -= head.width
+    return found
+
+
+def _start_head(cluster: Recalling, group: list[str]) -> bool:
+    for head in _heads(cluster, group, cluster.idle(group))[:1]:
+        cluster.start(head, dedicated=True)
+        return True
+    return False
+
+
+def _stop_for_heads(cluster: Recalling, group: list[str]) -> bool:
+    """All heads that can be helped together; nobody is stopped for who came later to their pool."""
+    idle = cluster.idle(group)
+    heads: list[Job] = []
+    for head in _heads(cluster, group, 10**9):
+        tried = [*heads, head]
+        if _gpus(tried) <= idle + _gpus(_stopped_for(cluster, group, tried)):
+            heads = tried
+    stopped = _cheapest(cluster, _stopped_for(cluster, group, heads), _gpus(heads) - idle)
+    for job in stopped:
+        cluster.stop(job)
+    for head in heads:
+        cluster.start(head, dedicated=True)
+    return bool(heads)
+
+
+def _stopped_for(cluster: Recalling, group: list[str], heads: list[Job]) -> list[Job]:
+    return [
+        job
+        for job in cluster.stoppable(group)
+        if all(
+            job.pool != head.pool or cluster.arrived[head.id] < cluster.arrived[job.id]
+            for head in heads
+        )
+    ]
+
+
+def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
+    """The cheapest until there are enough, without those that turn out needless."""
+    chosen: list[Job] = []
+    for job in sorted(jobs, key=lambda job: _price(cluster, job)):
+        if _gpus(chosen) < missing:
+            chosen.append(job)
+    for job in list(chosen):
+        if _gpus(chosen) - job.width >= missing:
+            chosen.remove(job)
+    return chosen
+
+
+def _price(cluster: Recalling, job: Job) -> tuple[bool, Fraction, int, int]:
+    """Whether it would start again at once, what is lost, how wide it is; the newest first."""
+    before = [j for j in cluster.queue(job.pool) if cluster.arrived[j.id] < cluster.arrived[job.id]]
+    again = not before and job.width <= cluster.unused_quota(job.pool)
+    return again, cluster.costs[job.id] * job.width, job.width, -cluster.arrived[job.id]
+
+
+def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
+    usable = cluster.idle(group) - _held_back(cluster, group, window)
+    priority = cluster.choices.priority
+    for pool in sorted(cluster.by_ratio(group), key=lambda p: -priority.get(p, 0)):
+        for job in cluster.queue(pool):
+            done = cluster.done[job.id]
+            left = job.duration - done + (cluster.costs[job.id] if done else 0)
+            gone = left <= window or cluster.stops_within(job, window)
+            if gone and job.width <= usable:
+                cluster.start(job)
+                return True
+    return False
+
+
+def _held_back(cluster: Recalling, group: list[str], window: int) -> int:
+    """What will be needed, less what could be had back; never less than what must not be lent."""
+    needed = sum(_reserved(cluster, pool, window) for pool in group)
+    back = _gpus([job for job in cluster.stoppable(group) if cluster.stops_within(job, window)])
+    kept = [pool for pool in group if _lends_nothing(cluster, pool, window)]
+    return max(needed - back, sum(_reserved(cluster, pool, window) for pool in kept))
+
+
+def _reserved(cluster: Recalling, pool: str, window: int) -> int:
+    unused_quota = cluster.unused_quota(pool)
+    if (pool, window) in cluster.choices.no_lending:
+        return unused_quota
+    need = _gpus(cluster.queue(pool)) + _new_load(cluster, pool, window)
+    return min(ceil(Fraction(str(cluster.choices.slack)) * need), unused_quota)
+
+
+def _new_load(cluster: Recalling, pool: str, window: int) -> int:
+    new = [j for j in cluster.future if j.pool == pool and j.submit <= cluster.now + window]
+    return _gpus(new) if cluster.choices.foreseen else 0
+
+
+def _lends_nothing(cluster: Recalling, pool: str, window: int) -> bool:
+    """Its operator says so."""
+    return (pool, window) in cluster.choices.no_lending
+
+
+def _gpus(jobs: list[Job]) -> int:
+    return sum(job.width for job in jobs)

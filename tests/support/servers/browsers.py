@@ -1,0 +1,66 @@
+"""Who looks at pages without a browser: cookies, forms, and what a page says."""
+
+import re
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+
+from aiohttp import CookieJar
+from aiohttp.test_utils import TestClient
+
+from tests.support.daemons.doors import TOKEN
+
+PAGE = {"Accept": "text/html"}
+
+
+@asynccontextmanager
+async def browser(client, token=TOKEN):
+    """A browser of its own, signed in with a token, or not (None)."""
+    jar = CookieJar(unsafe=True)  # the daemon is at an address without a name
+    visitor = TestClient(client.server, cookie_jar=jar, headers=PAGE)
+    try:
+        if token is not None:
+            status, _ = await sent(visitor, "/ui/sign-in", token=token, to="/ui/")
+            assert status == 303
+        yield visitor
+    finally:
+        await visitor.session.close()
+
+
+async def seen(visitor, path, status=200):
+    """A page's HTML."""
+    async with visitor.get(path) as response:
+        text = await response.text()
+        assert response.status == status, f"{path}: {response.status} {text}"
+        assert response.content_type == "text/html"
+        return text
+
+
+async def sent(visitor, path, *, headers=None, **fields):
+    """(status, where to go or the page) of a form."""
+    request = visitor.post(path, data=fields, headers=headers, allow_redirects=False)
+    async with request as response:
+        return response.status, response.headers.get("Location") or await response.text()
+
+
+def seal_in(html):
+    """What the forms of a page carry."""
+    return re.search(r'name="form" value="([0-9a-f]{64})"', html)[1]
+
+
+class _Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.texts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def parsed(html):
+    """(tags with attributes, all of its text) as browsers read them."""
+    page = _Page()
+    page.feed(html)
+    return page.tags, " ".join(" ".join(page.texts).split())

@@ -1,0 +1,82 @@
+"""Databases for tests of the journal, which can be changed behind its back."""
+
+import re
+import sqlite3
+from pathlib import Path
+
+from daemon.config.database import DatabaseUrl
+from daemon.journal.journal import Entry, Journal
+from daemon.journal.postgres import Postgres
+from daemon.journal.sqlite import Lite
+from daemon.process.lease import Desk
+from daemon.runtime.clock import Anchor
+
+
+def step(journal, engine, now, *inputs):
+    """One step, durable."""
+    made = engine.step(now, inputs)
+    anchor = Anchor("boot", now, now)
+    entry = Entry(journal.last + 1, anchor, inputs, made.decisions, made.notices, made.over)
+    journal.commit(entry)
+    return made
+
+
+class InFile:
+    """SQLite."""
+
+    def __init__(self, folder):
+        self.path = folder / "db"
+
+    def journal(self, **more):
+        return Journal(self.path, **more)
+
+    def words(self):
+        return str(self.path), "0"
+
+    def version(self):
+        with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+        db.close()
+        return version
+
+    def change(self, sql):
+        with sqlite3.connect(self.path) as db:
+            db.execute(sql)
+        db.close()
+
+
+class OnServer:
+    """PostgreSQL. Each journal is that of another daemon, which has taken over."""
+
+    def __init__(self, server, name):
+        self.server, self.name = server, name
+        self.url = DatabaseUrl(server.database(name))
+
+    def journal(self, **more):
+        return Journal(Postgres(self.url, self.take()), **more)
+
+    def words(self):
+        return self.url.reveal(), str(self.take())
+
+    def version(self):
+        return int(self.ask("SELECT version FROM about"))
+
+    def take(self):
+        """The epoch of a daemon that leads from now on."""
+        desk = Desk(self.url)
+        desk.give_back(desk.look().epoch)
+        epoch = desk.take(desk.look(), "a test", "nowhere")
+        desk.close()
+        return epoch
+
+    def change(self, sql):
+        sql = re.sub(r"x'(\w+)'", r"decode('\1', 'hex')", sql)
+        self.server.run(f"SET search_path = sia; {sql}", self.name)
+
+    def ask(self, sql):
+        return self.server.run(f"SET search_path = sia; {sql}", self.name).stdout.strip()
+
+
+def store_of(where, epoch):
+    """What `words` name."""
+    return Postgres(DatabaseUrl(where), int(epoch)) if int(epoch) else Lite(Path(where))
