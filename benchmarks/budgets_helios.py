@@ -22,7 +22,7 @@ from common import TRACES, keep, philly
 
 from daemon.engine.engine import Engine
 from daemon.forecasts.forecaster import Predictors
-from daemon.forecasts.history import Story
+from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import Ended, Input, Started, Submit, Tick
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Notice, StartEffect
@@ -46,7 +46,7 @@ class Lived:
         setup = Setup(pools, budgets=budgets, rails=RAILS)
         self.engine = Engine.new(setup)
         self.notices: list[Notice] = []
-        self._forecaster = Predictors(setup, label).make(Story(0.0, 0.0), None, None)
+        self._forecaster = Predictors(setup, label).make(JournalHistory(0.0, 0.0), None, None)
         self._lasts = {arrival.job.id: arrival.duration for arrival in trace.arrivals}
         self._ends: list[tuple[float, int, str, int]] = []
         self._number = 0

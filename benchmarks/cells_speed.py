@@ -15,7 +15,7 @@ from common import NODE, keep, spread
 
 from cells.cells import Cells
 from cells.layout.requests import Request
-from cells.layout.spec import CellType, Node, Quota, Spec, Top
+from cells.layout.spec import CellType, NodeSpec, QuotaSpec, Spec, Top
 
 RUNS = 3
 RACKS, NODES, POOLS = 782, 16, 8
@@ -28,9 +28,11 @@ TYPES = (*NODE, CellType("rack", "node", NODES))
 
 def spec(kind: str) -> Spec:
     """All of the cluster is owned, in equal parts, as nodes or as racks."""
-    tops = [Top("rack", tuple(Node(f"n{rack}-{i}") for i in range(NODES))) for rack in range(RACKS)]
+    tops = [
+        Top("rack", tuple(NodeSpec(f"n{rack}-{i}") for i in range(NODES))) for rack in range(RACKS)
+    ]
     cells = RACKS if kind == "rack" else RACKS * NODES
-    quotas = [Quota(f"p{i}", "rack", kind, cells // POOLS) for i in range(POOLS)]
+    quotas = [QuotaSpec(f"p{i}", "rack", kind, cells // POOLS) for i in range(POOLS)]
     return Spec(TYPES, tuple(tops), tuple(quotas))
 
 

@@ -22,7 +22,7 @@ from daemon_core import crowded, spec
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Entry, Journal
+from daemon.journal.journal import Journal, JournalEntry
 from daemon.lending.accounts import BOOK_EVERY, NOTHING, Accounts
 from daemon.model.inputs import Ended, Submit
 from daemon.model.outputs import StartEffect
@@ -87,7 +87,7 @@ class Side:
             step = self.engine.step(self.now, inputs)
             passed = process_time()
             anchor = Anchor("", self.now, self.now)
-            self.journal.commit(Entry.of(self.number, anchor, inputs, step, ()))
+            self.journal.commit(JournalEntry.of(self.number, anchor, inputs, step, ()))
             committed = process_time()
             self.engine.rest()
             due(self.engine)

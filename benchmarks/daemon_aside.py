@@ -18,13 +18,13 @@ from typing import Any
 from common import keep
 from daemon_core import crowded
 
-from daemon.answers.simulate.fork import aside
-from daemon.service.observer import Watch
+from daemon.answers.simulate.fork import child_worker
+from daemon.service.observer import Observer
 
 POOLS, RUNS = 1000, 15
 
 
-class Pauses(Watch):
+class Pauses(Observer):
     """Keeps them, in seconds."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ async def measure(engine: Any) -> tuple[list[float], list[float], list[float]]:
     watch, beside, alone = Pauses(), list[float](), list[float]()
     for _ in range(RUNS):
         alone.append(looked(engine))
-        child = asyncio.create_task(aside(sleep, seconds=60, watch=watch))
+        child = asyncio.create_task(child_worker(sleep, seconds=60, watch=watch))
         await watch.made.wait()
         watch.made.clear()
         beside.append(looked(engine))

@@ -20,7 +20,7 @@ from common import keep, spread
 
 from daemon.backends.simulated import SimulatedBackend
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Entry, Journal, parts_of
+from daemon.journal.journal import Journal, JournalEntry, parts_of
 from daemon.journal.recovery import recover
 from daemon.model.inputs import Ended, Input, Started, Submit
 from daemon.model.job import JobSpec
@@ -182,7 +182,7 @@ def restart(folder: Path) -> dict[str, Any]:
 
 def _take(journal: Journal, engine: Engine, now: float, inputs: list[Input]) -> None:
     step = engine.step(now, inputs)
-    entry = Entry(journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices,
+    entry = JournalEntry(journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices,
                   step.over, (), step.booked)  # fmt: skip
     journal.commit(entry)
     ran = [Started(e.job, e.attempt) for e in step.effects if isinstance(e, StartEffect)]

@@ -24,22 +24,22 @@ import numpy as np
 from common import keep, philly
 from matplotlib.figure import Figure
 
-from daemon.answers.estimates.at_submission import newcomer
-from daemon.answers.estimates.calibration import Calibration, Given, Said
-from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.at_submission import new_job
+from daemon.answers.estimates.calibration import Calibration, Given, StatedMoment
+from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.recent_waits import UNKNOWN
 from daemon.answers.estimates.worlds import (
     WORLDS,
+    MomentQuantiles,
     Outlook,
-    Spread,
+    Playouts,
     Times,
-    Worlds,
     plain_job,
     spread,
 )
 from daemon.engine.engine import Engine, Step
 from daemon.forecasts.forecaster import Predictors
-from daemon.forecasts.history import Story
+from daemon.forecasts.history import JournalHistory
 from daemon.forecasts.retraining import trace_of
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Ended, Input, Started, Submit, Tick
@@ -48,7 +48,7 @@ from daemon.model.outputs import StartEffect
 from daemon.model.setup import Setup
 from predictors.learning.model import Model
 from predictors.random_forecast import draw
-from replay.experiment.design import Pieces, plan_pieces
+from replay.experiment.design import PieceDesign, plan_pieces
 from replay.forecast.train import train_on
 from replay.logs.trace import PoolTable
 from replay.run.starts import starts_of
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     """p50 and p90 of how long its pool's last jobs were there, and waited."""
     waited: tuple[float, float] | None
     """p50 and p90 of how long those waited that did."""
-    said: dict[str, tuple[Said, Said | None]]
+    said: dict[str, tuple[StatedMoment, StatedMoment | None]]
     """What is stated, once the calibration has heard of it."""
 
 
@@ -84,13 +84,17 @@ class World:
     """The engine in virtual time, its forecasts, and those who estimate."""
 
     def __init__(
-        self, setup: Setup, durations: Mapping[str, float], past: Story, model: Model | None
+        self,
+        setup: Setup,
+        durations: Mapping[str, float],
+        past: JournalHistory,
+        model: Model | None,
     ) -> None:
         """Begin where the past ends; loads are those of the model, or their peaks."""
         self.engine, self.durations = Engine.new(setup), durations
         label = "peaks+survival" if model is None else "learned+survival"
         self.forecaster = Predictors(setup, label).make(past, None, model)
-        self.heard = Heard()
+        self.heard = EstimateInputs()
         self.now = past.end
         self._coming: list[tuple[float, int, int, Input]] = []
         self._count = 0
@@ -139,7 +143,7 @@ class World:
             self.waited[record.spec.pool].append(record.decided - record.submitted)
 
 
-def story(past: Any, begin: float) -> tuple[Story, list[JobRecord]]:
+def story(past: Any, begin: float) -> tuple[JournalHistory, list[JobRecord]]:
     """What was before the piece, as the journal would tell it."""
     records = []
     for (job, duration), start in past.jobs:
@@ -147,12 +151,12 @@ def story(past: Any, begin: float) -> tuple[Story, list[JobRecord]]:
             spec = JobSpec(f"before {job.id}", job.pool, job.width, user=job.user, name=job.name)
             records.append(JobRecord(spec, job.submit, 0.0, JobPhase.FINISHED, decided=start,
                                      started=start, ended=start + duration))  # fmt: skip
-    told = Story(past.begin, begin)
+    told = JournalHistory(past.begin, begin)
     told.add_ended(records)
     return told, records
 
 
-def teach(heard: Heard, records: Sequence[JobRecord]) -> None:
+def teach(heard: EstimateInputs, records: Sequence[JobRecord]) -> None:
     """Have those hear of the past that estimate."""
     events = []
     for record in records:
@@ -223,7 +227,7 @@ def ask(
         pools = [world.engine.core.state.pools[p] for p in {r.spec.pool for r in waiting}]
         last = [{job.job.width: job.job.id for job in pool.waiting()} for pool in pools]
         only = {r.core for r in waiting} | {core for each in last for core in each.values()}
-        worlds = Worlds(world.engine, heard.lasting, heard.lately, world.now, only=only)
+        worlds = Playouts(world.engine, heard.lasting, heard.lately, world.now, only=only)
     took = time.perf_counter() - began
     for record in records:
         if worlds is not None and record.phase is JobPhase.PENDING:
@@ -234,7 +238,7 @@ def ask(
         said = {"playout": times}
         known = before.get(record.spec.pool)
         if known is not None and world.now - known.now < FRESH:
-            quick = newcomer(known, heard.lasting, record, world.now)
+            quick = new_job(known, heard.lasting, record, world.now)
             if quick is not None:
                 said["queue"] = quick
         answers, own, waited = naive(world, record)
@@ -270,9 +274,9 @@ def state_all(asked: Sequence[Asked]) -> None:
             calibration.give(Given(spec.id, spec.pool, each.record.submitted, now, end, start))
 
 
-def raw_of(said: Spread) -> Said:
+def raw_of(said: MomentQuantiles) -> StatedMoment:
     """As the worlds have it."""
-    return Said(said.p50, said.p90, None, (None, None))
+    return StatedMoment(said.p50, said.p90, None, (None, None))
 
 
 def learned(records: Sequence[JobRecord], table: PoolTable) -> Model:
@@ -283,7 +287,7 @@ def learned(records: Sequence[JobRecord], table: PoolTable) -> Model:
 def play(jobs: int, seed: int, *, learns: bool) -> tuple[list[Asked], dict[str, Any]]:
     """Play the piece, and ask."""
     trace, table = philly()
-    (piece,) = plan_pieces(trace, table, Pieces([8], 1, LENGTH, (0.6, 1.1), seed, SINCE))
+    (piece,) = plan_pieces(trace, table, PieceDesign([8], 1, LENGTH, (0.6, 1.1), seed, SINCE))
     quotas = {pool.name: pool.quota for pool in piece.table.pools}
     arrivals = [a for a in piece.cut(trace).arrivals if a.job.width <= quotas[a.job.pool]]
     pairs = zip(trace.arrivals, starts_of(trace, table), strict=True)

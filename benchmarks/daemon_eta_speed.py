@@ -12,8 +12,8 @@ from typing import Any
 from common import keep
 from daemon_core import crowded, percentiles
 
-from daemon.answers.estimates.at_submission import newcomer
-from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.at_submission import new_job
+from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.worlds import WORLDS, Outlook, outlook
 from daemon.engine.engine import Engine
 from daemon.model.inputs import Input, Started
@@ -25,10 +25,10 @@ POOLS, RUNNING, PENDING, PAST, ASKED = 1000, 10_000, 10_000, 10_000, 2000
 DAY = 86400.0
 
 
-def busy() -> tuple[Engine, Heard, float]:
+def busy() -> tuple[Engine, EstimateInputs, float]:
     """An engine with so many jobs, and two weeks of as many an hour as it can run."""
     engine, inputs = crowded(POOLS, RUNNING // POOLS, RUNNING, PENDING)
-    heard, rng, now = Heard(), Random(1), 1e9
+    heard, rng, now = EstimateInputs(), Random(1), 1e9
     for i in range(PAST):
         submitted = now - 14 * DAY + i * 14 * DAY / PAST
         job = Job(f"before-{i}", f"p{rng.randrange(POOLS):04}", submitted, 1)
@@ -73,13 +73,13 @@ def main() -> None:
         pending = record.phase is JobPhase.PENDING
         began = time.perf_counter()
         times = said.times(record.spec.id) if pending else None
-        times = times or newcomer(said, heard.lasting, record, now)
+        times = times or new_job(said, heard.lasting, record, now)
         assert times is not None, "there is a history"
         heard.calibration.corrected(record.spec.pool, now, times)
         waits["waiting" if pending else "running"].append(time.perf_counter() - began)
         if pending:
             began = time.perf_counter()
-            newcomer(said, heard.lasting, record, now)
+            new_job(said, heard.lasting, record, now)
             waits["new"].append(time.perf_counter() - began)
     result["milliseconds to answer"] = {name: percentiles(some) for name, some in waits.items()}
     keep("daemon_eta_speed", result)

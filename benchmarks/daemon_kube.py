@@ -12,8 +12,8 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.backends.kube.schema import Job
-from daemon.backends.kube.watch import Mirror
+from daemon.backends.kube.schema import KubeJob
+from daemon.backends.kube.watch import WatchCache
 
 EVENTS = 10_000
 
@@ -37,7 +37,7 @@ async def measure(many: int) -> None:
     async def pages(_path: str, _query: dict[str, str]) -> Any:
         yield SimpleNamespace(items=rows, metadata=SimpleNamespace(resource_version="1"))
 
-    mirror = Mirror(SimpleNamespace(pages=pages), "/x", Job, lambda _: None)  # type: ignore[arg-type]
+    mirror = WatchCache(SimpleNamespace(pages=pages), "/x", KubeJob, lambda _: None)  # type: ignore[arg-type]
     began = time.perf_counter()
     await mirror._list()  # noqa: SLF001
     listed = time.perf_counter() - began

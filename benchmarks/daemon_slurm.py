@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from common import keep
 
-from daemon.backends.slurm.interface import Place, Wanted
+from daemon.backends.slurm.interface import SlurmSubmission, SlurmTarget
 from daemon.backends.slurm.rest import Rest
 from tests.support.clusters.slurm import SlurmCluster, slurm_cluster
 
@@ -25,9 +25,11 @@ STARTS = 200
 LOOKS = 20
 
 
-def wanted(folder: str, number: int) -> Wanted:
-    place = Place("vision", [("n1", 1)])
-    return Wanted(f"j{number}", "", place, "#!/bin/sh\ntrue\n", folder, 5, "/dev/null", "/dev/null")
+def wanted(folder: str, number: int) -> SlurmSubmission:
+    place = SlurmTarget("vision", [("n1", 1)])
+    return SlurmSubmission(
+        f"j{number}", "", place, "#!/bin/sh\ntrue\n", folder, 5, "/dev/null", "/dev/null"
+    )
 
 
 async def each(work: Callable[[], Awaitable[object]], rounds: int) -> float:
@@ -53,7 +55,7 @@ async def measure(cluster: SlurmCluster, counts: list[int]) -> dict[str, Any]:
         began = time.perf_counter()
         for i in range(STARTS):
             ref = await door.submit(wanted(folder, i))
-            await door.release(ref, Place("vision", [("n1", 1)]))
+            await door.release(ref, SlurmTarget("vision", [("n1", 1)]))
         starts = round(STARTS / (time.perf_counter() - began), 1)
         results: dict[str, Any] = {"starts_a_second": starts}
         cluster.cancel_all()

@@ -16,7 +16,7 @@ from common import keep
 
 from sia import Core, Job, Options, Pool
 from sia.events import ForecastUpdated, JobSubmitted
-from sia.explain.why import Why
+from sia.explain.why import Explanation
 from sia.model import Load
 from sia.policies.sia.policy import Sia
 
@@ -74,7 +74,7 @@ def measure(groups: int, *, limited: bool) -> dict[str, Any]:
     seconds, named, inexact = [], Counter[str](), 0
     for job in rng.sample(waiting, ASKED):
         began = time.process_time()  # the machine is shared
-        said: Why = core.policy.why(job)
+        said: Explanation = core.policy.why(job)
         seconds.append(time.process_time() - began)
         named.update(type(each).__name__ for each in said.obstacles)
         inexact += not said.exact

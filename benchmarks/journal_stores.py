@@ -18,13 +18,13 @@ from common import keep
 
 from daemon.config.database import DatabaseUrl
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Entry, Journal
-from daemon.journal.postgres import Postgres
+from daemon.journal.journal import Journal, JournalEntry
+from daemon.journal.postgres import PostgresStore
 from daemon.journal.recovery import recover
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec
 from daemon.model.setup import Setup
-from daemon.process.lease import Desk
+from daemon.process.lease import LeaseConnection
 from daemon.runtime.clock import Anchor
 from sia.model import Pool
 
@@ -41,7 +41,9 @@ def one(journal: Journal, engine: Engine, first: int, jobs: int) -> float:
         for i in range(jobs)
     ]
     step = engine.step(now, inputs)
-    entry = Entry(journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices)
+    entry = JournalEntry(
+        journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices
+    )
     began = time.perf_counter()
     journal.commit(entry)
     return time.perf_counter() - began
@@ -77,13 +79,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     asked = parser.parse_args()
     url = DatabaseUrl(asked.database)
-    desk = Desk(url)
+    desk = LeaseConnection(url)
     epoch = desk.take(desk.look(), "a benchmark", "")
     assert epoch is not None, "another daemon leads there"
     with TemporaryDirectory() as folder:
         journals = {
             "sqlite": Journal(Path(folder) / "db"),
-            "postgres": Journal(Postgres(url, epoch)),
+            "postgres": Journal(PostgresStore(url, epoch)),
         }
         keep("journal_stores", measure(journals, asked.seconds))
         for journal in journals.values():

@@ -13,7 +13,7 @@ from typing import Any
 
 from common import in_turn, keep, spread
 
-from predictors.loads.guard import Guard
+from predictors.loads.guard import GuardedLoads
 from predictors.loads.peaks import PeakLoads
 from predictors.loads.sliding import SlidingMaximum
 from sia import Job, Pool
@@ -52,7 +52,7 @@ def peaks(pools: Sequence[Pool], windows: Sequence[float]) -> Loads:
 
 
 def guarded(pools: Sequence[Pool], windows: Sequence[float]) -> Loads:
-    return Guard(peaks(pools, windows), pools, windows, 0.0)
+    return GuardedLoads(peaks(pools, windows), pools, windows, 0.0)
 
 
 Make = Callable[[Sequence[Pool], Sequence[float]], Loads]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Zone
-from cells.layout.cluster import Nodes
-from cells.layout.requests import OnNode, Placement, Request
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone
+from cells.layout.cluster import NodeNames
+from cells.layout.requests import CellPlacement, OnNode, Request
 from cells.layout.shape import Cell
 
 
-class Asked:
+class ResolvedRequest:
     """What a request comes to.
 
     Attributes:
@@ -30,10 +30,10 @@ class Asked:
     def __init__(
         self,
         request: Request,
-        ground: Ground,
-        nodes: Nodes,
-        zone: Zone,
-        same: dict[tuple[Ground, int], list[Taken | None]],
+        ground: ChainState,
+        nodes: NodeNames,
+        zone: CellZone,
+        same: dict[tuple[ChainState, int], list[Allocation | None]],
     ) -> None:
         """Nobody asked for it yet; `same` has `taken`, by chain and width."""
         self.request = request
@@ -43,7 +43,7 @@ class Asked:
         cells = self.levels()
         self.gpus = sum(ground.shape.size[level] for level in cells)
         self.level = cells[0] if len(cells) == 1 else -1
-        self.taken: list[Taken | None] = []
+        self.taken: list[Allocation | None] = []
         if self.level >= 0:
             self.taken += [None] * len(ground.given[self.level])
             self.taken = same.setdefault((ground, self.widths[0]), self.taken)
@@ -58,14 +58,14 @@ class Asked:
         return [level for width in self.widths for level in self.ground.shape.members(width)]
 
 
-class Taken:
+class Allocation:
     """Cells of one job, in the order of its members; it does not change.
 
     Attributes:
         ground: Their chain.
         widths: GPUs of each member.
         cells: Its cells.
-        nodes: Their names, as in `Placement`.
+        nodes: Their names, as in `CellPlacement`.
         spare: It is a spare job.
         reserved: No job is in them.
     """
@@ -73,7 +73,12 @@ class Taken:
     __slots__ = ("cells", "ground", "nodes", "reserved", "spare", "widths")
 
     def __init__(
-        self, asked: Asked, cells: Sequence[Cell], *, spare: bool = False, reserved: bool = False
+        self,
+        asked: ResolvedRequest,
+        cells: Sequence[Cell],
+        *,
+        spare: bool = False,
+        reserved: bool = False,
     ) -> None:
         """Name the cells."""
         self.ground = asked.ground
@@ -84,6 +89,6 @@ class Taken:
         self.reserved = reserved
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> CellPlacement:
         """Where its job is."""
-        return Placement(self.nodes)
+        return CellPlacement(self.nodes)

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from copy import deepcopy
 
-from cells.asked import Asked, Taken
-from cells.chain.chain_state import Ground
+from cells.asked import Allocation, ResolvedRequest
+from cells.chain.chain_state import ChainState
 from cells.chain.invariants import check_ground
-from cells.layout.requests import Blocked, Placement, Reason, Request
+from cells.layout.requests import Blocked, BlockReason, CellPlacement, Request
 from cells.layout.shape import Cell
 from cells.layout.spec import CellsError, Spec
 from cells.ownership import Ownership
 from cells.placement.gangs import place_all
-from cells.placement.holds import Holds
+from cells.placement.holds import ReservedGpus
 from cells.placement.lending import lend_all
 from cells.placement.placing import Price, alike, fits, fits_one, place
-from cells.snapshot import CellsSnapshot, Tenant, bind, bound_in, give, gone_name, leave_over, lend
+from cells.snapshot import (
+    CellHolder,
+    CellsSnapshot,
+    bind,
+    bound_in,
+    give,
+    gone_name,
+    leave_over,
+    lend,
+)
 
 MOST_KEPT = 2**16
 """Answers kept for those who get the same again: 30 MB; working one out costs a microsecond."""
@@ -42,13 +51,13 @@ class Cells(Ownership):
         """Build it. Raises CellsError."""
         super().__init__(spec)
         self._lend_rests = lend_rests
-        self._jobs: dict[str, Taken] = {}
+        self._jobs: dict[str, Allocation] = {}
         self._claims: dict[str, None] = {}
         self._kept = 0  # answers in `_same`
 
     # Dedicated jobs.
 
-    def allocate(self, job: str, request: Request) -> Placement | None:
+    def allocate(self, job: str, request: Request) -> CellPlacement | None:
         """Give a dedicated job its cells at once, or None. O(cells asked · levels · log n).
 
         `blockers` says why not. Raises CellsError for what the cluster does not know, or a job that
@@ -57,7 +66,7 @@ class Cells(Ownership):
         taken = self.give(job, self.look_up(request))
         return None if taken is None else taken.placement
 
-    def give(self, job: str, asked: Asked) -> Taken | None:
+    def give(self, job: str, asked: ResolvedRequest) -> Allocation | None:
         """As `allocate`, of what was looked up."""
         if job in self._jobs:
             raise _has_cells(job)
@@ -72,17 +81,17 @@ class Cells(Ownership):
             _add_rests(asked, taken.cells)
         return taken
 
-    def _take(self, asked: Asked, number: int) -> Taken:
+    def _take(self, asked: ResolvedRequest, number: int) -> Allocation:
         """What a job has that got the one cell it asked for; kept for others that get it again."""
         if self._kept == MOST_KEPT:
             self._kept = 0
             for same in self._same.values():
                 same[:] = [None] * len(same)
         self._kept += 1
-        asked.taken[number] = taken = Taken(asked, [Cell(asked.level, number)])
+        asked.taken[number] = taken = Allocation(asked, [Cell(asked.level, number)])
         return taken
 
-    def claim(self, job: str, request: Request) -> Placement | None:
+    def claim(self, job: str, request: Request) -> CellPlacement | None:
         """As `allocate`, but spare jobs may still run in its cells: those least lent are chosen.
 
         The job may start when `ready`; no spare job gets into its cells from now on, so that it
@@ -90,14 +99,14 @@ class Cells(Ownership):
         """
         return self._claim(job, request, reserved=False)
 
-    def reserve(self, name: str, request: Request) -> Placement | None:
+    def reserve(self, name: str, request: Request) -> CellPlacement | None:
         """Allocate dedicated cells to no job (§5.5); `free` releases them.
 
         While spare jobs are in them (not `ready`), all requests for spare cells fail.
         """
         return self._claim(name, request, reserved=True)
 
-    def _claim(self, job: str, request: Request, *, reserved: bool) -> Placement | None:
+    def _claim(self, job: str, request: Request, *, reserved: bool) -> CellPlacement | None:
         if job in self._jobs:
             raise _has_cells(job)
         asked = self.look_up(request)
@@ -109,12 +118,12 @@ class Cells(Ownership):
         return None if taken is None else taken.placement
 
     def _place_gang(
-        self, job: str, asked: Asked, over: Price | None = None, *, reserved: bool = False
-    ) -> Taken | None:
+        self, job: str, asked: ResolvedRequest, over: Price | None = None, *, reserved: bool = False
+    ) -> Allocation | None:
         cells = place_all(asked.ground, asked.zone, asked.widths, over)
         if cells is None:
             return None
-        self._jobs[job] = taken = Taken(asked, cells, reserved=reserved)
+        self._jobs[job] = taken = Allocation(asked, cells, reserved=reserved)
         if self._lend_rests and not reserved:
             _add_rests(asked, cells)
         return taken
@@ -132,7 +141,7 @@ class Cells(Ownership):
         """The pool's unused quota has such cells, spare jobs and lost nodes aside. O(levels)."""
         return self.has(self.look_up(request))
 
-    def has(self, asked: Asked) -> bool:
+    def has(self, asked: ResolvedRequest) -> bool:
         """As `in_quota`, of what was looked up."""
         if asked.level >= 0:
             return fits_one(asked.zone, asked.level)
@@ -150,21 +159,23 @@ class Cells(Ownership):
             _give_back(ground, cells)
             return None
         if not fits(zone, asked.levels()):
-            return Blocked(Reason.QUOTA)
+            return Blocked(BlockReason.QUOTA)
         cells = place_all(ground, zone, widths, price)
         if cells is None:
-            return Blocked(Reason.SHORT)
+            return Blocked(BlockReason.SHORT)
         jobs = _lent_in(ground, cells, ())
         _give_back(ground, cells)
-        return Blocked(Reason.SPARE, jobs)
+        return Blocked(BlockReason.SPARE, jobs)
 
     # Spare jobs.
 
-    def holds(self, chain: str = "", *, apart: bool = False) -> Holds:
+    def holds(self, chain: str = "", *, apart: bool = False) -> ReservedGpus:
         """Numbers to hold back in one window, for `lend`: see `cells.holds`."""
-        return Holds(self._ground[self._cluster.chain(chain)], apart=apart)
+        return ReservedGpus(self._ground[self._cluster.chain(chain)], apart=apart)
 
-    def lend(self, job: str, request: Request, holds: Sequence[Holds] = ()) -> Placement | None:
+    def lend(
+        self, job: str, request: Request, holds: Sequence[ReservedGpus] = ()
+    ) -> CellPlacement | None:
         """Give a spare job cells that leave all `holds` kept, or None.
 
         None, too, while a reservation is not ready. Nothing is preempted for it. Raises CellsError.
@@ -173,7 +184,9 @@ class Cells(Ownership):
         taken = self.lend_to(job, self.look_up(request), holds)
         return None if taken is None else taken.placement
 
-    def lend_to(self, job: str, asked: Asked, holds: Sequence[Holds] = ()) -> Taken | None:
+    def lend_to(
+        self, job: str, asked: ResolvedRequest, holds: Sequence[ReservedGpus] = ()
+    ) -> Allocation | None:
         """As `lend`, of what was looked up."""
         if job in self._jobs:
             raise _has_cells(job)
@@ -182,7 +195,7 @@ class Cells(Ownership):
         cells = lend_all(asked.ground, asked.widths, job, holds)
         if cells is None:
             return None
-        self._jobs[job] = taken = Taken(asked, cells, spare=True)
+        self._jobs[job] = taken = Allocation(asked, cells, spare=True)
         return taken
 
     # All jobs.
@@ -198,7 +211,7 @@ class Cells(Ownership):
         if self._claims:
             self._claims = {n: None for n in self._claims if n != job and not self.ready(n)}
 
-    def placement(self, job: str) -> Placement:
+    def placement(self, job: str) -> CellPlacement:
         """Where a job is."""
         return self._taken(job).placement
 
@@ -212,7 +225,7 @@ class Cells(Ownership):
         """All that is known, as plain values. O(nodes + bound cells + jobs' cells)."""
         chains = {ground: chain for chain, ground in self._ground.items()}
         tenants = (
-            Tenant(job, chains[t.ground], t.widths, t.cells, t.spare, t.reserved)
+            CellHolder(job, chains[t.ground], t.widths, t.cells, t.spare, t.reserved)
             for job, t in self._jobs.items()
         )
         return CellsSnapshot(
@@ -247,7 +260,7 @@ class Cells(Ownership):
             self._cluster.call(chain, number, name)
         for bound in snapshot.bound:
             bind(self._ground_of(bound.chain), bound)
-        asked: dict[tuple[str, tuple[int, ...]], Asked] = {}
+        asked: dict[tuple[str, tuple[int, ...]], ResolvedRequest] = {}
         for tenant in sorted(snapshot.tenants, key=lambda tenant: tenant.spare):
             self._settle(tenant, asked)
         self._jobs = {tenant.name: self._jobs[tenant.name] for tenant in snapshot.tenants}
@@ -260,7 +273,9 @@ class Cells(Ownership):
         dedicated = [job for job, taken in self._jobs.items() if not taken.spare]
         self._claims = {job: None for job in dedicated if not self.ready(job)}
 
-    def _settle(self, tenant: Tenant, known: dict[tuple[str, tuple[int, ...]], Asked]) -> None:
+    def _settle(
+        self, tenant: CellHolder, known: dict[tuple[str, tuple[int, ...]], ResolvedRequest]
+    ) -> None:
         """Give a job its cells again; `known` are requests by chain and widths."""
         name, chain, widths, cells, spare, reserved = tenant
         if name in self._jobs:
@@ -269,18 +284,20 @@ class Cells(Ownership):
         asked = known.get((chain, widths))
         if asked is None:
             request = Request("", widths, chain)
-            asked = Asked(request, ground, self._cluster.of[chain], ground.common, self._same)
+            asked = ResolvedRequest(
+                request, ground, self._cluster.of[chain], ground.common, self._same
+            )
             known[chain, widths] = asked
         if asked.levels() != [cell.level for cell in cells] or min(widths, default=0) < 1:
             raise CellsError(f"{name}: its cells are not those of its widths {list(widths)}")
         (lend if spare else give)(ground, name, cells)
-        self._jobs[name] = Taken(asked, cells, spare=spare, reserved=reserved)
+        self._jobs[name] = Allocation(asked, cells, spare=spare, reserved=reserved)
 
-    def _ground_of(self, chain: str) -> Ground:
+    def _ground_of(self, chain: str) -> ChainState:
         return self._ground[self._cluster.chain(chain)]
 
     def copy(self) -> Cells:
-        """One of its own, for what-if questions; its `Holds` are made anew. O(cells)."""
+        """One of its own, for what-if questions; its `ReservedGpus` are made anew. O(cells)."""
         return deepcopy(self)
 
     def check(self) -> None:
@@ -295,7 +312,7 @@ class Cells(Ownership):
         for job, taken in self._jobs.items():
             assert job in self._claims or taken.spare or self.ready(job), job
 
-    def _taken(self, job: str) -> Taken:
+    def _taken(self, job: str) -> Allocation:
         if job not in self._jobs:
             raise _has_none(job)
         return self._jobs[job]
@@ -309,18 +326,18 @@ def _has_cells(job: str) -> CellsError:
     return CellsError(f"{job!r} has cells already; free them first")
 
 
-def _give_back(ground: Ground, cells: Sequence[Cell]) -> None:
+def _give_back(ground: ChainState, cells: Sequence[Cell]) -> None:
     for cell in cells:
         ground.free(cell)
 
 
-def _lent_in(ground: Ground, cells: Sequence[Cell], but: Container[Cell]) -> tuple[str, ...]:
+def _lent_in(ground: ChainState, cells: Sequence[Cell], but: Container[Cell]) -> tuple[str, ...]:
     """Spare jobs in or around some cells, each once."""
     lent = [each for cell in cells for each in ground.loans.at(cell) if each not in but]
     return tuple(dict.fromkeys(ground.loans.jobs[each] for each in lent))
 
 
-def _add_rests(asked: Asked, cells: Sequence[Cell]) -> None:
+def _add_rests(asked: ResolvedRequest, cells: Sequence[Cell]) -> None:
     """Note what rounding up leaves over; not in pinned cells, which are their owner's alone."""
     ground = asked.ground
     if asked.zone.pin is None:

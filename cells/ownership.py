@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cells.asked import Asked, Taken
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Zone
+from cells.asked import Allocation, ResolvedRequest
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone
 from cells.layout.cluster import Cluster
-from cells.layout.requests import Request, Short
+from cells.layout.requests import CellShortage, Request
 from cells.layout.shape import Shape
-from cells.layout.spec import CellsError, Quota, Spec, Top, check_fit, check_top, largest, some
+from cells.layout.spec import CellsError, QuotaSpec, Spec, Top, check_fit, check_top, largest, some
 from cells.placement.shortage import shortage, shrink
-from cells.snapshot import Gone, all_well, gone_name, renamed, well
+from cells.snapshot import RemovedNode, all_well, gone_name, renamed, well
 
 MOST_ASKED = 2**14
 """Requests that are kept looked up; pools and widths make fewer, gangs of any widths need not."""
@@ -30,12 +30,12 @@ class Ownership:
         """Build it. Raises CellsError."""
         self._spec = all_well(spec)  # what was added and removed since is in it, quotas are not
         self._cluster = Cluster(spec)
-        self._ground = {name: Ground(shape, 0) for name, shape in self._cluster.shapes.items()}
+        self._ground = {name: ChainState(shape, 0) for name, shape in self._cluster.shapes.items()}
         self._why: dict[str, str] = {}
         self._pools: dict[str, None] = {}
         self._pinned: dict[str, str] = {}
-        self._asked: dict[Request, Asked] = {}
-        self._same: dict[tuple[Ground, int], list[Taken | None]] = {}
+        self._asked: dict[Request, ResolvedRequest] = {}
+        self._same: dict[tuple[ChainState, int], list[Allocation | None]] = {}
         for top in spec.tops:
             self._cluster.add(top)
             self._ground[top.type].grow(1)
@@ -56,7 +56,7 @@ class Ownership:
             cells = [cell, *(zone.pin for zone in ground.pins.values() if zone.pin is not None)]
             if len(largest(ground.shape, cells)) < len(cells):
                 raise CellsError(f"pinned[{i}]: {pinned.name!r} overlaps another; pin other GPUs")
-            ground.pins[pinned.name] = Zone(ground.shape, pinned.pool, pin=cell)
+            ground.pins[pinned.name] = CellZone(ground.shape, pinned.pool, pin=cell)
         for ground in self._ground.values():
             for zone in ground.pins.values():
                 if zone.pin is not None:
@@ -131,17 +131,17 @@ class Ownership:
     def spec(self) -> Spec:
         """What a cells file would say now, were all nodes well; see `CellsSnapshot`. O(pools)."""
         rows = [
-            Quota(pool, chain, kind, count)
+            QuotaSpec(pool, chain, kind, count)
             for pool, chains in self.quotas().items()
             for chain, types in chains.items()
             for kind, count in types.items()
         ]
         return replace(self._spec, quotas=tuple(rows))
 
-    def gone(self) -> list[Gone]:
+    def gone(self) -> list[RemovedNode]:
         """Nodes that were removed."""
         return [
-            Gone(chain, cell.number, self._cluster.of[chain].names[cell.number])
+            RemovedNode(chain, cell.number, self._cluster.of[chain].names[cell.number])
             for chain, cells in self._cluster.gone.items()
             for cell in cells
         ]
@@ -207,11 +207,11 @@ class Ownership:
         self._asked.clear()
         for chain, ground in self._ground.items():
             for pool in dict.fromkeys([*ground.zones, *self._pools]):
-                zone = ground.zones.setdefault(pool, Zone(ground.shape, pool))
+                zone = ground.zones.setdefault(pool, CellZone(ground.shape, pool))
                 ground.requota(zone, rows.get((pool, chain), [0] * len(ground.unbound)))
                 shrink(ground, zone)
 
-    def short(self) -> list[Short]:
+    def short(self) -> list[CellShortage]:
         """Cells that cannot be honoured now, chain by chain, the largest first.
 
         O(bound cells + pools · levels).
@@ -220,7 +220,7 @@ class Ownership:
 
     # Requests.
 
-    def look_up(self, request: Request) -> Asked:
+    def look_up(self, request: Request) -> ResolvedRequest:
         """What a request comes to; it stays so for as long as its pool is known.
 
         O(cells asked · levels) the first time. Raises CellsError.
@@ -231,7 +231,7 @@ class Ownership:
             chain = self._pinned[request.pin] if request.pin else self._cluster.chain(request.chain)
             ground = self._ground[chain]
             zone = ground.pins[request.pin] if request.pin else ground.zones[request.pool]
-            asked = Asked(request, ground, self._cluster.of[chain], zone, self._same)
+            asked = ResolvedRequest(request, ground, self._cluster.of[chain], zone, self._same)
             if len(self._asked) == MOST_ASKED:
                 self._asked.clear()
             self._asked[request] = asked

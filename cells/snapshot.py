@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cells.chain.chain_state import LEAVING, Ground
+from cells.chain.chain_state import LEAVING, ChainState
 from cells.layout.shape import Cell
 from cells.layout.spec import CellsError, Spec, Top
 
 
-class Bound(NamedTuple):
+class Binding(NamedTuple):
     """A cell that stands for a quota cell of a pool; pinned ones are not said.
 
     Attributes:
@@ -32,7 +32,7 @@ class Bound(NamedTuple):
     slot: int
 
 
-class Tenant(NamedTuple):
+class CellHolder(NamedTuple):
     """A job, or a reservation, with its cells.
 
     Attributes:
@@ -52,7 +52,7 @@ class Tenant(NamedTuple):
     reserved: bool = False
 
 
-class Gone(NamedTuple):
+class RemovedNode(NamedTuple):
     """A node that was removed: its chain, its number there, and what it was called."""
 
     chain: str
@@ -82,9 +82,9 @@ class CellsSnapshot:
     pools: tuple[str, ...]
     zones: tuple[str, ...]
     out: tuple[tuple[str, str], ...]
-    gone: tuple[Gone, ...]
-    bound: tuple[Bound, ...]
-    tenants: tuple[Tenant, ...]
+    gone: tuple[RemovedNode, ...]
+    bound: tuple[Binding, ...]
+    tenants: tuple[CellHolder, ...]
     rests: tuple[tuple[str, int], ...]
 
     def quotas(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -128,14 +128,14 @@ def renamed(spec: Spec, node: str, name: str) -> Spec:
     return replace(spec, tops=tops, pinned=pinned)
 
 
-def bound_in(chain: str, ground: Ground) -> Iterator[Bound]:
+def bound_in(chain: str, ground: ChainState) -> Iterator[Binding]:
     """Bound cells of a chain but for pinned ones. O(n · log n)."""
     for root in sorted(ground.roots.values(), key=lambda root: (root.slot, root.cell())):
         if root.zone.pin is None:
-            yield Bound(chain, root.zone.name, root.cell(), root.slot)
+            yield Binding(chain, root.zone.name, root.cell(), root.slot)
 
 
-def checked(ground: Ground, cell: Cell, job: str) -> Cell:
+def checked(ground: ChainState, cell: Cell, job: str) -> Cell:
     """The cell, if the chain has such a one. Raises CellsError."""
     level, number = cell
     if level not in ground.shape.levels or not 0 <= number < cells_of(ground, level):
@@ -145,12 +145,12 @@ def checked(ground: Ground, cell: Cell, job: str) -> Cell:
     return cell
 
 
-def cells_of(ground: Ground, level: int) -> int:
+def cells_of(ground: ChainState, level: int) -> int:
     """Cells of a level."""
     return ground.tops * (ground.shape.size[ground.shape.top] // ground.shape.size[level])
 
 
-def bind(ground: Ground, bound: Bound) -> None:
+def bind(ground: ChainState, bound: Binding) -> None:
     """Bind a cell again, as those of lower slots are. O(levels · log n). Raises CellsError."""
     zone = ground.leaving if bound.pool == LEAVING else ground.zones.get(bound.pool)
     if zone is None:
@@ -169,7 +169,7 @@ def bind(ground: Ground, bound: Bound) -> None:
     ground.bind(zone, bound.cell, bound.slot)
 
 
-def give(ground: Ground, job: str, cells: Sequence[Cell]) -> None:
+def give(ground: ChainState, job: str, cells: Sequence[Cell]) -> None:
     """Give a dedicated job its cells again, before any spare one. Raises CellsError."""
     for cell in cells:
         root = ground.root(checked(ground, cell, job))
@@ -181,7 +181,7 @@ def give(ground: Ground, job: str, cells: Sequence[Cell]) -> None:
         ground.place(root, cell.level, number)
 
 
-def lend(ground: Ground, job: str, cells: Sequence[Cell]) -> None:
+def lend(ground: ChainState, job: str, cells: Sequence[Cell]) -> None:
     """Give a spare job its cells again, once dedicated ones have theirs. Raises CellsError."""
     for cell in cells:
         checked(ground, cell, job)
@@ -194,7 +194,7 @@ def lend(ground: Ground, job: str, cells: Sequence[Cell]) -> None:
         ground.loans.add(cell, job)
 
 
-def leave_over(ground: Ground, rest: int) -> None:
+def leave_over(ground: ChainState, rest: int) -> None:
     """Let a GPU be one that rounding up leaves over. Raises CellsError."""
     cell = checked(ground, Cell(0, rest), "a rest")
     shape = ground.shape

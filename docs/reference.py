@@ -21,7 +21,7 @@ from daemon.config import access, mqtt, read, slurm
 from daemon.config.config import Config, LocalConfig, NodeConfig, PoolConfig, SimulatedConfig
 from daemon.config.webhook_kinds import KINDS
 from daemon.config.webhooks import _Hook
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.mqtt.asyncapi import document as asyncapi
 from daemon.process.application import make_app
 from daemon.process.build import build
@@ -273,7 +273,7 @@ async def _asked() -> tuple[dict[str, Any], list[Family]]:
         config = msgspec.structs.replace(
             Config.embedded(), database=Path(folder) / "sia.db", models=Path(folder)
         )
-        metrics = Metrics()
+        metrics = PrometheusMetrics()
         daemon = build(config, metrics)
         await daemon.service.start()
         try:
@@ -286,7 +286,7 @@ async def _asked() -> tuple[dict[str, Any], list[Family]]:
             await daemon.service.stop()
 
 
-def _families(metrics: Metrics) -> Iterator[Family]:
+def _families(metrics: PrometheusMetrics) -> Iterator[Family]:
     """All that is counted; labels are told by no public name of prometheus_client."""
     for collector in metrics.registry._collector_to_names:  # noqa: SLF001  as said
         counted = [collector] if hasattr(collector, "_labelnames") else collector.collect()

@@ -44,7 +44,7 @@ AGES = ages()
 _LOGS = [0.0, *map(log, AGES)]  # of 1 second, and of the ages
 
 
-class Curve:
+class HazardCurve:
     """The chance of lasting beyond each age, as its logarithm, negated: it only grows."""
 
     __slots__ = ("known", "risk")
@@ -89,13 +89,13 @@ class Curve:
         return self.risk[i - 1] + part * (self.risk[i] - self.risk[i - 1])
 
 
-class Lasting(SurvivalRunTimes):
+class RunTimeDistributions(SurvivalRunTimes):
     """Hears of jobs as any predictor of run times; is asked for distributions and drawn from."""
 
     def __init__(self) -> None:
         """Start with no history."""
         super().__init__(AGES)
-        self._curves: dict[_Group, Curve] = {}
+        self._curves: dict[_Group, HazardCurve] = {}
         self._lots: dict[str, str] = {}  # of jobs alive: the first job of the batch
         self._batches: dict[_Group, tuple[_Group, str]] = {}  # of a kind: the newest, its first job
 
@@ -135,14 +135,14 @@ class Lasting(SurvivalRunTimes):
         """Count those who have come to an age until now."""
         self._cross(now)
 
-    def curve(self, job: Job) -> Curve:
+    def curve(self, job: Job) -> HazardCurve:
         """How long such a job lasts: by its batch, if it is alive. O(ages) if anything changed."""
         group = self._alike(job)
         curve = self._curves.get(group)
         if curve is None or curve.known != self._known:
             if len(self._curves) >= MOST_GROUPS:
                 self._curves.clear()
-            curve = self._curves[group] = Curve(group.hazards(self._known), self._known)
+            curve = self._curves[group] = HazardCurve(group.hazards(self._known), self._known)
         return curve
 
     def _alike(self, job: Job) -> _Group:

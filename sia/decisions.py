@@ -58,11 +58,11 @@ class WakeAt(Struct, frozen=True, gc=False, tag=True):
     time: float
 
 
-class Refused(Struct, frozen=True, gc=False, tag=True):
+class ProposalRefused(Struct, frozen=True, gc=False, tag=True):
     """The policy proposed what does not fit. State is unchanged, and the pass ended there."""
 
     job_id: str
     why: str
 
 
-Decision = StartJob | PreemptJob | ResizeJob | MoveLoan | WakeAt | Refused
+Decision = StartJob | PreemptJob | ResizeJob | MoveLoan | WakeAt | ProposalRefused

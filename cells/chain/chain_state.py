@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 
-from cells.chain.loans import Loans
-from cells.chain.zones import Root, Zone
+from cells.chain.loans import SpareCells
+from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell, Shape
 
 LEAVING = "\0leaving"
 """Name of the zone of bound cells that their pool no longer has quota for."""
 
 
-class Ground:
+class ChainState:
     """The physical cells of one chain.
 
     Cells are named by their place in the chain here, and in zones by numbers of the zone's own:
@@ -54,15 +54,15 @@ class Ground:
         """All cells are open and common."""
         self.shape = shape
         self.tops = 0
-        self.common = Zone(shape, "")
+        self.common = CellZone(shape, "")
         self.wild = Root(self.common, shape.top, 0)
-        self.leaving = Zone(shape, LEAVING)
-        self.zones: dict[str, Zone] = {}
-        self.pins: dict[str, Zone] = {}
+        self.leaving = CellZone(shape, LEAVING)
+        self.zones: dict[str, CellZone] = {}
+        self.pins: dict[str, CellZone] = {}
         self.unbound = [0] * len(shape.levels)
         self.roots: dict[tuple[int, int], Root] = {}
         self.given: list[list[Root | None]] = [[] for _ in shape.levels]
-        self.loans = Loans(shape)
+        self.loans = SpareCells(shape)
         self.rests: dict[Cell, None] = {}
         self.out: dict[int, set[Cell]] = {}
         self.grow(tops)
@@ -76,7 +76,7 @@ class Ground:
             self._reopen(self.wild, Cell(self.shape.top, number))
         self.tops += tops
 
-    def all_zones(self) -> list[Zone]:
+    def all_zones(self) -> list[CellZone]:
         """Every zone, the common one first."""
         return [self.common, *self.zones.values(), *self.pins.values(), self.leaving]
 
@@ -132,10 +132,10 @@ class Ground:
 
     # Quota cells.
 
-    def bind(self, zone: Zone, cell: Cell, slot: int = -1) -> Root:
+    def bind(self, zone: CellZone, cell: Cell, slot: int = -1) -> Root:
         """Let a common cell stand for one of a zone's. O(levels · log n) if it is vacant.
 
-        `slot` is as in `Zone.enter`.
+        `slot` is as in `CellZone.enter`.
         """
         level, number = cell
         root = Root(zone, level, number)
@@ -169,7 +169,7 @@ class Ground:
         root.zone.leave(root)
         self._count(root.zone, root.level, 1)
 
-    def _count(self, zone: Zone, level: int, by: int) -> None:
+    def _count(self, zone: CellZone, level: int, by: int) -> None:
         """Of a level's quota so many more are unbound, unless more were bound than are owned."""
         if zone.pin is None and zone.quota[level] >= zone.bound[level] + max(0, by):
             self.unbound[level] += by
@@ -196,7 +196,7 @@ class Ground:
             mine.join()
             other.join()
 
-    def requota(self, zone: Zone, quota: list[int]) -> None:
+    def requota(self, zone: CellZone, quota: list[int]) -> None:
         """Give a pool other quota. O(levels)."""
         for level in self.shape.levels:
             before = zone.unbound(level)

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from cells.chain.buddy import Buddy
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Root, Zone
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell
 
 
-def check_ground(ground: Ground) -> None:
+def check_ground(ground: ChainState) -> None:
     """Assert that all counts and free cells are what jobs, bound cells and lost nodes make them.
 
     O(cells).
@@ -35,7 +35,7 @@ def check_ground(ground: Ground) -> None:
     assert ground.unbound == unbound, (ground.unbound, unbound)
 
 
-def _free_leaves(ground: Ground) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+def _free_leaves(ground: ChainState) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """Leaves that should be open, and vacant, by their zones' ids."""
     shape = ground.shape
     used = _leaves(ground, ground.cells_given())
@@ -52,7 +52,7 @@ def _free_leaves(ground: Ground) -> tuple[dict[int, set[int]], dict[int, set[int
     return opened, vacant
 
 
-def _leaves(ground: Ground, cells: Iterable[Cell]) -> set[int]:
+def _leaves(ground: ChainState, cells: Iterable[Cell]) -> set[int]:
     """Of cells none of which is within another."""
     found: set[int] = set()
     for cell in cells:
@@ -61,7 +61,7 @@ def _leaves(ground: Ground, cells: Iterable[Cell]) -> set[int]:
     return found
 
 
-def _check_leaves(ground: Ground) -> None:
+def _check_leaves(ground: ChainState) -> None:
     """No GPU is in two jobs or bound twice; counts add up."""
     shape = ground.shape
     given = _leaves(ground, ground.cells_given())
@@ -75,7 +75,7 @@ def _check_leaves(ground: Ground) -> None:
     assert spare == ground.loans.gpus
 
 
-def _check_roots(ground: Ground) -> None:
+def _check_roots(ground: ChainState) -> None:
     """Bound cells are known by their places, and have as many jobs as they say."""
     jobs = Counter(id(ground.holder(cell)) for cell in ground.cells_given())
     assert all(ground.root(cell) is ground.holder(cell) for cell in ground.cells_given())
@@ -85,7 +85,7 @@ def _check_roots(ground: Ground) -> None:
         assert root.jobs or root.zone.pin is not None, f"{cell} is bound to nothing"
 
 
-def _check_free(ground: Ground, zone: Zone, buddy: Buddy[Root], leaves: set[int]) -> None:
+def _check_free(ground: ChainState, zone: CellZone, buddy: Buddy[Root], leaves: set[int]) -> None:
     """The free cells are these leaves, merged as far as bound cells allow."""
     shape = ground.shape
     found: set[int] = set()

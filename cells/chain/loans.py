@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cells.layout.shape import Cell, Shape
 
 
-class Loans:
+class SpareCells:
     """Cells of spare jobs; none is larger than a node.
 
     Attributes:

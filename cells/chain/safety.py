@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cells.chain.chain_state import Ground
+from cells.chain.chain_state import ChainState
 from cells.layout.shape import Shape
 
 
@@ -26,7 +26,7 @@ def missing(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list
     return [max(0, -left) for left in balance(shape, counts, unbound)]
 
 
-def splittable(ground: Ground, level: int, counts: Sequence[int] = ()) -> list[int]:
+def splittable(ground: ChainState, level: int, counts: Sequence[int] = ()) -> list[int]:
     """Levels of common cells that a cell of this level may be taken from. O(levels).
 
     Taking it from such a cell leaves no level with more quota cells missing than now.

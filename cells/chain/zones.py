@@ -27,7 +27,7 @@ class Root:
 
     __slots__ = ("jobs", "level", "number", "shifts", "slot", "zone")
 
-    def __init__(self, zone: Zone, level: int, number: int) -> None:
+    def __init__(self, zone: CellZone, level: int, number: int) -> None:
         """Not bound yet."""
         self.zone = zone
         self.level = level
@@ -41,7 +41,7 @@ class Root:
         return Cell(self.level, self.number)
 
 
-class Zone:
+class CellZone:
     """Cells of one pool, pinned cells of one name, or those bound to nobody.
 
     Attributes:

@@ -9,7 +9,7 @@ from cells.layout.shape import Cell, Shape
 from cells.layout.spec import CellsError, Pinned, Spec, Top, check_nodes, shapes, some
 
 
-class Nodes:
+class NodeNames:
     """Names of a chain's nodes and numbers of their GPUs.
 
     Args:
@@ -23,9 +23,9 @@ class Nodes:
         self.names: list[str] = []
         self.gpus: list[tuple[int, ...]] = []
 
-    def copy(self) -> Nodes:
+    def copy(self) -> NodeNames:
         """One of its own. O(nodes)."""
-        other = Nodes(self._shape)
+        other = NodeNames(self._shape)
         other.names, other.gpus = self.names.copy(), self.gpus.copy()
         return other
 
@@ -68,7 +68,7 @@ class Cluster:
         check_nodes(spec, self.shapes)
         self.nodes: dict[str, tuple[str, int]] = {}
         self.gone: dict[str, list[Cell]] = {name: [] for name in self.shapes}
-        self.of = {name: Nodes(shape) for name, shape in self.shapes.items()}
+        self.of = {name: NodeNames(shape) for name, shape in self.shapes.items()}
 
     def copy(self) -> Cluster:
         """One of its own. O(nodes)."""

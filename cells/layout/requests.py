@@ -30,7 +30,7 @@ OnNode = tuple[str, tuple[int, ...]]
 """A node's name and numbers of GPUs on it."""
 
 
-class Placement(NamedTuple):
+class CellPlacement(NamedTuple):
     """Where a job is.
 
     Attributes:
@@ -41,7 +41,7 @@ class Placement(NamedTuple):
     nodes: tuple[OnNode, ...]
 
 
-class Reason(Enum):
+class BlockReason(Enum):
     """Why a request has to wait."""
 
     QUOTA = "quota"
@@ -61,12 +61,12 @@ class Blocked:
         spare_jobs: Those whose end it waits for, if spare jobs are the reason.
     """
 
-    reason: Reason
+    reason: BlockReason
     spare_jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class CellShortage:
     """Cells that healthy nodes no longer give.
 
     Attributes:

@@ -24,7 +24,7 @@ class CellType:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeSpec:
     """A node of the cluster; GPU numbers are 0, 1, … in the order of its leaves if not given."""
 
     name: str
@@ -37,11 +37,11 @@ class Top:
     """A top cell with its nodes, in the order of its children."""
 
     type: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaSpec:
     """So many cells of a type in a chain, named by its top cells' type, that a pool owns."""
 
     pool: str
@@ -67,7 +67,7 @@ class Spec:
 
     types: tuple[CellType, ...]
     tops: tuple[Top, ...]
-    quotas: tuple[Quota, ...]
+    quotas: tuple[QuotaSpec, ...]
     pinned: tuple[Pinned, ...] = ()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Zone
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone
 from cells.layout.shape import Cell, Shape
 from cells.placement.placing import Near, Price, claim, place
 
@@ -18,7 +18,7 @@ def in_turn(shape: Shape, widths: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def place_all(
-    ground: Ground, zone: Zone, widths: Sequence[int], over: Price | None = None
+    ground: ChainState, zone: CellZone, widths: Sequence[int], over: Price | None = None
 ) -> list[Cell] | None:
     """Give all members dedicated cells, near each other if possible.
 
@@ -49,7 +49,7 @@ def place_all(
     return [cell for _, cell in sorted(found)]
 
 
-def _rack_of(ground: Ground, cell: Cell) -> Near:
+def _rack_of(ground: ChainState, cell: Cell) -> Near:
     """Where a gang goes on that has a cell."""
     shape = ground.shape
     if shape.top == shape.node:
@@ -60,7 +60,7 @@ def _rack_of(ground: Ground, cell: Cell) -> Near:
     return Near(None if own is None else rack - own, rack)
 
 
-def _best_racks(ground: Ground, zone: Zone, cells: Sequence[tuple[int, int]]) -> Near:
+def _best_racks(ground: ChainState, zone: CellZone, cells: Sequence[tuple[int, int]]) -> Near:
     """The racks with just enough vacant nodes for a gang, or with most."""
     shape = ground.shape
     nodes = sum(level == shape.node for _, level in cells)
@@ -69,7 +69,7 @@ def _best_racks(ground: Ground, zone: Zone, cells: Sequence[tuple[int, int]]) ->
     return Near(_best_rack(zone, nodes), _best_rack(ground.common, nodes))
 
 
-def _best_rack(zone: Zone, nodes: int) -> int | None:
+def _best_rack(zone: CellZone, nodes: int) -> int | None:
     """In the zone's own numbers. O(vacant nodes)."""
     shape, rack = zone.shape, zone.shape.node + 1
     racks: Counter[int] = Counter()

@@ -11,7 +11,7 @@ several types, quota cells of every type are held, as a request takes the smalle
 more than n may then be held. The same in the common cells: where unbound quota is of several types,
 vacant parts of larger cells that are in part lent are not counted on.
 
-A spare pass keeps one `Holds` for each window. Any pool that has changed, or holds back another
+A spare pass keeps one `ReservedGpus` for each window. Any pool that has changed, or holds back another
 number, costs the next spare start O(levels²); each costs O(pools), and O(levels²) for each cell
 looked at.
 """
@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Zone
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone
 from cells.layout.shape import Shape
 from cells.layout.spec import CellsError
 
@@ -38,7 +38,7 @@ class _Held:
 
     __slots__ = ("changes", "gpus", "left", "quota", "zone")
 
-    def __init__(self, zone: Zone) -> None:
+    def __init__(self, zone: CellZone) -> None:
         """Nothing is held."""
         self.zone = zone
         self.gpus = 0
@@ -70,7 +70,7 @@ class _Common(NamedTuple):
         return _Common(self.opened, vacant, clean)
 
 
-class Holds:
+class ReservedGpus:
     """Numbers of GPUs that the pools of one chain hold back in one window.
 
     Args:
@@ -78,7 +78,7 @@ class Holds:
         apart: No spare job gets into bound cells at all, as if all pools needed something.
     """
 
-    def __init__(self, ground: Ground, *, apart: bool = False) -> None:
+    def __init__(self, ground: ChainState, *, apart: bool = False) -> None:
         """Nothing is held back."""
         self._ground = ground
         self._apart = apart
@@ -132,7 +132,7 @@ class Holds:
         lent = self._common.without(self._ground.shape, level, above, alone=alone)
         return common_suffices(self._ground, lent, self._quota)
 
-    def needs(self, zone: Zone) -> bool:
+    def needs(self, zone: CellZone) -> bool:
         """The pool holds something back: no spare job gets into cells that are bound to it. O(1).
 
         There it would decide where the pool's own jobs go, and keep a larger cell from becoming
@@ -156,7 +156,7 @@ class Holds:
         self._unmet += sign * (min(held.left) < 0)
 
 
-def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
+def demand(zone: CellZone, gpus: int) -> tuple[list[int], list[int]]:
     """Unbound quota cells, and parts of bound ones, by level, that are held for so many GPUs."""
     shape, free = zone.shape, zone.open.free
     quota, parts = [0] * len(free), [0] * len(free)
@@ -185,7 +185,7 @@ def demand(zone: Zone, gpus: int) -> tuple[list[int], list[int]]:
     return quota, parts
 
 
-def left_of(zone: Zone, parts: Sequence[int]) -> list[int]:
+def left_of(zone: CellZone, parts: Sequence[int]) -> list[int]:
     """Cells of each level that are vacant in the zone beside such held ones. O(levels)."""
     shape = zone.shape
     found = [0] * len(shape.levels)
@@ -197,7 +197,7 @@ def left_of(zone: Zone, parts: Sequence[int]) -> list[int]:
     return found
 
 
-def _counted(ground: Ground) -> _Common:
+def _counted(ground: ChainState) -> _Common:
     """O(levels); O(common cells) where unbound quota is of several types and there are loans."""
     common = ground.common
     several = sum(map(bool, ground.unbound)) > 1
@@ -205,7 +205,7 @@ def _counted(ground: Ground) -> _Common:
     return _Common(common.open.counts(), common.vacant.counts(), clean)
 
 
-def common_suffices(ground: Ground, common: _Common, held: Sequence[int]) -> bool:
+def common_suffices(ground: ChainState, common: _Common, held: Sequence[int]) -> bool:
     """Held quota cells find vacant common cells, and all others of unbound quota an open one.
 
     Open cells with spare jobs in them stand for the quota that is not held. What is missing even

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Zone
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone
 from cells.layout.shape import Cell
 from cells.placement.gangs import in_turn
-from cells.placement.holds import Holds
+from cells.placement.holds import ReservedGpus
 
 LOOKED_AT = 32
 """Vacant cells of a level of a zone that are looked at for some that may be lent: where so many are
@@ -36,7 +36,7 @@ class _Option(NamedTuple):
 
 
 def lend_all(
-    ground: Ground, widths: Sequence[int], job: str, holds: Sequence[Holds]
+    ground: ChainState, widths: Sequence[int], job: str, holds: Sequence[ReservedGpus]
 ) -> list[Cell] | None:
     """Give a spare job vacant cells that leave all that is held back free of spare jobs.
 
@@ -62,7 +62,7 @@ def lend_all(
     return [cell for _, cell in sorted(found)]
 
 
-def _lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell | None:
+def _lend(ground: ChainState, level: int, job: str, holds: Sequence[ReservedGpus]) -> Cell | None:
     if not all(each.kept() for each in holds):
         return None
     best = min(_options(ground, level, holds), default=None)
@@ -73,7 +73,7 @@ def _lend(ground: Ground, level: int, job: str, holds: Sequence[Holds]) -> Cell 
     return cell
 
 
-def _options(ground: Ground, level: int, holds: Sequence[Holds]) -> Iterator[_Option]:
+def _options(ground: ChainState, level: int, holds: Sequence[ReservedGpus]) -> Iterator[_Option]:
     """Vacant cells, a few of each zone and level, that one of a level may be lent from."""
     for above in ground.shape.levels[level:]:
         for option in _of_level(ground, ground.common, above):
@@ -86,7 +86,7 @@ def _options(ground: Ground, level: int, holds: Sequence[Holds]) -> Iterator[_Op
                     yield from _of_level(ground, zone, above)
 
 
-def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
+def _of_level(ground: ChainState, zone: CellZone, level: int) -> Iterator[_Option]:
     """Of the vacant cells of a level: one beside spare jobs and one that is not, if there are.
 
     On nodes without dedicated jobs, and on others.
@@ -111,14 +111,14 @@ def _of_level(ground: Ground, zone: Zone, level: int) -> Iterator[_Option]:
                     return
 
 
-def _is_buddy(ground: Ground, cell: Cell, over: int) -> bool:
+def _is_buddy(ground: ChainState, cell: Cell, over: int) -> bool:
     """The open cell of a level around a vacant one has a dedicated job's cell as its sibling."""
     shape = ground.shape
     first = shape.around(cell, over + 1).number * shape.fan[over + 1]
     return any(ground.given[over][first : first + shape.fan[over + 1]])
 
 
-def _lend_rest(ground: Ground, job: str, holds: Sequence[Holds]) -> Cell | None:
+def _lend_rest(ground: ChainState, job: str, holds: Sequence[ReservedGpus]) -> Cell | None:
     """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None.
 
     Not of a pool that holds anything back: when its job ends, the rest is a part of its cells.
@@ -130,7 +130,7 @@ def _lend_rest(ground: Ground, job: str, holds: Sequence[Holds]) -> Cell | None:
     return cell
 
 
-def _lendable(ground: Ground, rest: Cell, holds: Sequence[Holds]) -> bool:
+def _lendable(ground: ChainState, rest: Cell, holds: Sequence[ReservedGpus]) -> bool:
     if ground.loans.around(rest) is not None or ground.node(rest) in ground.out:
         return False
     zone = ground.root(rest).zone

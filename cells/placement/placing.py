@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cells.chain.chain_state import Ground
-from cells.chain.zones import Root, Zone
+from cells.chain.chain_state import ChainState
+from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell
 from cells.placement.sites import beside_spare, clean, maimed, open_cells
 
@@ -36,7 +36,7 @@ class Near(NamedTuple):
     rack: int | None = None
 
 
-def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> int | None:
+def place(ground: ChainState, zone: CellZone, level: int, near: Near | None = None) -> int | None:
     """Give a vacant cell to a dedicated job, binding a quota cell if need be.
 
     Args:
@@ -71,7 +71,7 @@ def place(ground: Ground, zone: Zone, level: int, near: Near | None = None) -> i
     return ground.place(root, level, number)
 
 
-def _take_beside(ground: Ground, zone: Zone, level: int, number: int) -> int:
+def _take_beside(ground: ChainState, zone: CellZone, level: int, number: int) -> int:
     """A cell of the zone that is vacant, or lies in a vacant one."""
     root = zone.vacant.root(level, number)
     zone.vacant.take(level, number)
@@ -80,7 +80,7 @@ def _take_beside(ground: Ground, zone: Zone, level: int, number: int) -> int:
     return ground.place(root, level, number)
 
 
-def _in_rack(zone: Zone, above: int, level: int, near: Near) -> int | None:
+def _in_rack(zone: CellZone, above: int, level: int, near: Near) -> int | None:
     """Number of the first vacant cell of a level in the zone's rack, or None.
 
     Of a node any will do, as nobody asks for a larger cell; others are taken from a level above.
@@ -98,7 +98,7 @@ def _in_rack(zone: Zone, above: int, level: int, near: Near) -> int | None:
     return None
 
 
-def _bind_in_parts(ground: Ground, zone: Zone, level: int) -> int:
+def _bind_in_parts(ground: ChainState, zone: CellZone, level: int) -> int:
     """Bind a quota cell where spare jobs or lost nodes leave it a part of a level, or a larger one.
 
     Returns the least such level; -1, with nothing changed, if there is no such quota cell.
@@ -115,7 +115,7 @@ def _bind_in_parts(ground: Ground, zone: Zone, level: int) -> int:
     return -1
 
 
-def claim(ground: Ground, zone: Zone, level: int, price: Price) -> int | None:
+def claim(ground: ChainState, zone: CellZone, level: int, price: Price) -> int | None:
     """As `place`, but spare jobs may still run in the cell: those of the least price.
 
     It takes no spare job from now on. O(cells of a level · spare jobs in them).
@@ -138,17 +138,17 @@ def claim(ground: Ground, zone: Zone, level: int, price: Price) -> int | None:
     return None
 
 
-def _of(ground: Ground, root: Root) -> tuple[int, int]:
+def _of(ground: ChainState, root: Root) -> tuple[int, int]:
     return root.level, ground.number(root, root.cell())
 
 
-def _claim(ground: Ground, cells: list[Cell], level: int, price: Price) -> int:
+def _claim(ground: ChainState, cells: list[Cell], level: int, price: Price) -> int:
     _, cell = min(_cheapest(ground, cell, level, price) for cell in cells)
     ground.claim(ground.root(cell), cell)
     return cell.number
 
 
-def fits_one(zone: Zone, level: int) -> bool:
+def fits_one(zone: CellZone, level: int) -> bool:
     """As `fits`, for one cell. O(levels)."""
     free = zone.open.free
     while level < len(free) and not free[level] and zone.quota[level] <= zone.bound[level]:
@@ -156,13 +156,13 @@ def fits_one(zone: Zone, level: int) -> bool:
     return level < len(free)
 
 
-def fits(zone: Zone, levels: list[int]) -> bool:
+def fits(zone: CellZone, levels: list[int]) -> bool:
     """The pool would have the cells, were all its nodes well and no spare jobs there. O(levels)."""
     counts = [zone.unbound(k) + len(zone.open.free[k]) for k in zone.shape.levels]
     return zone.shape.holds(counts, levels)
 
 
-def _cheapest(ground: Ground, cell: Cell, level: int, price: Price) -> tuple[float, Cell]:
+def _cheapest(ground: ChainState, cell: Cell, level: int, price: Price) -> tuple[float, Cell]:
     """The price of what is lent in the cell of a level in this one with least, and that cell."""
 
     def lent(cell: Cell) -> float:

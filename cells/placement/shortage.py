@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from cells.chain.chain_state import Ground
+from cells.chain.chain_state import ChainState
 from cells.chain.safety import missing
-from cells.chain.zones import Root, Zone
-from cells.layout.requests import Short
+from cells.chain.zones import CellZone, Root
+from cells.layout.requests import CellShortage
 from cells.layout.shape import Cell
 
 
-def shortage(chain: str, ground: Ground) -> list[Short]:
+def shortage(chain: str, ground: ChainState) -> list[CellShortage]:
     """What is missing in a chain, the largest cells first. O(bound cells + pools · levels)."""
-    found: list[Short] = []
+    found: list[CellShortage] = []
     lacking = missing(ground.shape, ground.common.open.counts(), ground.unbound)
     for level in reversed(ground.shape.levels):
         kind = ground.shape.names[level]
         pools = tuple(pool for pool, zone in ground.zones.items() if zone.unbound(level))
         if lacking[level]:
-            found.append(Short(chain, kind, lacking[level], pools))
+            found.append(CellShortage(chain, kind, lacking[level], pools))
         found += [
-            Short(chain, kind, count, (pool,), broken=True)
+            CellShortage(chain, kind, count, (pool,), broken=True)
             for pool, count in _broken(ground, level).items()
         ]
     return found
 
 
-def shrink(ground: Ground, zone: Zone) -> None:
+def shrink(ground: ChainState, zone: CellZone) -> None:
     """Let bound cells beyond the quota leave, those with fewest jobs first."""
     for level in ground.shape.levels:
         if zone.bound[level] > zone.quota[level]:
@@ -35,7 +35,7 @@ def shrink(ground: Ground, zone: Zone) -> None:
                 ground.leave(root)
 
 
-def _broken(ground: Ground, level: int) -> dict[str, int]:
+def _broken(ground: ChainState, level: int) -> dict[str, int]:
     """Bound cells of a level, by pool, with a part on a node that is out."""
     counts: dict[str, int] = {}
     for root in sorted(ground.roots.values(), key=Root.cell):
@@ -45,7 +45,7 @@ def _broken(ground: Ground, level: int) -> dict[str, int]:
     return counts
 
 
-def _has_out(ground: Ground, cell: Cell) -> bool:
+def _has_out(ground: ChainState, cell: Cell) -> bool:
     shape = ground.shape
     if cell.level <= shape.node:
         return ground.node(cell) in ground.out

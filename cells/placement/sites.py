@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cells.chain.chain_state import Ground
+from cells.chain.chain_state import ChainState
 from cells.chain.safety import missing, splittable
 from cells.layout.shape import Cell
 
 
-def clean(ground: Ground, quota: int, rack: int | None = None) -> Cell | None:
+def clean(ground: ChainState, quota: int, rack: int | None = None) -> Cell | None:
     """A vacant cell of the level: in a rack, or far from spare jobs, if possible.
 
     O(levels · log n) without spare jobs.
@@ -35,7 +35,7 @@ def clean(ground: Ground, quota: int, rack: int | None = None) -> Cell | None:
     return holder and shape.first(holder, quota)
 
 
-def _least_clean(ground: Ground, level: int) -> int | None:
+def _least_clean(ground: ChainState, level: int) -> int | None:
     """An open cell of the level without any spare job, or None."""
     opened, vacant = ground.common.open, ground.common.vacant
     few, more = sorted((opened, vacant), key=lambda buddy: len(buddy.free[level]))
@@ -47,7 +47,7 @@ def _least_clean(ground: Ground, level: int) -> int | None:
     return min((number for number in few.free[level] if number in more.free[level]), default=None)
 
 
-def _in_rack(ground: Ground, quota: int, rack: int) -> Cell | None:
+def _in_rack(ground: ChainState, quota: int, rack: int) -> Cell | None:
     """The first cell of the level in a rack that is free of spare jobs with all around it.
 
     It leaves so many cells without spare jobs that unused quota needs no others: what pools hold
@@ -64,19 +64,19 @@ def _in_rack(ground: Ground, quota: int, rack: int) -> Cell | None:
     return None
 
 
-def _inside(ground: Ground, cell: Cell, level: int) -> Iterator[Cell]:
+def _inside(ground: ChainState, cell: Cell, level: int) -> Iterator[Cell]:
     ratio = ground.shape.size[cell.level] // ground.shape.size[level]
     return (Cell(level, cell.number * ratio + k) for k in range(ratio))
 
 
-def beside_spare(ground: Ground, quota: int, level: int) -> Cell | None:
+def beside_spare(ground: ChainState, quota: int, level: int) -> Cell | None:
     """A cell of a quota's level that is in part lent, with a vacant one of a level in it."""
     safe = splittable(ground, quota)
     found = _from_safe(ground, safe, range(level, quota))
     return found and ground.shape.around(found, quota)
 
 
-def _from_safe(ground: Ground, safe: list[int], levels: range) -> Cell | None:
+def _from_safe(ground: ChainState, safe: list[int], levels: range) -> Cell | None:
     """A vacant common cell, of the least level, that lies in an open one of a safe level."""
     common = ground.common
     for level in levels:
@@ -86,7 +86,7 @@ def _from_safe(ground: Ground, safe: list[int], levels: range) -> Cell | None:
     return None
 
 
-def open_cells(ground: Ground, quota: int) -> list[Cell]:
+def open_cells(ground: ChainState, quota: int) -> list[Cell]:
     """Open cells that one of the quota's level may be taken from; the smallest there are."""
     for level in splittable(ground, quota):
         if ground.common.open.free[level]:
@@ -94,7 +94,7 @@ def open_cells(ground: Ground, quota: int) -> list[Cell]:
     return []
 
 
-def maimed(ground: Ground, quota: int, level: int, *, over_spare: bool = False) -> Cell | None:
+def maimed(ground: ChainState, quota: int, level: int, *, over_spare: bool = False) -> Cell | None:
     """A cell of a quota's level above the nodes, some of which are out: with most left in it.
 
     Nothing in it is bound, and it has a free cell of a level: free of spare jobs or, if so asked,
@@ -114,7 +114,7 @@ def maimed(ground: Ground, quota: int, level: int, *, over_spare: bool = False) 
     return min(sites)[1] if sites else None
 
 
-def _harmless(ground: Ground, cell: Cell) -> bool:
+def _harmless(ground: ChainState, cell: Cell) -> bool:
     """No level lacks more quota cells once one is bound to this, of which parts are lost."""
     counts, unbound = ground.common.open.counts(), ground.unbound.copy()
     before = missing(ground.shape, counts, unbound)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Mapping
 
-from daemon.backends.interface import House
+from daemon.backends.interface import BackendContext
 
-Key = tuple[str, int]
+AttemptKey = tuple[str, int]
 """A job and its attempt."""
 
 KEEP = 10.0
@@ -15,27 +15,27 @@ KEEP = 10.0
 that may not be durable yet."""
 
 
-class Marks:
+class AttemptNotes:
     """By attempt, each a note whose key begins with a prefix."""
 
-    def __init__(self, house: House, prefix: str, notes: Mapping[str, str]) -> None:
+    def __init__(self, house: BackendContext, prefix: str, notes: Mapping[str, str]) -> None:
         """Those of them that are under the prefix."""
         self._house, self._prefix = house, prefix
         self._names = {
             self._key(note): name for note, name in notes.items() if note.startswith(prefix)
         }
-        self._over: dict[Key, float] = {}  # attempts that are over, and since when
+        self._over: dict[AttemptKey, float] = {}  # attempts that are over, and since when
 
-    def get(self, key: Key) -> str | None:
+    def get(self, key: AttemptKey) -> str | None:
         """What an attempt is called, where that is known."""
         return self._names.get(key)
 
-    async def note(self, names: Mapping[Key, str]) -> None:
+    async def note(self, names: Mapping[AttemptKey, str]) -> None:
         """Have it be durable what these are called. Raises JournalError."""
         await self._house.notes.write({self._note(key): name for key, name in names.items()})
         self._names.update(names)
 
-    async def forget(self, runs: Container[Key]) -> None:
+    async def forget(self, runs: Container[AttemptKey]) -> None:
         """Delete those of attempts that are over, once that is surely durable.
 
         Raises JournalError.
@@ -53,9 +53,9 @@ class Marks:
             for key in gone:
                 del self._names[key], self._over[key]
 
-    def _note(self, key: Key) -> str:
+    def _note(self, key: AttemptKey) -> str:
         return f"{self._prefix}{key[1]}/{key[0]}"
 
-    def _key(self, note: str) -> Key:
+    def _key(self, note: str) -> AttemptKey:
         attempt, _, job = note.removeprefix(self._prefix).partition("/")
         return job, int(attempt)

@@ -24,15 +24,15 @@ from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Command, Observation
 from daemon.model.outputs import Answer, StartEffect
 from daemon.runtime.fence import Fence
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from sia.model import Nodes
 from sia.state.state import PoolState
 
-Ask = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
+SubmitCommands = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
 """Has commands done, in order, as clients have; they are durable when it returns. Raises
 UnavailableError, and is to be asked again then."""
 
-Sink = Callable[[Observation], None]
+ObservationSink = Callable[[Observation], None]
 """Where a backend says what it sees. It only queues, so that it may be called at any moment, from
 within `start` and `stop` too, on the event loop's thread."""
 
@@ -47,7 +47,7 @@ that goes on later; start one again as another attempt; change the number of GPU
 runs."""
 
 
-class Asked(NamedTuple):
+class LogRequest(NamedTuple):
     """A piece of what an attempt wrote that somebody asks for."""
 
     attempt: int
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
     most: int
 
 
-class Piece(NamedTuple):
+class LogChunk(NamedTuple):
     """What an attempt wrote; `after` so many bytes, None where nobody counted them."""
 
     after: int | None
@@ -80,10 +80,10 @@ class LogError(Exception):
 
 
 @runtime_checkable
-class Reads(Protocol):
+class LogReader(Protocol):
     """A backend whose logs are no files of this machine."""
 
-    async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
+    async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
         """A piece; None where there is nothing. Raises LogError."""
 
 
@@ -97,17 +97,17 @@ class Notes(Protocol):
         """Have these values from now on, all or none of them; None is to be no more."""
 
 
-class House(NamedTuple):
+class BackendContext(NamedTuple):
     """What of the daemon a backend may use, on the loop's thread."""
 
-    sink: Sink
+    sink: ObservationSink
     fence: Fence
     """To be asked right before each act on the outside: a daemon that another one has taken over
     from must not act any more."""
     notes: Notes
     """Where it keeps what must outlive the daemon, in the journal's database."""
-    ask: Ask
-    parts: Parts
+    ask: SubmitCommands
+    parts: HealthRegistry
     """Where it says how it is, under the name `backend`."""
     book: Callable[[], Book]
     """Jobs, pools and nodes, for reading."""
@@ -137,7 +137,7 @@ class Backend(Protocol):
     def gpus(self) -> Nodes | None:
         """The GPUs that it has found, by node; None where only the configuration can say."""
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Begin to work. Raises UserError where it cannot."""
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
@@ -162,7 +162,7 @@ class Backend(Protocol):
         """Stop working. Jobs go on, and nothing more is said of them."""
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that holds what a job wrote; None where there is none, or the backend `Reads`.
+        """The file that holds what a job wrote; None where there is none, or the backend `LogReader`.
 
         Called in a thread: it may look at the disk, and nothing else.
         """

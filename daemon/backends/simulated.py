@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
-from daemon.backends.interface import Ability, Expected, House, Sink, StopKind
+from daemon.backends.interface import Ability, BackendContext, Expected, ObservationSink, StopKind
 from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
@@ -26,7 +26,7 @@ Fate = Literal["done", "failed", "start failed", "lost"]
 _Key = tuple[str, int]
 
 
-class Time(Protocol):
+class TimeSource(Protocol):
     """The daemon's clock, in seconds since the epoch."""
 
     def now(self) -> float:
@@ -51,11 +51,13 @@ class SimulatedBackend:
     can: frozenset[Ability] = frozenset({"preempt", "requeue"})
     gpus: Nodes | None = None
 
-    def __init__(self, clock: Time, fate: Callable[[StartEffect], Fate] = lambda _: "done") -> None:
+    def __init__(
+        self, clock: TimeSource, fate: Callable[[StartEffect], Fate] = lambda _: "done"
+    ) -> None:
         """Nothing runs."""
         self._clock = clock
         self._fate = fate
-        self._sink: Sink
+        self._sink: ObservationSink
         self._running: dict[_Key, tuple[int, Observation]] = {}
         """By the number of its timer, and what will be said at its end."""
         self._timers: list[tuple[float, int, _Key]] = []
@@ -63,7 +65,7 @@ class SimulatedBackend:
         self._number = count()
         self._follower: asyncio.Task[None] | None = None
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Begin to work."""
         self._sink = house.sink
         self._follow()

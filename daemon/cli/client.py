@@ -73,7 +73,7 @@ class UnreachableError(ClickException):
     exit_code = UNREACHABLE
 
 
-class ElsewhereError(Exception):
+class NotLeaderError(Exception):
     """Nobody answers there, or a stand-by does: another daemon may be the one."""
 
     def __init__(self, error: ClickException) -> None:
@@ -82,7 +82,7 @@ class ElsewhereError(Exception):
         self.error = error
 
 
-class Where(NamedTuple):
+class Endpoint(NamedTuple):
     """A daemon, or several of which one leads, the token, and files in PEM."""
 
     urls: tuple[str, ...]
@@ -94,7 +94,7 @@ class Where(NamedTuple):
     key: str = ""
 
 
-def find(config: Path | None) -> Where:
+def find(config: Path | None) -> Endpoint:
     """The daemon that is meant: by SIA_URL, SIA_TOKEN and files, else by its configuration.
 
     Raises UserError where there is no token.
@@ -108,7 +108,9 @@ def find(config: Path | None) -> Where:
     get = os.environ.get
     own = "" if "SIA_URL" in os.environ else said.tls.certificate
     ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")
-    return Where(urls, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate))
+    return Endpoint(
+        urls, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate)
+    )
 
 
 def checked_url(url: str) -> str:
@@ -140,7 +142,7 @@ def _token(usual: Path) -> str:
 class Client:
     """Asks a daemon; a connection is kept as long as that works, with others tried where not."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Endpoint) -> None:
         """Nothing is asked yet."""
         self._where, self._url = where, where.urls[0]
         self._kept: HTTPConnection | None = None
@@ -157,7 +159,7 @@ class Client:
             self._url = urls[(first + i) % len(urls)]
             try:
                 return ask()
-            except ElsewhereError as error:
+            except NotLeaderError as error:
                 self.close()
                 last = error.error
         self._url = urls[first]
@@ -227,18 +229,18 @@ class Client:
             response = self._request(method, path, data, headers, TIMEOUT)
             body = response.read()
         except ConnectionRefusedError as error:  # nothing of it was heard there
-            raise ElsewhereError(self._unreachable(error)) from None
+            raise NotLeaderError(self._unreachable(error)) from None
         except (OSError, HTTPException) as error:
             self.close()
             if kept and method == "GET":  # the daemon has let go of it meanwhile
                 return self._send_there(method, path, data, headers)
             if method == "GET":
-                raise ElsewhereError(self._unreachable(error)) from None
+                raise NotLeaderError(self._unreachable(error)) from None
             raise self._unreachable(error) from None
         if response.status == AWAY:
             said = _said(body)
             if method == "GET" or said.get("title") == STANDS_BY:  # else it may have been done
-                raise ElsewhereError(DeniedError(response.status, said))
+                raise NotLeaderError(DeniedError(response.status, said))
         return response, body
 
     def _request(
@@ -330,7 +332,7 @@ def at(name: str) -> str:
     return quote(name, safe="")
 
 
-def _tls_of(where: Where) -> ssl.SSLContext:
+def _tls_of(where: Endpoint) -> ssl.SSLContext:
     """What this machine trusts, and what the environment names. Raises UserError."""
     context = trusting(where.ca, system=True, mend="set SIA_CA_FILE to a PEM file")
     if where.certificate:

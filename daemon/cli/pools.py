@@ -23,7 +23,7 @@ NO_LIMIT = -1
 LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
 
 
-class Whole(click.IntRange):
+class WholeNumberType(click.IntRange):
     """A whole number of at least 0."""
 
     name = "whole number"
@@ -33,7 +33,7 @@ class Whole(click.IntRange):
         super().__init__(0)
 
 
-class Limit(click.ParamType[int]):
+class GpuLimitType(click.ParamType[int]):
     """A number of GPUs, or `none`."""
 
     name = "number|none"
@@ -50,7 +50,7 @@ class Limit(click.ParamType[int]):
         return int(text)
 
 
-class Bound(click.ParamType[float]):
+class BudgetType(click.ParamType[float]):
     """A number of at least 0, or `none`."""
 
     name = "number|none"
@@ -70,7 +70,7 @@ class Bound(click.ParamType[float]):
         return bound
 
 
-class Weight(click.ParamType[float]):
+class WeightType(click.ParamType[float]):
     """A number above 0."""
 
     name = "number"
@@ -174,7 +174,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 
 @pool.command("set")
 @click.argument("name")
-@click.option("--quota", type=Whole(), help="GPUs that the pool owns.")
+@click.option("--quota", type=WholeNumberType(), help="GPUs that the pool owns.")
 @click.option(
     "--cells",
     callback=_cells,
@@ -188,22 +188,24 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     help="open: jobs start; hold: new jobs stay pending; drain: new jobs are refused.",
 )
 @click.option(
-    "--lend-limit", type=Limit(), help="Most GPUs that the pool lends, or none for no limit."
+    "--lend-limit", type=GpuLimitType(), help="Most GPUs that the pool lends, or none for no limit."
 )
 @click.option(
-    "--borrow-limit", type=Limit(), help="Most GPUs that the pool borrows, or none for no limit."
+    "--borrow-limit",
+    type=GpuLimitType(),
+    help="Most GPUs that the pool borrows, or none for no limit.",
 )
 @click.option(
-    "--weight", type=Weight(), help="Pools are served in the order of use / (quota · weight)."
+    "--weight", type=WeightType(), help="Pools are served in the order of use / (quota · weight)."
 )
 @click.option(
     "--lend-budget-hours",
-    type=Bound(),
+    type=BudgetType(),
     help="Most GPU-hours that the pool lends in a month, or none.",
 )
 @click.option(
     "--slowed-budget-pct",
-    type=Bound(),
+    type=BudgetType(),
     help="Most percent of its jobs that sharing may delay, or none.",
 )
 @click.option("--for", "span", type=SPAN, help="Undo the change after this time, like 2h.")

@@ -9,7 +9,7 @@ import click
 
 from daemon.cli.client import Client
 from daemon.cli.common import asks, moment, say
-from daemon.cli.pools import NO_LIMIT, Limit, Weight, Whole
+from daemon.cli.pools import NO_LIMIT, GpuLimitType, WeightType, WholeNumberType
 from daemon.wire.whatif import WHATIF_LONGEST, WHATIF_MOST, WHATIF_STARTS
 from sia.console.tables import show_table
 from sia.console.terminal import printable
@@ -26,7 +26,7 @@ LISTED = 20
 """Jobs in each table: one screen."""
 
 
-class Of(click.ParamType[tuple[str, Any]]):
+class NamedValueType(click.ParamType[tuple[str, Any]]):
     """`NAME=VALUE`, where another type parses the value."""
 
     name = "pool=number"
@@ -46,7 +46,9 @@ class Of(click.ParamType[tuple[str, Any]]):
 
 
 def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[..., Any]:
-    return click.option(name, type=Of(kind), multiple=True, metavar="POOL=NUMBER", help=about)
+    return click.option(
+        name, type=NamedValueType(kind), multiple=True, metavar="POOL=NUMBER", help=about
+    )
 
 
 @click.command()
@@ -63,12 +65,16 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
     "--name", help="Name of a new job; run times are estimated from jobs with the same name."
 )
 @click.option("--user", help="User who owns a new job.")
-@_pool_option("--quota", Whole(), "Quota of a pool in GPUs.")
+@_pool_option("--quota", WholeNumberType(), "Quota of a pool in GPUs.")
 @_pool_option(
-    "--lend-limit", Limit(), "Most GPUs that a pool lends: 0 for no lending, none for no limit."
+    "--lend-limit",
+    GpuLimitType(),
+    "Most GPUs that a pool lends: 0 for no lending, none for no limit.",
 )
-@_pool_option("--borrow-limit", Limit(), "Most GPUs that a pool borrows, or none for no limit.")
-@_pool_option("--weight", Weight(), "Weight of a pool.")
+@_pool_option(
+    "--borrow-limit", GpuLimitType(), "Most GPUs that a pool borrows, or none for no limit."
+)
+@_pool_option("--weight", WeightType(), "Weight of a pool.")
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Turn lending on or off.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Drain a node; repeatable.")
 @click.option(

@@ -12,13 +12,13 @@ MOST_JOBS = 10_000_000
 """That may be told to wait at most: more than a day's of the largest clouds."""
 
 Rate = Annotated[float, Meta(gt=0, le=1e6)]
-Count = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
+JobLimit = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 
 BURST = 10.0
 """Seconds of a rate that may come at once, where nothing else is said."""
 
 
-class Limit(NamedTuple):
+class RateLimit(NamedTuple):
     """Of a pool, or of a token; None is none."""
 
     rate: float | None = None
@@ -39,23 +39,23 @@ class LimitsConfig(Struct, frozen=True):
 
     rate: Rate | None = None
     """Jobs a second."""
-    burst: Count | None = None
+    burst: JobLimit | None = None
     """Jobs at once before that counts; ten seconds of the rate if nothing is said."""
-    max_waiting: Count | None = None
+    max_waiting: JobLimit | None = None
     """Jobs that wait at a time."""
     token_rate: Rate | None = None
-    token_burst: Count | None = None
-    token_max_waiting: Count | None = None
+    token_burst: JobLimit | None = None
+    token_max_waiting: JobLimit | None = None
 
     @property
-    def pool(self) -> Limit:
+    def pool(self) -> RateLimit:
         """Of a pool."""
-        return Limit(self.rate, self.burst, self.max_waiting)
+        return RateLimit(self.rate, self.burst, self.max_waiting)
 
     @property
-    def token(self) -> Limit:
+    def token(self) -> RateLimit:
         """Of a token."""
-        return Limit(self.token_rate, self.token_burst, self.token_max_waiting)
+        return RateLimit(self.token_rate, self.token_burst, self.token_max_waiting)
 
 
 class TlsConfig(Struct, frozen=True):

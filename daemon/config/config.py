@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
-from daemon.config.access import Count, Limit, LimitsConfig, Rate, TlsConfig
+from daemon.config.access import JobLimit, LimitsConfig, Rate, RateLimit, TlsConfig
 from daemon.config.database import DatabaseUrl
 from daemon.config.kube import KubeConfig
 from daemon.config.mqtt import MqttBackendConfig, MqttConfig
@@ -18,7 +18,7 @@ from daemon.config.slurm import SlurmConfig
 from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
-from daemon.model.names import MAX_NAME, Gpus, Name
+from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
@@ -38,7 +38,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 CLUSTER = "main"
 """What a cluster is called that nobody named."""
 
-Cluster = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")]
+ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")]
 """It stands in tokens and in the names of topics."""
 
 
@@ -49,12 +49,12 @@ class PoolConfig(Struct, frozen=True):
     """A pool as it is before anybody changes it: GPUs that somebody owns."""
 
     name: Name
-    quota: Gpus
+    quota: GpuCount
     group: Annotated[str, Meta(max_length=MAX_NAME)] = ""
     share: bool = True
-    lend_limit: Gpus | None = None
+    lend_limit: GpuCount | None = None
     """GPUs of its own that others may hold at a time."""
-    borrow_limit: Gpus | None = None
+    borrow_limit: GpuCount | None = None
     """GPUs of others that its jobs may hold at a time."""
     weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """Pools are visited by what they use / (quota · weight)."""
@@ -65,15 +65,15 @@ class PoolConfig(Struct, frozen=True):
     state: PoolMode = PoolMode.OPEN
     rate: Rate | None = None
     """Jobs a second that are taken for it; like the two below, [limits] if nothing is said."""
-    burst: Count | None = None
+    burst: JobLimit | None = None
     """Jobs at once before that counts."""
-    max_waiting: Count | None = None
+    max_waiting: JobLimit | None = None
     """Jobs that wait for it at a time."""
 
-    def limit(self, usual: Limit) -> Limit:
+    def limit(self, usual: RateLimit) -> RateLimit:
         """How many jobs are taken for it; what it does not say is as usual."""
         burst = self.burst if self.rate or self.burst else usual.burst
-        return Limit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
+        return RateLimit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
 
     @property
     def budget(self) -> Budget:
@@ -106,7 +106,7 @@ class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
 
     folder: str = "jobs"
     """Where their logs and states are kept; in the state folder if it is relative."""
-    gpus: Gpus | None = None
+    gpus: GpuCount | None = None
     """GPUs of this machine; None detects them."""
     kill_after: Positive = 10.0
     """Seconds from SIGTERM to SIGKILL."""

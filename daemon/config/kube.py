@@ -13,14 +13,14 @@ from msgspec.structs import replace
 MAX_TEXT = 4096
 """Characters of a path: Linux knows no longer one."""
 
-Text = Annotated[str, Meta(max_length=MAX_TEXT)]
-Label = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(?!\n)$")]
+ConfigText = Annotated[str, Meta(max_length=MAX_TEXT)]
+LabelText = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(?!\n)$")]
 """A name as RFC 1123 has it: of namespaces."""
 
-Name = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(?!\n)$")]
+ObjectName = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(?!\n)$")]
 """A name of most other things in Kubernetes."""
 
-Key = Annotated[
+LabelName = Annotated[
     str,
     Meta(
         max_length=317,
@@ -29,32 +29,32 @@ Key = Annotated[
 ]
 """What labels, taints and resources are called."""
 
-Value = Annotated[str, Meta(max_length=63)]
+LabelValue = Annotated[str, Meta(max_length=63)]
 """What a label says."""
 
 
 class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
     """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
 
-    kubeconfig: Text = ""
+    kubeconfig: ConfigText = ""
     """A file, beside the configuration if relative; without, the pod's own service account."""
-    context: Text = ""
+    context: ConfigText = ""
     """Which one of that file, if not its current one."""
-    home: Label = "sia"
+    home: LabelText = "sia"
     """The daemon's own namespace: its Lease is there."""
-    lease: Name = "sia-daemon"
+    lease: ObjectName = "sia-daemon"
     """That Lease, needed where no PostgreSQL decides who acts."""
     namespace: Annotated[str, Meta(max_length=63)] = ""
     """That of all pools, where only the label `sia.internal/pool` says which is whose."""
-    namespaces: dict[str, Label] = {}
+    namespaces: dict[str, LabelText] = {}
     """By pool; a pool that is not here has the namespace of its own name."""
-    nodes: dict[str, dict[Key, Value]] = {}
+    nodes: dict[str, dict[LabelName, LabelValue]] = {}
     """By pool, labels that its nodes bear; a pool that is not here has all nodes with GPUs."""
-    gpu: Key = "nvidia.com/gpu"
+    gpu: LabelName = "nvidia.com/gpu"
     """The resource that pods ask for."""
-    tolerations: tuple[Key, ...] = ("nvidia.com/gpu",)
+    tolerations: tuple[LabelName, ...] = ("nvidia.com/gpu",)
     """Taints that jobs tolerate once they are started; nodes with others take none."""
-    image: Text = ""
+    image: ConfigText = ""
     """What jobs run in that are submitted with a command."""
     keep: Annotated[float, Meta(ge=0, le=366 * 86400)] = 86400.0
     """Seconds for which Kubernetes keeps such jobs when they have ended."""
@@ -64,9 +64,9 @@ class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
     """Seconds from one look to the next at what no watch tells: whether the pods are gone."""
     kueue: bool = False
     """Whether to stand in front of Kueue: release Jobs to it, and say what its queues lend."""
-    local_queues: dict[str, Name] = {}
+    local_queues: dict[str, ObjectName] = {}
     """LocalQueues by pool, of its own name if it is not here."""
-    cluster_queues: dict[str, Name] = {}
+    cluster_queues: dict[str, ObjectName] = {}
     """ClusterQueues by pool, of its own name if it is not here."""
 
     def namespace_of(self, pool: str) -> str:

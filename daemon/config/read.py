@@ -20,7 +20,7 @@ from daemon.config.config import (
     LOOPBACK,
     Address,
     BackendConfig,
-    Cluster,
+    ClusterName,
     Config,
     DriftMode,
     LocalConfig,
@@ -33,7 +33,7 @@ from daemon.config.database import database_of
 from daemon.config.kube import KubeConfig, kube_placed
 from daemon.config.mqtt import MqttBackendConfig, MqttConfig
 from daemon.config.slurm import SlurmConfig, placed
-from daemon.config.validation import Problem, T, read, refuse_unknown
+from daemon.config.validation import ConfigProblem, T, read, refuse_unknown
 from daemon.config.webhooks import read_webhooks
 from daemon.model.job import LendingMode
 from daemon.model.limits import KEEP_RECORDS, SNAPSHOT_EVERY
@@ -43,7 +43,7 @@ from sia.wording import parse_seconds
 MAX_CONFIG = 2**24
 """Bytes of a configuration: a thousand pools take 100,000."""
 
-Time = float | str
+ConfigTime = float | str
 """Seconds, or text like `5m`."""
 
 BACKENDS: dict[str, type[BackendConfig]] = {
@@ -72,18 +72,18 @@ class _Daemon(Struct, frozen=True):
     database: str = "sia.db"
     token_file: str = "token"  # noqa: S105  a file's name
     listen: str = "{}:{}".format(*LOOPBACK)
-    cluster: Cluster = CLUSTER
+    cluster: ClusterName = CLUSTER
     policy: str = "sia"
     forecast: str = "peaks+survival"
-    retrain: Time | None = None
-    windows: tuple[Time, ...] = ("5m", "1h", "12h")
-    tick: Time = "5m"
+    retrain: ConfigTime | None = None
+    windows: tuple[ConfigTime, ...] = ("5m", "1h", "12h")
+    tick: ConfigTime = "5m"
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     lending: LendingMode | None = None
     drift: DriftMode = "say"
     estimates: bool = True
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
-    retention: Time = KEEP_RECORDS
+    retention: ConfigTime = KEEP_RECORDS
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     cells: str = ""
 
@@ -98,7 +98,7 @@ def read_config(path: Path | None) -> Config:
     from daemon.config.check import problems_of  # noqa: PLC0415  clients need none of it
 
     values = _values(path)
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     config = _config(path, values, problems)
     said = [*map(str, problems), *problems_of(config, _names(values, "pool"))]
     if said:
@@ -141,7 +141,7 @@ def _values(path: Path) -> dict[str, Any]:
         raise ConfigError(path, ["is nested too deeply; see docs/daemon.md"]) from None
 
 
-def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Config:
+def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -> Config:
     """What the file says, with defaults for what is wrong, which goes to the problems."""
     refuse_unknown(values, SECTIONS, (), problems)
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
@@ -187,18 +187,20 @@ def _config(path: Path, values: dict[str, Any], problems: list[Problem]) -> Conf
     )
 
 
-def _backend(values: Any, problems: list[Problem]) -> BackendConfig:
+def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:
     kind = values.get("kind", "simulated") if isinstance(values, dict) else "simulated"
     if not isinstance(kind, str) or kind not in BACKENDS:
         mend = f"write {' or '.join(BACKENDS)}"
-        problems.append(Problem(("backend", "kind"), f"is {kind!r}", mend))
+        problems.append(ConfigProblem(("backend", "kind"), f"is {kind!r}", mend))
         return SimulatedConfig()
     if isinstance(values, dict):
         values = {key: value for key, value in values.items() if key != "kind"}
     return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
 
 
-def _mqtt(values: Any, cluster: str, base: Path, problems: list[Problem]) -> MqttConfig | None:
+def _mqtt(
+    values: Any, cluster: str, base: Path, problems: list[ConfigProblem]
+) -> MqttConfig | None:
     if isinstance(values, dict):
         values = {"cluster": cluster, **values}
     found = read(values, MqttConfig, ("mqtt",), problems)
@@ -206,12 +208,14 @@ def _mqtt(values: Any, cluster: str, base: Path, problems: list[Problem]) -> Mqt
 
 
 def _tables(
-    values: Mapping[str, Any], key: str, kind: type[T], problems: list[Problem]
+    values: Mapping[str, Any], key: str, kind: type[T], problems: list[ConfigProblem]
 ) -> tuple[T, ...]:
     """The tables of an array that are well formed."""
     rows = values[key]
     if not isinstance(rows, list) or not rows:
-        problems.append(Problem((key,), "is no array of tables", f"write [[{key}]] before each"))
+        problems.append(
+            ConfigProblem((key,), "is no array of tables", f"write [[{key}]] before each")
+        )
         return ()
     found = (read(row, kind, (key, i), problems) for i, row in enumerate(rows))
     return tuple(row for row in found if row is not None)
@@ -224,7 +228,7 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
     return [row["name"] for row in tables if isinstance(row.get("name"), str)]
 
 
-def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> Spec | None:
+def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[ConfigProblem]) -> Spec | None:
     """The cells of a file, which are those of the pools."""
     from daemon.config.check import cells_of  # noqa: PLC0415  clients need none of it
 
@@ -232,27 +236,29 @@ def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[Problem]) -> 
         return cells_of(path, pools)
     except UserError as error:
         what, _, mend = error.format_message().rpartition("; ")
-        problems.append(Problem(("daemon", "cells"), what, mend))
+        problems.append(ConfigProblem(("daemon", "cells"), what, mend))
         return None
 
 
-def _seconds(key: str, value: Time, problems: list[Problem]) -> float:
+def _seconds(key: str, value: ConfigTime, problems: list[ConfigProblem]) -> float:
     """A time, which is above 0; five minutes where it is none."""
     try:
         seconds = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
     except ValueError as error:
         what, _, mend = str(error).rpartition("; ")
-        problems.append(Problem(("daemon", key), what, mend))
+        problems.append(ConfigProblem(("daemon", key), what, mend))
         return 300.0
     if seconds <= 0:
-        problems.append(Problem(("daemon", key), f"is {value!r}", "write a time above 0, like 5m"))
+        problems.append(
+            ConfigProblem(("daemon", key), f"is {value!r}", "write a time above 0, like 5m")
+        )
     return seconds
 
 
-def _address(text: str, problems: list[Problem]) -> Address:
+def _address(text: str, problems: list[ConfigProblem]) -> Address:
     found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5})", text)
     if found is None or int(found[3]) > 65535:
         mend = "write HOST:PORT, like {}:{}".format(*LOOPBACK)
-        problems.append(Problem(("daemon", "listen"), f"is {text!r}", mend))
+        problems.append(ConfigProblem(("daemon", "listen"), f"is {text!r}", mend))
         return LOOPBACK
     return Address(found[1] or found[2], int(found[3]))

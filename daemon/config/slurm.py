@@ -14,24 +14,24 @@ from msgspec.structs import replace
 MAX_TEXT = 4096
 """Characters of a path or an address: Linux knows no longer path."""
 
-Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+ConfigText = Annotated[str, Meta(max_length=MAX_TEXT)]
 Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%]+$")]
 
 
 class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
     """Jobs of a Slurm cluster: a pool's are in a partition of it."""
 
-    rest: Text = ""
+    rest: ConfigText = ""
     """Where slurmrestd is: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
-    jwt_file: Text = ""
+    jwt_file: ConfigText = ""
     """Holds a token, which may be renewed at any time; beside the configuration if relative."""
-    user: Text = ""
+    user: ConfigText = ""
     """Whose token that is."""
     plain_http: bool = False
     """Whether the token may go to another machine by http://, where something else encrypts."""
     commands: bool = False
     """Whether to do without slurmrestd, by Slurm's commands as the daemon's user."""
-    conf: Text = ""
+    conf: ConfigText = ""
     """Slurm's configuration file for the commands, if it is not the usual one."""
     partitions: dict[str, Partition] = {}
     """By pool; a pool that is not here has the partition of its own name."""
@@ -39,8 +39,8 @@ class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
     """Seconds from one look to the next."""
     adopt: bool = True
     """Whether held jobs are taken over that others submit to Slurm."""
-    work_dir: Text = "/tmp"  # noqa: S108  where jobs begin that say nothing else
-    folder: Text = ""
+    work_dir: ConfigText = "/tmp"  # noqa: S108  where jobs begin that say nothing else
+    folder: ConfigText = ""
     """Where jobs write what they have to say, on a disk that nodes and daemon share; nowhere."""
 
     def partition_of(self, pool: str) -> str:

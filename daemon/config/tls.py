@@ -33,7 +33,7 @@ EXPIRED, NOT_YET = 10, 9
 """OpenSSL's numbers for what is wrong with a certificate."""
 
 
-class State(NamedTuple):
+class CertificateHealth(NamedTuple):
     """What is wrong with a certificate, and the mend; nothing if nothing is."""
 
     why: str = ""
@@ -54,9 +54,9 @@ class Certificate:
         self._seen = self._files()
         self.expires = checked(config)
         self.context = _context(config)
-        self._failed = State()
+        self._failed = CertificateHealth()
 
-    def look(self, *, again: bool = False) -> State:
+    def look(self, *, again: bool = False) -> CertificateHealth:
         """Load what has changed, or all `again`; what cannot be loaded leaves what was before."""
         files = self._files()
         if again or files != self._seen:
@@ -64,20 +64,22 @@ class Certificate:
             try:
                 self.expires = checked(self._config)
                 _load(self.context, self._config)
-                self._failed = State()
+                self._failed = CertificateHealth()
             except UserError as error:
                 what, _, mend = error.format_message().rpartition("; ")
-                self._failed = State(f"the one of before is shown: {what}", mend)
+                self._failed = CertificateHealth(f"the one of before is shown: {what}", mend)
         return self._failed if self._failed.why else self._age()
 
-    def _age(self) -> State:
+    def _age(self) -> CertificateHealth:
         left = self.expires - time.time()
         where = self._config.certificate
         if left <= 0:
-            return State(f"{where}: has expired", "have another one issued")
+            return CertificateHealth(f"{where}: has expired", "have another one issued")
         if left <= WARN_BEFORE:
-            return State(f"{where}: expires in {left / DAY:.0f} days", "have another one issued")
-        return State()
+            return CertificateHealth(
+                f"{where}: expires in {left / DAY:.0f} days", "have another one issued"
+            )
+        return CertificateHealth()
 
     def _files(self) -> tuple[object, ...]:
         """What tells that a file is another one."""

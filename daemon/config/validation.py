@@ -42,7 +42,7 @@ Path = tuple[str | int, ...]
 """Keys and numbers that lead to a value."""
 
 
-class Problem(NamedTuple):
+class ConfigProblem(NamedTuple):
     """One wrong value: where it is, what is wrong, and the mend."""
 
     path: Path
@@ -55,13 +55,13 @@ class Problem(NamedTuple):
         return f"{where.removeprefix('.')}: {self.what}; {self.mend}"
 
 
-def read(values: Any, kind: type[T], path: Path, problems: list[Problem]) -> T | None:
+def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) -> T | None:
     """Values by key as a struct, with defaults for what is wrong, which is added to the problems.
 
     None where a key is wrong that has no default.
     """
     if not isinstance(values, dict):
-        problems.append(Problem(path, f"is {shown(values)}", "write keys and their values"))
+        problems.append(ConfigProblem(path, f"is {shown(values)}", "write keys and their values"))
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     refuse_unknown(values, fields, path, problems)
@@ -74,22 +74,22 @@ def read(values: Any, kind: type[T], path: Path, problems: list[Problem]) -> T |
                 what, mend = explained(values[name], str(error), field.type)
                 if name in SECRET:
                     what = "is not as it should be"
-                problems.append(Problem((*path, name), what, mend))
+                problems.append(ConfigProblem((*path, name), what, mend))
         elif field.required:
-            problems.append(Problem((*path, name), "is missing", "add it"))
+            problems.append(ConfigProblem((*path, name), "is missing", "add it"))
     whole = all(field.name in good for field in fields.values() if field.required)
     return kind(**good) if whole else None
 
 
 def refuse_unknown(
-    values: Mapping[str, Any], known: Collection[str], path: Path, problems: list[Problem]
+    values: Mapping[str, Any], known: Collection[str], path: Path, problems: list[ConfigProblem]
 ) -> None:
     """Name each key that is not known, and the one that was likely meant."""
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
             mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-            problems.append(Problem((*path, key[:MAX_SHOWN]), "is unknown", mend))
+            problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", mend))
 
 
 def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Meta, Struct
 
-from daemon.config.validation import Problem, read
+from daemon.config.validation import ConfigProblem, read
 from daemon.config.webhook_kinds import KINDS
 from daemon.config.webhook_limits import (
     ANSWER_WITHIN,
@@ -27,25 +27,25 @@ from daemon.runtime.trust import trusting
 from sia.console.errors import UserError
 from sia.wording import parse_seconds
 
-Time = float | str
+ConfigTime = float | str
 
 LONGEST_TIMEOUT = 60.0
 """Seconds for an answer: a receiver that needs longer should answer first and work then."""
 
-Text = Annotated[str, Meta(min_length=1, max_length=2000)]
+ConfigText = Annotated[str, Meta(min_length=1, max_length=2000)]
 
 
 class _Hook(Struct, frozen=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]
-    url: Text
-    secret_file: Text
+    url: ConfigText
+    secret_file: ConfigText
     events: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     ca_file: str = ""
     batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = BATCH
-    timeout: Time = ANSWER_WITHIN
+    timeout: ConfigTime = ANSWER_WITHIN
     refusals: Annotated[int, Meta(ge=1, le=1000)] = REFUSALS
-    give_up: Time = GIVE_UP
+    give_up: ConfigTime = GIVE_UP
 
 
 class WebhookConfig(NamedTuple):
@@ -80,16 +80,16 @@ class WebhookConfig(NamedTuple):
 
 
 def read_webhooks(
-    values: Mapping[str, Any], base: Path, problems: list[Problem]
+    values: Mapping[str, Any], base: Path, problems: list[ConfigProblem]
 ) -> tuple[WebhookConfig, ...]:
     """Those of `[[webhook]]` that are well formed; files begin at the folder `base`."""
     rows = values.get("webhook", [])
     if not isinstance(rows, list):
-        problems.append(Problem(("webhook",), "is no array of tables", "write [[webhook]]"))
+        problems.append(ConfigProblem(("webhook",), "is no array of tables", "write [[webhook]]"))
         return ()
     if len(rows) > MAX_HOOKS:
         mend = f"have {MAX_HOOKS} at most"
-        problems.append(Problem(("webhook",), f"stands {len(rows)} times", mend))
+        problems.append(ConfigProblem(("webhook",), f"stands {len(rows)} times", mend))
     found = []
     for i, row in enumerate(rows[:MAX_HOOKS]):
         said = read(row, _Hook, ("webhook", i), problems)
@@ -98,7 +98,7 @@ def read_webhooks(
     return tuple(found)
 
 
-def _whole(said: _Hook, i: int, base: Path, problems: list[Problem]) -> WebhookConfig:
+def _whole(said: _Hook, i: int, base: Path, problems: list[ConfigProblem]) -> WebhookConfig:
     times = {}
     for key in ("timeout", "give_up"):
         value = getattr(said, key)
@@ -106,7 +106,7 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[Problem]) -> WebhookC
             times[key] = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
         except ValueError as error:
             what, _, mend = str(error).rpartition("; ")
-            problems.append(Problem(("webhook", i, key), what, mend))
+            problems.append(ConfigProblem(("webhook", i, key), what, mend))
             times[key] = 1.0
     return WebhookConfig(
         said.name, said.url, base / said.secret_file, frozenset(said.events),

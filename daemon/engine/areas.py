@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from daemon.engine.placement import Seats
+from daemon.engine.placement import Placement
 from daemon.model.job import JobSpec
 from daemon.model.setup import Node
 from sia.model import Nodes
 
 
-class Areas:
+class AreaPlacement:
     """Seats by area; areas with the same nodes are one."""
 
     def __init__(self, nodes: Iterable[Node], areas: Mapping[str, Iterable[str]]) -> None:
         """All are free, and no node is out. Names of nodes that are not there are left out."""
         nodes = list(nodes)
         there = {node.name: node for node in nodes}
-        parts: dict[tuple[str, ...], Seats] = {}
-        self._area: dict[str, Seats] = {}
+        parts: dict[tuple[str, ...], Placement] = {}
+        self._area: dict[str, Placement] = {}
         for name, members in areas.items():
             known = tuple(node for node in there if node in set(members))
             if known not in parts:
-                parts[known] = Seats(there[node] for node in known)
+                parts[known] = Placement(there[node] for node in known)
             self._area[name] = parts[known]
-        self._all = parts.get(tuple(there)) or Seats(nodes)
+        self._all = parts.get(tuple(there)) or Placement(nodes)
         self._alone = not areas
         self._parts = list(dict.fromkeys((self._all, *parts.values())))
-        self._with: dict[str, list[Seats]] = {name: [] for name in there}
+        self._with: dict[str, list[Placement]] = {name: [] for name in there}
         for known, seats in ((tuple(there), self._all), *parts.items()):
             for node in known:
                 if seats not in self._with[node]:
@@ -100,23 +100,23 @@ class Areas:
         each, rest = divmod(spec.gpus, spec.nodes)
         return not rest and sum(size >= each for size in sizes) >= spec.nodes
 
-    def _in_turn(self, names: Iterable[str]) -> Iterator[tuple[str, Seats]]:
+    def _in_turn(self, names: Iterable[str]) -> Iterator[tuple[str, Placement]]:
         """Each of these areas once."""
         if self._alone:
             yield "", self._all
             return
-        seen: list[Seats] = []
+        seen: list[Placement] = []
         for name in names:
             seats = self._of(name)
             if seats not in seen:
                 seen.append(seats)
                 yield name, seats
 
-    def _of(self, name: str) -> Seats:
+    def _of(self, name: str) -> Placement:
         return self._area.get(name, self._all)
 
     @staticmethod
-    def _meet(one: Seats, other: Seats) -> bool:
+    def _meet(one: Placement, other: Placement) -> bool:
         """Whether two have nodes in common."""
         return one is other or not set(one.nodes).isdisjoint(other.nodes)
 

@@ -15,29 +15,30 @@ from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.layout.spec import Spec, shapes
-from daemon.engine.areas import Areas
-from daemon.engine.guardrails import Rails
+from daemon.engine.areas import AreaPlacement
+from daemon.engine.guardrails import GuardRails
 from daemon.engine.invariants import check_book
 from daemon.engine.jobs import Jobs
-from daemon.engine.nodes import BEGIN, CONFIG, OVER, Nodes
-from daemon.engine.outages import Edge, Outages
+from daemon.engine.nodes import BEGIN, CONFIG, OVER, NodeStates
+from daemon.engine.outages import OutageChange, Outages
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.reconfigure import adapted, changes
 from daemon.engine.runs import LIMIT, WARN, Runs
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.engine.tokens import Tokens
-from daemon.lending.shadow import Rehearsal
-from daemon.model.account import Account, Booked, Rehearsed
-from daemon.model.audit_facts import Trace, facts_of, trace
+from daemon.lending.shadow import ShadowCore
+from daemon.model.account import Account, Booked, ShadowState
+from daemon.model.audit_facts import AuditChange, facts_of, trace
 from daemon.model.book import Book, JobRecord, NodeRecord, pool_record
 from daemon.model.inputs import (
+    AuditNote,
     Cancel,
     CancelMaintenance,
     Configured,
     Drain,
-    Drifted,
     Ended,
     Estimated,
+    ForecastHealth,
     Foreseen,
     Hold,
     Input,
@@ -61,12 +62,11 @@ from daemon.model.inputs import (
     Stray,
     Submit,
     Tick,
-    Witness,
 )
 from daemon.model.job import ON_GPUS, JobPhase, LendingMode, PoolMode
 from daemon.model.outputs import Accepted, Answer, Effect, Notice, Refused, StopEffect
 from daemon.model.setup import Node, Setup
-from daemon.runtime.chunked_json import pieces_of
+from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import Decision
@@ -89,7 +89,7 @@ class Step(NamedTuple):
     """All that the core was told."""
     over: Sequence[JobRecord]
     """Jobs that have ended."""
-    traces: Sequence[Trace | None] = ()
+    traces: Sequence[AuditChange | None] = ()
     """What each input that changes something found and left, beside its answer; None of others."""
     booked: Booked = Booked()
     """What pools' accounts say of it."""
@@ -122,22 +122,24 @@ class Engine:
         self._begin(book, core)
         if shadow is not None and book.shadow is not None:
             desk = self._desk
-            desk.rehearsal = Rehearsal(book.shadow, shadow)
+            desk.rehearsal = ShadowCore(book.shadow, shadow)
 
     def _begin(self, book: Book, core: Core) -> None:
         self.book, self.core = book, core
         nodes: list[Node] = []
         if book.setup.cells is None:
             nodes += (Node(node.name, node.gpus) for node in book.nodes.values())
-        desk = self._desk = Desk(book, core, Areas(nodes, book.setup.areas) if nodes else None)
+        desk = self._desk = StepContext(
+            book, core, AreaPlacement(nodes, book.setup.areas) if nodes else None
+        )
         self._jobs = Jobs(desk)
         self._runs = Runs(desk, self._jobs)
         self._pools = Pools(desk, self._jobs)
-        self._nodes = Nodes(desk)
-        self._rails = Rails(desk)
+        self._nodes = NodeStates(desk)
+        self._rails = GuardRails(desk)
         self._outages = Outages(desk)
         tokens = Tokens(desk)
-        self._of_timer: dict[str, Runs | Pools | Nodes] = {
+        self._of_timer: dict[str, Runs | Pools | NodeStates] = {
             WARN: self._runs,
             LIMIT: self._runs,
             OVERRIDE: self._pools,
@@ -168,12 +170,12 @@ class Engine:
             NodeUp: self._nodes.up,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
-            Drifted: self._rails.drifted,
+            ForecastHealth: self._rails.drifted,
             Configured: self._configure,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
             SignOut: tokens.sign_out,
-            Witness: _pass,
+            AuditNote: _pass,
             Tick: _pass,
         }
         self._resume()
@@ -219,7 +221,7 @@ class Engine:
             desk.over, [trace for _, trace in done], desk.accounts.booked,
         )  # fmt: skip
 
-    def _handle(self, asked: Input) -> tuple[Answer, Trace | None]:
+    def _handle(self, asked: Input) -> tuple[Answer, AuditChange | None]:
         before = facts_of(self.book, asked)
         answer = self._handlers[type(asked)](asked)
         if before is None:
@@ -232,10 +234,10 @@ class Engine:
         self._desk.settle_rehearsal()
 
     def kept(self, pool: str, now: float) -> dict[str, str]:
-        """Why a pool lends nothing, by kind of reason, in words of this moment: `Rails.words`."""
+        """Why a pool lends nothing, by kind of reason, in words of this moment: `GuardRails.words`."""
         return self._rails.words(self.book.pools[pool], now)
 
-    def out_ahead(self, edges: Iterable[Edge]) -> Iterator[GpusOut]:
+    def out_ahead(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
         """What the core hears of nodes and quotas to come: see `Outages.ahead`."""
         return self._outages.ahead(edges)
 
@@ -273,7 +275,7 @@ class Engine:
         kept = EngineSnapshot(
             VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
         )
-        return b"".join(pieces_of(kept, Book, Snapshot, Account, VirtualClock))
+        return b"".join(json_chunks(kept, Book, Snapshot, Account, VirtualClock))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:
@@ -284,7 +286,7 @@ class Engine:
         if setup.lending not in (None, LendingMode.ON):
             book.lending = False
             core = restore(replace(dump(core), lending=False), policy())
-            book.shadow = Rehearsed(0.0) if setup.lending is LendingMode.SHADOW else None
+            book.shadow = ShadowState(0.0) if setup.lending is LendingMode.SHADOW else None
         return cls(book, core)
 
     @classmethod
@@ -364,7 +366,7 @@ class Engine:
         return Accepted()
 
 
-def _pass(_: Tick | Witness) -> Answer:
+def _pass(_: Tick | AuditNote) -> Answer:
     return Accepted()
 
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from math import ceil, inf
 from typing import NamedTuple
 
-from daemon.engine.lending_budgets import HOURS, Hours
+from daemon.engine.lending_budgets import HOURS, LendingBudgets
 from daemon.engine.lending_budgets_old import OldHours
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.lending.lateness import late_of
 from daemon.model.account import Account
 from daemon.model.book import PoolRecord, core_limits
 from daemon.model.calendar import moment, month_of
-from daemon.model.inputs import Drifted
+from daemon.model.inputs import ForecastHealth
 from daemon.model.outputs import Accepted, Answer
 from daemon.model.setup import HOURS_AHEAD
 from sia.events import PoolChanged
@@ -39,26 +39,26 @@ LATE_REST = 3600.0
 clusters (§5.4.1), and in a full pool all wait for one. Without, 600 of Helios's jobs were late by
 one that borrowed again within minutes (docs/guardrails.md); ten minutes and a day do as well."""
 
-Group = tuple[str, str]
+GroupKey = tuple[str, str]
 """Pools that lend to each other."""
 
 
-class Rails:
+class GuardRails:
     """Looks before each decision who may lend, and tells the core and people where that changes.
 
     Of pools that nothing has happened to it asks nothing: not how many have a budget counts, but
     how many lend more or less, had a job begin or end, or are kept from lending.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk. O(pools), and O(jobs) where any has a budget of hours."""
         self._desk, self._book = desk, desk.book
         self._old = desk.book.setup.rails < HOURS_AHEAD  # then all are looked at in each step
-        self._hours = OldHours(desk) if self._old else Hours(desk)
+        self._hours = OldHours(desk) if self._old else LendingBudgets(desk)
         self._place = {name: i for i, name in enumerate(desk.book.pools)}
         self._following: dict[str, float] = {}  # when a job that waits will be late, by pool
         self._late: dict[str, str] = {}  # pools with a job that waits and is late, in words
-        self._minded: set[Group] = set()  # groups that rest after such a job
+        self._minded: set[GroupKey] = set()  # groups that rest after such a job
         self._may = True  # whether any pool has a budget, or had one
         self._resting: set[str] = set()
         self._rests_until = inf  # the first of them
@@ -80,7 +80,7 @@ class Rails:
         """Whether any pool has a budget, or may have one again once an override ends. O(pools)."""
         return any(_has_budget(pool) or pool.override is not None for pool in self._pools)
 
-    def drifted(self, news: Drifted) -> Answer:
+    def drifted(self, news: ForecastHealth) -> Answer:
         """From now on forecasts are not well in these pools, and in no others."""
         self._desk.watched = True
         changed = False
@@ -137,7 +137,7 @@ class Rails:
     def _settle(self, names: set[str]) -> None:
         """Have groups rest, and tell of pools, in their order."""
         book, now = self._book, self._desk.now
-        late: dict[Group, str] = {}
+        late: dict[GroupKey, str] = {}
         for name in sorted(self._late, key=self._place.__getitem__):
             late[_group(book.pools[name])] = self._late[name]
         if late:
@@ -309,6 +309,6 @@ def _put(pool: PoolRecord, reason: str, why: str) -> None:
         pool.kept.pop(reason, None)
 
 
-def _group(pool: PoolRecord) -> Group:
+def _group(pool: PoolRecord) -> GroupKey:
     """Whom it lends with."""
     return pool.group, "" if pool.share else pool.name

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from daemon.engine.step import Desk, refused, unknown_job
+from daemon.engine.step import StepContext, refused, unknown_job
 from daemon.model.book import STAY, JobRecord, PoolRecord, array_of, job_of
 from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, Submit
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
@@ -20,7 +20,7 @@ from sia.model import Estimate, Job
 class Jobs:
     """Takes jobs in, and moves them between the core's queues and outside."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk."""
         self._desk = desk
         self._book = desk.book

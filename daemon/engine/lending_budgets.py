@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import fsum, inf
 from typing import NamedTuple
 
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.model.book import PoolRecord, Spent
 from daemon.model.calendar import began, month_of
 from daemon.model.timers import Timer, Timers
@@ -32,7 +32,7 @@ GPUs, so that whoever looks in between, as after a restart, finds the same."""
 LOANS = frozenset(("loan_opened", "loan_moved", "loan_closed"))
 
 
-class Thought(NamedTuple):
+class ExpectedLoans(NamedTuple):
     """What is thought of the loans under way of a pool, up to the end of the month."""
 
     left: float
@@ -43,10 +43,10 @@ class Thought(NamedTuple):
     """When the next job will run longer than was thought; infinite if none can."""
 
 
-class Hours:
+class LendingBudgets:
     """Keeps pools' `spent`, by the rules from `Setup.rails` 2 on, and says who has none left."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk. O(jobs on loans), if any pool is counted."""
         self._desk, self._book = desk, desk.book
         self._read = 0  # notices of the step that are known
@@ -167,7 +167,7 @@ class Hours:
         for record in self._book.loans():
             self._hear(name, record.spec.id)
 
-    def _look_again(self, pool: PoolRecord, spent: Spent, thought: Thought) -> None:
+    def _look_again(self, pool: PoolRecord, spent: Spent, thought: ExpectedLoans) -> None:
         """When it may have to be kept from lending, or no longer, if nothing else happens."""
         now, budget, kept = self._desk.now, pool.lend_budget_hours, HOURS in pool.kept
         spent.look = month_of(now)[1]
@@ -179,12 +179,12 @@ class Hours:
             spent.look = min(spent.look, thought.following, grows)
         self._looks.set(Timer(spent.look, HOURS, pool.name))
 
-    def _thought(self, name: str, now: float) -> Thought:
+    def _thought(self, name: str, now: float) -> ExpectedLoans:
         end, ends = month_of(now)[1], list(self._ends(name))
         coming = [(over, gpus) for over, gpus in ends if over > now]
         left = fsum(gpus * (min(over, end) - now) for over, gpus in coming)  # in any order
         beyond = sum(gpus for _, gpus in ends) - sum(gpus for _, gpus in coming)
-        return Thought(left, beyond, min((over for over, _ in coming), default=inf))
+        return ExpectedLoans(left, beyond, min((over for over, _ in coming), default=inf))
 
     def _ends(self, name: str) -> Iterator[tuple[float, int]]:
         """When the core believes that the jobs end to which a pool lends, and so many GPUs."""
@@ -195,7 +195,7 @@ class Hours:
             yield job.end(job.run_time) if known else -inf, gpus
 
 
-def _missing(budget: float, spent: Spent, thought: Thought) -> float:
+def _missing(budget: float, spent: Spent, thought: ExpectedLoans) -> float:
     """GPU-seconds that it may lend beside what was lent and what is thought to be left."""
     missing = budget * HOUR - spent.seconds - thought.left
     return missing if missing > NEAR else 0.0

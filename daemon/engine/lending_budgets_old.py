@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from daemon.engine.lending_budgets import HOUR, HOURS, words_of
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.model.book import PoolRecord, Spent
 from daemon.model.calendar import began, month_of
 from sia.limits import SLOWED
@@ -18,7 +18,7 @@ from sia.limits import SLOWED
 class OldHours:
     """Keeps pools' `spent`, by the rules of `Setup.rails` 0 and 1, and says who has none left."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk."""
         self._desk, self._book = desk, desk.book
         self._look_by = self._spent_by = inf

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daemon.engine.step import Desk, refused
-from daemon.model.book import NodeRecord, Window
+from daemon.engine.step import StepContext, refused
+from daemon.model.book import MaintenanceWindow, NodeRecord
 from daemon.model.inputs import CancelMaintenance, Drain, Maintain, NodeDown, NodeUp, Resume
 from daemon.model.limits import MAX_MAINTENANCE
 from daemon.model.outputs import Accepted, Answer, Refused
@@ -17,10 +17,10 @@ OPERATOR, CONFIG, BACKEND = "operator", "config", "backend"
 """Who takes nodes out, besides maintenance."""
 
 
-class Nodes:
+class NodeStates:
     """A node is out as long as anybody has a reason for it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk."""
         self._desk = desk
         self._book = desk.book
@@ -87,7 +87,7 @@ class Nodes:
     def maintain(self, asked: Maintain) -> Answer:
         """A node will be out for a while. O(log n)."""
         windows = self._book.windows
-        wanted = Window(asked.id, asked.node, asked.start, asked.end, asked.why)
+        wanted = MaintenanceWindow(asked.id, asked.node, asked.start, asked.end, asked.why)
         known = windows.get(asked.id)
         if known is not None:
             same = (known.node, known.start, known.end) == (wanted.node, wanted.start, wanted.end)
@@ -115,7 +115,7 @@ class Nodes:
             self._begin(wanted)
         return Accepted()
 
-    def set_timers(self, window: Window) -> None:
+    def set_timers(self, window: MaintenanceWindow) -> None:
         """Look at a window again when it begins and ends. O(log n)."""
         if not window.begun:
             self._desk.timers.set(Timer(window.start, BEGIN, window.id))
@@ -141,14 +141,16 @@ class Nodes:
         elif not window.begun:
             self._begin(window)
 
-    def _begin(self, window: Window) -> None:
-        begun = Window(window.id, window.node, window.start, window.end, window.why, begun=True)
+    def _begin(self, window: MaintenanceWindow) -> None:
+        begun = MaintenanceWindow(
+            window.id, window.node, window.start, window.end, window.why, begun=True
+        )
         self._book.windows[window.id] = begun
         node = self._book.nodes.get(window.node)
         if node is not None:  # older snapshots have windows of nodes that are gone
             self._take_out(node, _name(window), window.why or "maintenance")
 
-    def _end(self, window: Window) -> None:
+    def _end(self, window: MaintenanceWindow) -> None:
         del self._book.windows[window.id]
         for kind in (BEGIN, OVER):
             self._desk.timers.drop(kind, window.id)
@@ -195,7 +197,7 @@ class Nodes:
         return refused(404, "no such node", f"there is no node {node!r}", f"there is {names}")
 
 
-def _name(window: Window) -> str:
+def _name(window: MaintenanceWindow) -> str:
     return f"maintenance {window.id}"
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.model.book import Book
 from daemon.model.setup import OUT_LEFT
 from sia.events import GpusOut
 
 
-class Edge(NamedTuple):
+class OutageChange(NamedTuple):
     """Something that is to happen at a time: a node goes or comes back, or a quota is another."""
 
     time: float
@@ -25,7 +25,7 @@ class Edge(NamedTuple):
     quota: int = 0
 
 
-class Part:
+class AreaGroup:
     """Nodes that are an area, or several with nodes in common, and the pools that have no others.
 
     Attributes:
@@ -50,13 +50,13 @@ class Part:
         self.inside -= gpus if out else -gpus
 
 
-class Lot:
+class AreaSet:
     """Areas that are linked by nodes in common: what is out of them no others make up for.
 
     The whole may have enough where one of its areas has not: the worst of them counts.
     """
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[AreaGroup]) -> None:
         """The whole, and each area."""
         self.parts = tuple(parts)
 
@@ -66,11 +66,11 @@ class Lot:
         return max(part.short for part in self.parts)
 
 
-def lots_of(book: Book) -> list[Lot]:
+def lots_of(book: Book) -> list[AreaSet]:
     """All pools and nodes; one lot where there are no areas. O(areas² + nodes of areas)."""
     areas = book.setup.areas
     if not areas:
-        return [Lot([Part(book.pools, book.nodes)])]
+        return [AreaSet([AreaGroup(book.pools, book.nodes)])]
     pools_of: dict[frozenset[str], list[str]] = {}
     everywhere = frozenset(book.nodes)
     for pool in book.pools:
@@ -86,22 +86,22 @@ def lots_of(book: Book) -> list[Lot]:
         whole = frozenset[str]().union(*lot)
         within = {nodes: [a for a in lot if a <= nodes] for nodes in dict.fromkeys([whole, *lot])}
         lots.append(
-            Lot(Part((p for a in those for p in pools_of[a]), nodes)
+            AreaSet(AreaGroup((p for a in those for p in pools_of[a]), nodes)
                 for nodes, those in within.items())
         )  # fmt: skip
     return lots
 
 
-class Count:
+class OutageCount:
     """What is out, by parts; kept up to date."""
 
     def __init__(self, book: Book) -> None:
         """Of the present. O(pools + nodes of areas)."""
         self.lots = lots_of(book)
         self._gpus = {name: len(node.gpus) for name, node in book.nodes.items()}
-        self._of_node: dict[str, list[Part]] = {name: [] for name in book.nodes}
-        self._of_pool: dict[str, list[Part]] = {name: [] for name in book.pools}
-        self._lot_of: dict[str, Lot] = {}
+        self._of_node: dict[str, list[AreaGroup]] = {name: [] for name in book.nodes}
+        self._of_pool: dict[str, list[AreaGroup]] = {name: [] for name in book.pools}
+        self._lot_of: dict[str, AreaSet] = {}
         for lot in self.lots:
             for part in lot.parts:
                 for name in part.nodes:
@@ -139,11 +139,11 @@ class Count:
 class Outages:
     """Tells the core what is out."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk."""
         self._desk = desk
         counts = desk.seats is not None and desk.book.setup.rails >= OUT_LEFT
-        self._count = Count(desk.book) if counts else None
+        self._count = OutageCount(desk.book) if counts else None
         self._over = False  # some pool runs more than its quota: looked at until it does not
 
     def look(self) -> None:
@@ -165,14 +165,14 @@ class Outages:
             if gpus != group.out
         )
 
-    def ahead(self, edges: Iterable[Edge]) -> Iterator[GpusOut]:
+    def ahead(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
         """What the core would be told of things to come, in order of time.
 
         O(pools + nodes of areas), and O(pools) for each. Quotas are as they are but for these.
         """
         if self._count is None:
             return
-        count, groups = Count(self._desk.book), self._desk.core.state.groups
+        count, groups = OutageCount(self._desk.book), self._desk.core.state.groups
         self._own(count)
         known = [group.out for group in groups]
         for edge in edges:
@@ -186,7 +186,7 @@ class Outages:
                     yield GpusOut(edge.time, group.first, shorts[i])
             known = shorts
 
-    def _own(self, count: Count) -> bool:
+    def _own(self, count: OutageCount) -> bool:
         """Count quotas anew; whether some pool runs more than its own."""
         over = False
         pools = self._desk.core.state.pools
@@ -196,7 +196,7 @@ class Outages:
             count.own(name, max(record.quota, runs))
         return over
 
-    def _shorts(self, count: Count) -> list[int]:
+    def _shorts(self, count: OutageCount) -> list[int]:
         """Of each sharing group."""
         if not any(lot.short for lot in count.lots):
             return [0] * len(self._desk.core.state.groups)
@@ -208,7 +208,7 @@ class Outages:
         desk, count = self._desk, self._count
         if count is None or desk.turned or desk.requoted or self._over:
             return
-        anew = Count(desk.book)
+        anew = OutageCount(desk.book)
         self._own(anew)
         assert self._shorts(anew) == self._shorts(count), "GPUs that are out"
         groups = desk.core.state.groups

@@ -14,7 +14,7 @@ from daemon.model.setup import Node
 from sia.model import Nodes
 
 
-class Seats:
+class Placement:
     """The GPUs of nodes, lowest numbers first, on the node with fewest free ones that will do.
 
     Attributes:

@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 from cells.layout.spec import Spec, shapes
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import Desk, refused, unknown_pool
-from daemon.model.account import Rehearsed
+from daemon.engine.step import StepContext, refused, unknown_pool
+from daemon.model.account import ShadowState
 from daemon.model.book import Override, PoolRecord
 from daemon.model.inputs import Lending, SetPool
 from daemon.model.job import LendingMode, PoolMode
@@ -35,7 +35,7 @@ FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 class Pools:
     """Changes pools and remembers what they go back to."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+    def __init__(self, desk: StepContext, jobs: Jobs) -> None:
         """Work at this desk, beside those who know of waiting jobs."""
         self._desk = desk
         self._book = desk.book
@@ -256,7 +256,7 @@ class Pools:
             book.lending = on
             self._desk.events.append(LendingSwitched(now, on))
         if mode is LendingMode.SHADOW:
-            book.shadow = Rehearsed(now)
+            book.shadow = ShadowState(now)
         elif book.shadow is not None and book.shadow.until is None:
             self._desk.rehearse_up_to_now()
             book.shadow.left = book.shadow.pending

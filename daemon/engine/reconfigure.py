@@ -13,7 +13,7 @@ from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Setup
 from sia.core.core import Core
-from sia.core.snapshot import PoolRecord as KeptPool
+from sia.core.snapshot import PoolSnapshot as KeptPool
 from sia.core.snapshot import dump, restore
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import Desk, refused, unknown_job
+from daemon.engine.step import StepContext, refused, unknown_job
 from daemon.model.book import JobRecord, job_of
 from daemon.model.inputs import Ended, Limited, Lost, Requeued, Started, StartFailed, Stray
 from daemon.model.job import ON_GPUS, JobPhase
 from daemon.model.limits import MAX_STARTS
 from daemon.model.outputs import Accepted, Answer, StartEffect, StopEffect
 from daemon.model.timers import Timer
-from sia.decisions import Decision, MoveLoan, Refused, StartJob
+from sia.decisions import Decision, MoveLoan, ProposalRefused, StartJob
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
 """Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
@@ -28,7 +28,7 @@ come free are kept for it, so that it starts, however many small ones come."""
 class Runs:
     """Turns the core's starts into the backend's, and what the backend sees into facts."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+    def __init__(self, desk: StepContext, jobs: Jobs) -> None:
         """Work at this desk, beside those who know of waiting jobs."""
         self._desk = desk
         self._book = desk.book
@@ -43,7 +43,7 @@ class Runs:
                 self._start(decision)  # type: ignore[arg-type]
             elif kind is MoveLoan:
                 self._move(decision)  # type: ignore[arg-type]
-            elif kind is Refused:
+            elif kind is ProposalRefused:
                 job_id = job_of(decision.job_id)  # type: ignore[union-attr]
                 pool = self._book.jobs[job_id].spec.pool
                 self._desk.tell("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]

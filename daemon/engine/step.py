@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from daemon.engine.areas import Areas
+from daemon.engine.areas import AreaPlacement
 from daemon.lending.accounts import Accounts
-from daemon.lending.shadow import Rehearsal
+from daemon.lending.shadow import ShadowCore
 from daemon.model.account import DEFECTS
 from daemon.model.book import Book, JobRecord, job_of
 from daemon.model.job import JobSpec
@@ -18,7 +18,7 @@ from sia.decisions import Decision
 from sia.events import Event, JobFinished, TimePassed
 
 
-class Desk:
+class StepContext:
     """One step's papers, beside what stays: the book, the core, the GPUs in use, the timers.
 
     Attributes:
@@ -38,14 +38,14 @@ class Desk:
             none of them is taken.
     """
 
-    def __init__(self, book: Book, core: Core, seats: Areas | None) -> None:
+    def __init__(self, book: Book, core: Core, seats: AreaPlacement | None) -> None:
         """Begin with a clean desk."""
         self.book = book
         self.core = core
         self.seats = seats
         self.timers = Timers()
         self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
-        self.rehearsal: Rehearsal | None = None
+        self.rehearsal: ShadowCore | None = None
         self.watched = self.requoted = True
         self.turned: dict[str, None] = {}
         self.accounts = Accounts(book, core)
@@ -62,7 +62,7 @@ class Desk:
         self.over: list[JobRecord] = []
         self.arrays: dict[str, tuple[JobSpec, Refused | None]] = {}
 
-    def take_over(self, other: Desk) -> None:
+    def take_over(self, other: StepContext) -> None:
         """Go on with a step that another desk has begun, and whose core knows of all events."""
         self.now, self.told, self.decisions = other.now, other.told, other.decisions
         self.effects, self.notices, self.over = other.effects, other.notices, other.over
@@ -108,7 +108,7 @@ class Desk:
         if self.rehearsal is not None:
             self.rehearsal.hear(self.now, (), ())
         elif kept is not None and kept.until is None:
-            self.rehearsal = Rehearsal.begin(kept, self.core, self.now)
+            self.rehearsal = ShadowCore.begin(kept, self.core, self.now)
 
     def settle_rehearsal(self) -> None:
         """Work out what the last step came to there, at the latest before the next one.
@@ -122,7 +122,7 @@ class Desk:
             shadow.settle()
         except DEFECTS:
             shadow.kept.renewed += 1
-            self.rehearsal = Rehearsal.begin(shadow.kept, self.core, self.core.state.now)
+            self.rehearsal = ShadowCore.begin(shadow.kept, self.core, self.core.state.now)
 
     def tell_rehearsed(self) -> None:
         """Have people hear of the loans that lending would have made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daemon.engine.step import Desk, refused
+from daemon.engine.step import StepContext, refused
 from daemon.model.access import OPERATOR_NAME, RESERVED, wrong_scope
 from daemon.model.book import TokenRecord
 from daemon.model.inputs import IssueToken, RevokeToken, SignOut
@@ -15,7 +15,7 @@ from daemon.model.outputs import Accepted, Answer, Refused
 class Tokens:
     """Issues and revokes them."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         """Work at this desk."""
         self._desk = desk
         self._book = desk.book

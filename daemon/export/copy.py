@@ -41,7 +41,7 @@ def opened(database: Path | DatabaseUrl, room: Path) -> Iterator[Journal]:
     """
     if isinstance(database, DatabaseUrl):
         require_psycopg()
-        with _checked(str(database), lambda: Journal(Moment(database))) as journal:
+        with _checked(str(database), lambda: Journal(FrozenDatabase(database))) as journal:
             yield journal
         return
     if not database.is_file():
@@ -123,7 +123,7 @@ def _head(log: Path) -> bytes:
         return b""
 
 
-class Moment:
+class FrozenDatabase:
     """A PostgreSQL database as it was when it was opened, for reading; see `store.Store`."""
 
     types: Mapping[str, str] = {}

@@ -14,7 +14,7 @@ TRACE, POOLS, REAL, REPORT = "trace.csv", "pools.csv", "real", "export.json"
 """What stands in the folder: `real` is as a policy's folder of `sia replay`."""
 
 
-class Report(Struct, frozen=True):
+class ExportReport(Struct, frozen=True):
     """What came of it: times are seconds since the epoch, `jobs` rows of the log."""
 
     begin: float
@@ -30,16 +30,16 @@ class Report(Struct, frozen=True):
     notes: list[str]
 
 
-def report_of(made: Export) -> Report:
+def report_of(made: Export) -> ExportReport:
     """What there is to say of an export."""
     hours = sum((done.end - done.start) * done.width for done in made.done) / 3600
-    return Report(
+    return ExportReport(
         made.begin, made.end, len(made.trace.arrivals), len(made.done), hours, len(made.loans),
         made.setup.policy, made.setup.options.windows, dict(made.counted), made.notes,
     )  # fmt: skip
 
 
-def write_export(made: Export, out: Path, inputs: list[Path]) -> Report:
+def write_export(made: Export, out: Path, inputs: list[Path]) -> ExportReport:
     """Write all of it, or nothing. Raises UserError where `out` cannot be written."""
     report = report_of(made)
     planned = [TRACE, POOLS, REPORT, f"{REAL}/"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import json
 
 from daemon.engine.jobs import core_job
-from daemon.export.notices import KINDS, Past, Stay
+from daemon.export.notices import KINDS, NoticeHistory, QueueSpan
 from daemon.journal.journal import Journal
 from daemon.journal.recovery import recover
 from daemon.model.book import Book, JobRecord
@@ -24,7 +24,7 @@ from daemon.model.job import JobPhase
 from daemon.model.setup import Setup
 from replay.logs.limits import MIN_DURATION
 from replay.logs.trace import PoolTable, Trace
-from replay.run.schedule import Loan
+from replay.run.schedule import LoanSpan
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
@@ -63,7 +63,7 @@ class Export:
     trace: Trace
     table: PoolTable
     done: list[Done]
-    loans: list[Loan]
+    loans: list[LoanSpan]
     counted: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     if not records:
         raise UserError(f"{journal.where}: no job is known; there is nothing to export")
     begin = floor(min(record.submitted for record in records.values()) / DAY) * DAY
-    past = Past(records, begin)
+    past = NoticeHistory(records, begin)
     past.hear(journal.notices_of(KINDS))
     ends = (record.ended or 0.0 for record in records.values())
     end = max(engine.core.state.now, *ends)
@@ -106,7 +106,7 @@ def _history(journal: Journal) -> Iterator[JobRecord]:
 class _Rows:
     """Makes rows of the jobs, and counts what none can say."""
 
-    def __init__(self, made: Export, past: Past, now: float, *, alive: bool) -> None:
+    def __init__(self, made: Export, past: NoticeHistory, now: float, *, alive: bool) -> None:
         self._made, self._past, self._now, self._alive = made, past, now, alive
         self._rows: list[tuple[float, int, Arrival, str]] = []
 
@@ -123,9 +123,9 @@ class _Rows:
     def _add(self, record: JobRecord) -> None:
         past, counted = self._past, self._made.counted
         life = past.lives.get(record.spec.id)
-        stay = Stay(record.submitted, past.orders.get(record.spec.id, 0))
+        stay = QueueSpan(record.submitted, past.orders.get(record.spec.id, 0))
         if life is not None:
-            stay = Stay(life.joined, life.order)
+            stay = QueueSpan(life.joined, life.order)
             for number, earlier in enumerate(life.stays, 1):
                 self._ran(record, earlier, f"{record.spec.id}{AGAIN}{number}", "requeued")
                 counted["runs of jobs that were queued again: rows of their own"] += 1
@@ -141,7 +141,7 @@ class _Rows:
             own = stay._replace(started=record.decided, ended=record.ended)
             self._ran(record, own, record.spec.id, record.phase.value)
 
-    def _add_alive(self, record: JobRecord, stay: Stay) -> None:
+    def _add_alive(self, record: JobRecord, stay: QueueSpan) -> None:
         counted = self._made.counted
         if not self._alive:
             counted["jobs left out: they are not over"] += 1
@@ -160,7 +160,7 @@ class _Rows:
             return
         self._row(record, stay, record.spec.id, lasts, record.phase.value)
 
-    def _ran(self, record: JobRecord, stay: Stay, name: str, state: str) -> None:
+    def _ran(self, record: JobRecord, stay: QueueSpan, name: str, state: str) -> None:
         assert stay.started is not None, "it ran"
         assert stay.ended is not None, "it is over"
         if not self._row(record, stay, name, stay.ended - stay.started, state):
@@ -174,7 +174,7 @@ class _Rows:
             )
         )  # fmt: skip
 
-    def _row(self, record: JobRecord, stay: Stay, name: str, lasts: float, state: str) -> bool:
+    def _row(self, record: JobRecord, stay: QueueSpan, name: str, lasts: float, state: str) -> bool:
         if lasts < MIN_DURATION:
             self._made.counted["runs left out: they took no time"] += 1
             return False
@@ -188,7 +188,7 @@ class _Rows:
         return True
 
 
-def _table(book: Book, journal: Journal, past: Past, begin: float) -> PoolTable:
+def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> PoolTable:
     """Pools and how their quotas changed: what they were at first is said by the audit."""
     firsts: dict[str, int] = {}
     changes: list[PoolChanged] = []
@@ -222,19 +222,19 @@ def _quotas_before(journal: Journal) -> dict[tuple[str, float], int]:
     return found
 
 
-def _add_loans(made: Export, past: Past) -> None:
+def _add_loans(made: Export, past: NoticeHistory) -> None:
     """Loans of runs that are over, under the names of their rows."""
     there = {done.job for done in made.done}
     for job, number, loan in past.loans:
         name = job if number == past.number(job) else f"{job}{AGAIN}{number + 1}"
         if name in there:
             start, end = loan.start - made.begin, loan.end - made.begin
-            made.loans.append(Loan(name, loan.donor, loan.gpus, start, end))
+            made.loans.append(LoanSpan(name, loan.donor, loan.gpus, start, end))
         else:
             made.counted["loans left out: of runs that are not over, or left out"] += 1
 
 
-def _notes(book: Book, past: Past) -> Iterator[str]:
+def _notes(book: Book, past: NoticeHistory) -> Iterator[str]:
     """What was so and no pools file says."""
     limited = [
         p.name for p in book.pools.values() if (p.lend_limit, p.borrow_limit) != (None, None)

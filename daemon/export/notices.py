@@ -9,7 +9,7 @@ from typing import NamedTuple
 from daemon.model.book import JobRecord
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Notice
-from replay.run.schedule import Loan
+from replay.run.schedule import LoanSpan
 
 KINDS = (
     "submitted", "held", "released", "started", "requeued", "pool_changed", "lending",
@@ -18,7 +18,7 @@ KINDS = (
 """Notices that say what the records of jobs do not."""
 
 
-class Stay(NamedTuple):
+class QueueSpan(NamedTuple):
     """A time in the queue and on GPUs: since when, by which notice, started and ended when."""
 
     joined: float
@@ -33,7 +33,7 @@ class Life:
     def __init__(self, record: JobRecord) -> None:
         """It waits from its submission on."""
         self.record = record
-        self.stays: list[Stay] = []  # that are over, and in which it ran
+        self.stays: list[QueueSpan] = []  # that are over, and in which it ran
         self.joined = record.submitted
         self.order = 0
         self.started: float | None = None
@@ -45,11 +45,11 @@ class Life:
     def requeued(self, notice: Notice) -> None:
         """It is off its GPUs and waits again."""
         if self.started is not None:
-            self.stays.append(Stay(self.joined, self.order, self.started, notice.time))
+            self.stays.append(QueueSpan(self.joined, self.order, self.started, notice.time))
         self.join(notice)
 
 
-class Past:
+class NoticeHistory:
     """All that the notices say, in one pass over them."""
 
     def __init__(self, records: Mapping[str, JobRecord], begin: float) -> None:
@@ -60,7 +60,7 @@ class Past:
         self.switched: list[tuple[float, bool]] = []
         self.modes: Counter[str] = Counter()
         self.limits: Counter[str] = Counter()
-        self.loans: list[tuple[str, int, Loan]] = []  # job, its number of the run
+        self.loans: list[tuple[str, int, LoanSpan]] = []  # job, its number of the run
         self._held: set[str] = set()
         self._open: dict[tuple[str, str], tuple[int, float]] = {}
         self._runs: Counter[str] = Counter()
@@ -140,7 +140,7 @@ class Past:
             since = self._begin if record is None else record.decided or self._begin
             before = -gpus
         if now > since and before:
-            loan = Loan(notice.job, donor, before, since, now)
+            loan = LoanSpan(notice.job, donor, before, since, now)
             self.loans.append((notice.job, self._runs[notice.job], loan))
         if before + gpus > 0:
             self._open[key] = before + gpus, now

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from replay.compare.compare import Floats, Job, Resampling, compare_jobs, read_jobs
+from replay.compare.compare import FloatArray, JobTimes, Resampling, compare_jobs, read_jobs
 from replay.logs.read import read_trace
-from replay.plotting.canvas import Look, axes_in, curve, looks, render
+from replay.plotting.canvas import PolicyStyle, axes_in, curve, looks, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ SPAN = (60.0, 3600.0, 86400.0, 604800.0)
 TICKS = ("1 min", "1 h", "1 d", "1 w")
 
 
-class Outcome(Struct, frozen=True):
+class MeasuredJobs(Struct, frozen=True):
     """What became of the measured jobs. Waits and JCTs are seconds."""
 
     jobs: int
@@ -39,7 +39,7 @@ class Outcome(Struct, frozen=True):
     """As `sia compare REAL POLICY` has it; None for what really happened."""
 
 
-def waits_of(jobs: Mapping[str, Job], lasts: Mapping[str, float], warmup: float) -> Floats:
+def waits_of(jobs: Mapping[str, JobTimes], lasts: Mapping[str, float], warmup: float) -> FloatArray:
     """How long those that were submitted from `warmup` on waited, in seconds."""
     found = (j.jct - lasts[i] for i, j in jobs.items() if j.submit >= warmup and i in lasts)
     return np.maximum(0.0, np.fromiter(found, np.float64))
@@ -50,14 +50,14 @@ def newest(out: Path) -> float:
     return max((each.job.submit for each in read_trace(out / "trace.csv").arrivals), default=-inf)
 
 
-def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[str, Outcome]:
+def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[str, MeasuredJobs]:
     """The real schedule and each policy's, of the jobs from `warmup` on; draws `waits.svg`.
 
     Only jobs of both are compared. Raises UserError where none is left.
     """
     lasts = {arrival.job.id: arrival.duration for arrival in read_trace(out / "trace.csv").arrivals}
     was = read_jobs(real)
-    found: dict[str, Outcome] = {REAL: _outcome(was, lasts, warmup, None)}
+    found: dict[str, MeasuredJobs] = {REAL: _outcome(was, lasts, warmup, None)}
     waits = {REAL: waits_of(was, lasts, warmup)}
     for label in labels:
         jobs = {job_id: job for job_id, job in read_jobs(out / label).items() if job_id in was}
@@ -69,21 +69,21 @@ def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[
 
 
 def _outcome(
-    jobs: Mapping[str, Job], lasts: Mapping[str, float], warmup: float, against: Any
-) -> Outcome:
+    jobs: Mapping[str, JobTimes], lasts: Mapping[str, float], warmup: float, against: Any
+) -> MeasuredJobs:
     waits = waits_of(jobs, lasts, warmup)
     jcts = [job.jct for job in jobs.values() if job.submit >= warmup]
     if not jcts:
-        return Outcome(0, 0.0, 0.0, 0.0, 0.0, against)
+        return MeasuredJobs(0, 0.0, 0.0, 0.0, 0.0, against)
     p50, p95 = np.quantile(waits, [0.5, 0.95])
-    return Outcome(
+    return MeasuredJobs(
         len(jcts), float(waits.mean()), float(p50), float(p95), float(np.mean(jcts)), against
     )
 
 
-def draw_waits(waits: Mapping[str, Floats]) -> bytes:
+def draw_waits(waits: Mapping[str, FloatArray]) -> bytes:
     """The share of jobs that waited at most so long, a curve for each outcome: an SVG file."""
-    style: dict[str, Look] = looks(list(waits), REAL)
+    style: dict[str, PolicyStyle] = looks(list(waits), REAL)
 
     def draw(figure: Figure) -> None:
         axes = axes_in(figure, left=0.075, right=0.98, bottom=0.145, top=0.9)

@@ -15,7 +15,7 @@ from math import sqrt
 from daemon.engine.guardrails import DRIFT
 from daemon.forecasts.load_errors import LoadErrors
 from daemon.model.book import Book
-from daemon.model.inputs import Drifted
+from daemon.model.inputs import ForecastHealth
 from sia.events import Event
 from sia.wording import duration
 
@@ -130,9 +130,9 @@ class Drift:
             self.why.pop(pool, None)
 
 
-def unwatched(book: Book) -> list[Drifted]:
+def unwatched(book: Book) -> list[ForecastHealth]:
     """What is to be said where nobody watches how forecasts do: whoever was kept lends again."""
-    return [Drifted()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
+    return [ForecastHealth()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
 
 
 def _by_chance(total: int) -> float:

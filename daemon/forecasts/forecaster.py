@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.engine.engine import Engine, Step
 from daemon.engine.guardrails import DRIFT
 from daemon.forecasts.drift import Drift, unwatched
-from daemon.forecasts.history import SPAN, Story, said_to
+from daemon.forecasts.history import SPAN, JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
 from daemon.model.book import Book, JobRecord
-from daemon.model.inputs import Drifted, Foreseen, Input, ModelChanged
+from daemon.model.inputs import ForecastHealth, Foreseen, Input, ModelChanged
 from daemon.model.job import JobSpec
 from daemon.model.setup import Setup
 from predictors.catalog import LEARNED, PEAKS, Choice, Means, loads_by, parse, run_times_by
@@ -44,7 +44,7 @@ MEND = "look for jobs of another kind than before"
 HEAR_AGAIN = 60.0
 """Seconds until predictors are told of the past again where that failed: it takes seconds."""
 
-Read = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
+ReadHistory = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
 """Jobs that have ended, newest first: as `Service.past_jobs`."""
 
 
@@ -86,7 +86,7 @@ class Predictors(NamedTuple):
         """Whether it asks for a model of loads."""
         return self.any and load(self.setup.policy).needs.loads and self.choice.forecast == LEARNED
 
-    def make(self, story: Story, places: Places | None, model: Model | None) -> Forecaster:
+    def make(self, story: JournalHistory, places: Places | None, model: Model | None) -> Forecaster:
         """Predictors that have heard the story. Seconds of work, and none of it on the loop.
 
         Who is to learn loads and has not yet goes by their peaks.
@@ -102,25 +102,25 @@ class Predictors(NamedTuple):
         return forecaster
 
     def _loads(
-        self, choice: Choice, means: Means, story: Story, places: Places | None
+        self, choice: Choice, means: Means, story: JournalHistory, places: Places | None
     ) -> Loads | None:
         pools = self.setup.pools
         loads = loads_by(choice, [pool.name for pool in pools], story.begin, means)
         if loads is not None and choice.guard is not None:
-            from predictors.loads.guard import Guard  # noqa: PLC0415  numpy takes its time
+            from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
 
-            loads = Guard(loads, list(pools), means.windows, story.begin, choice.guard)
+            loads = GuardedLoads(loads, list(pools), means.windows, story.begin, choice.guard)
         if loads is None:
             return None
         if places is not None:
             loads = RoundedLoads(loads, places.gpus)
-        from predictors.loads.new_pools import SeenLoads  # noqa: PLC0415  the same
+        from predictors.loads.new_pools import NewPoolLoads  # noqa: PLC0415  the same
 
         since = {pool.name: story.seen(pool.name) for pool in self.setup.pools}
-        return SeenLoads(loads, since, self.setup.options.windows)
+        return NewPoolLoads(loads, since, self.setup.options.windows)
 
 
-class Foresight:
+class ForecastService:
     """A forecaster that is ready once it has heard of the past, which takes a while.
 
     Until then steps go without: the core believes what it was last told.
@@ -157,7 +157,12 @@ class Foresight:
         return self._forecaster is not None
 
     def begin(
-        self, engine: Engine, now: float, read: Read, model: Model | None = None, why: str = ""
+        self,
+        engine: Engine,
+        now: float,
+        read: ReadHistory,
+        model: Model | None = None,
+        why: str = "",
     ) -> None:
         """Hear of the past of an engine up to now, anew; called on the loop, between two steps.
 
@@ -167,7 +172,7 @@ class Foresight:
         self.end()
         self._wanted = None
         opened = {name: account.since for name, account in engine.book.accounts.items()}
-        story = Story(now - SPAN, now, opened)
+        story = JournalHistory(now - SPAN, now, opened)
         story.add_alive(engine.book.jobs.values())
         self._missed = []
         self._untold = not any(load.gpus for load in said_to(engine.core.state))
@@ -183,7 +188,7 @@ class Foresight:
         """Whether it is to `begin_anew` once no step is on its way."""
         return self._wanted is not None
 
-    def begin_anew(self, engine: Engine, now: float, read: Read) -> None:
+    def begin_anew(self, engine: Engine, now: float, read: ReadHistory) -> None:
         """As `begin`, with the model that is wanted, if one is."""
         model, why = self._wanted or (None, "")
         self.begin(engine, now, read, model, why)
@@ -208,7 +213,12 @@ class Foresight:
             await self._hearing
 
     async def _try(
-        self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
+        self,
+        engine: Engine,
+        story: JournalHistory,
+        read: ReadHistory,
+        model: Model | None,
+        why: str,
     ) -> None:
         """Hear of it, or try again later: what cannot be read now may be read then."""
         try:
@@ -228,7 +238,12 @@ class Foresight:
         self._later = loop.call_later(HEAR_AGAIN, self.want, model, why)
 
     async def _hear(
-        self, engine: Engine, story: Story, read: Read, model: Model | None, why: str
+        self,
+        engine: Engine,
+        story: JournalHistory,
+        read: ReadHistory,
+        model: Model | None,
+        why: str,
     ) -> None:
         story.add_ended(await ended_between(read, story.begin, story.end))
         if model is None:
@@ -265,7 +280,7 @@ class Foresight:
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         keeps = why if self.drift == "keep" else {}
         self._say_drift(why)
-        return [] if kept == keeps.keys() else [Drifted(keeps)]
+        return [] if kept == keeps.keys() else [ForecastHealth(keeps)]
 
     def _say_drift(self, why: Mapping[str, str]) -> None:
         told = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
@@ -315,7 +330,7 @@ class Foresight:
                 self._give_up(error)
 
 
-async def ended_between(read: Read, begin: float, end: float) -> list[JobRecord]:
+async def ended_between(read: ReadHistory, begin: float, end: float) -> list[JobRecord]:
     """Jobs that ended in a span of time (seconds), read page by page beside the commits."""
     found: list[JobRecord] = []
     before = 0

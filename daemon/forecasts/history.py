@@ -11,7 +11,7 @@ from daemon.model.book import JobRecord
 from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job, Load
-from sia.state.state import State
+from sia.state.state import ClusterState
 
 SPAN = 28 * 86400.0
 """Seconds that predictors are told of: twice what they look back on."""
@@ -28,7 +28,7 @@ class _Event(NamedTuple):
     run_time: float = 0.0
 
 
-class Story:
+class JournalHistory:
     """What happened from `begin` to `end`, in seconds since the epoch.
 
     Attributes:
@@ -124,7 +124,7 @@ class Story:
             tick += 1
 
 
-def said_to(state: State) -> list[Load]:
+def said_to(state: ClusterState) -> list[Load]:
     """The loads that a core believes."""
     return [
         Load(pool.name, window, gpus)

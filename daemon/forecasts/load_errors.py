@@ -14,7 +14,7 @@ from sia.events import Event, ForecastUpdated, JobCancelled, JobFinished, JobSub
 from sia.model import Job
 
 
-class Outcome(NamedTuple):
+class ForecastErrors(NamedTuple):
     """What became of all pools' forecasts for windows of one length (seconds) that are over."""
 
     window: float
@@ -48,11 +48,11 @@ class _Window:
         """Pools, by number, of which the forecast fell short."""
         return [i for i, peak in enumerate(self.peak) if peak > self.foreseen[i]]
 
-    def outcome(self, empty: int) -> Outcome:
+    def outcome(self, empty: int) -> ForecastErrors:
         """What became of it, and of so many after it in which nothing came."""
         short = [self.peak[i] - self.foreseen[i] for i in self.short]
         covered = len(self.peak) * (1 + empty) - len(short)
-        return Outcome(self.length, covered, len(short), sum(short))
+        return ForecastErrors(self.length, covered, len(short), sum(short))
 
 
 class LoadErrors:
@@ -87,7 +87,7 @@ class LoadErrors:
             window.open(now + window.length, [*said])
         self._next = now + min(windows, default=inf)
 
-    def hear(self, events: Iterable[Event]) -> Iterator[Outcome]:
+    def hear(self, events: Iterable[Event]) -> Iterator[ForecastErrors]:
         """What became of windows that were over by these events, in the order of time."""
         for event in events:
             if event.time > self._next:
@@ -100,7 +100,7 @@ class LoadErrors:
                 for load in event.loads:
                     self._loads[load.window][self._pools[load.pool]] = load.gpus
 
-    def _over(self, time: float) -> Iterator[Outcome]:
+    def _over(self, time: float) -> Iterator[ForecastErrors]:
         """End windows; what comes at their very end is in them still."""
         for window, said in zip(self._windows, self._loads, strict=True):
             if time > window.end:

@@ -13,7 +13,7 @@ from math import inf
 from msgspec.structs import replace
 
 from daemon.engine.engine import Step
-from daemon.forecasts.history import Story
+from daemon.forecasts.history import JournalHistory
 from daemon.model.book import Book
 from daemon.model.inputs import Estimated, Foreseen, Input, Submit
 from daemon.model.job import JobSpec
@@ -50,7 +50,7 @@ class Forecaster:
         """When it wants to be asked at the latest: at the next tick; infinite if never."""
         return self._next if self._loads is not None or self._updates else inf
 
-    def hear(self, story: Story) -> None:
+    def hear(self, story: JournalHistory) -> None:
         """Hear what happened so far: seconds of work."""
         estimates: dict[str, float] = {}
         if self._run_times is not None:

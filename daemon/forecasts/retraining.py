@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.engine.engine import Engine
 from daemon.engine.jobs import core_job
-from daemon.forecasts.forecaster import Foresight, Read, ended_between
+from daemon.forecasts.forecaster import ForecastService, ReadHistory, ended_between
 from daemon.model.book import JobRecord
 from daemon.model.setup import Setup
 from daemon.runtime.clock import Clock
@@ -43,7 +43,7 @@ PATIENCE = 3600.0
 """Seconds that a child may take: Philly's four months take a minute."""
 
 
-class Learned(NamedTuple):
+class RetrainingResult(NamedTuple):
     """What came of it: a model where it is to be used, and why it is, or why not."""
 
     model: Model | None
@@ -66,7 +66,7 @@ class Models:
         except UserError:
             return None
 
-    async def learn(self, ended: Sequence[JobRecord], setup: Setup, old: str) -> Learned:
+    async def learn(self, ended: Sequence[JobRecord], setup: Setup, old: str) -> RetrainingResult:
         """Learn from jobs that have ended; better than the model `old`, if there is one.
 
         Nothing is raised for a history that is too short: the reason is said.
@@ -80,10 +80,10 @@ class Models:
 
     async def _learn(
         self, work: Path, ended: Sequence[JobRecord], setup: Setup, old: str
-    ) -> Learned:
+    ) -> RetrainingResult:
         trace = trace_of(ended)
         if not trace.arrivals:
-            return Learned(None, "no job has ended yet")
+            return RetrainingResult(None, "no job has ended yet")
         write_trace(work / "trace.csv", trace)
         write_pools(work / "pools.csv", PoolTable(list(setup.pools)))
         windows = setup.options.windows
@@ -94,14 +94,14 @@ class Models:
             asked += ["--windows", ",".join(map(as_typed, windows)), "--until", _last(trace)]
         code, said = await _run(work, asked)
         if code:
-            return Learned(None, said)
+            return RetrainingResult(None, said)
         if not (work / "model").exists():
-            return Learned(None, "it foretells the newest days no better")
+            return RetrainingResult(None, "it foretells the newest days no better")
         model = read_model(work / "model", windows)
         kept = self.folder / model.checksum
         if not kept.exists():
             (work / "model").rename(kept)
-        return Learned(model, "better on the newest days" if old else "the first")
+        return RetrainingResult(model, "better on the newest days" if old else "the first")
 
 
 def trace_of(ended: Sequence[JobRecord]) -> Trace:
@@ -142,15 +142,15 @@ class Retraining:
     """Learns every so often, and has what is better foresee from then on."""
 
     def __init__(
-        self, models: Models, foresight: Foresight, clock: Clock, setup: Setup, every: float
+        self, models: Models, foresight: ForecastService, clock: Clock, setup: Setup, every: float
     ) -> None:
         """Every so many seconds of the daemon's clock."""
         self._models, self._foresight, self._clock = models, foresight, clock
         self._setup, self._every = setup, every
-        self.last = Learned(None, "")
+        self.last = RetrainingResult(None, "")
         """What came of the last time."""
 
-    async def run(self, engine: Callable[[], Engine], read: Read) -> None:
+    async def run(self, engine: Callable[[], Engine], read: ReadHistory) -> None:
         """Go on until cancelled; `engine` says which one it is at the moment."""
         due = self._clock.now() + self._every
         while True:
@@ -160,7 +160,7 @@ class Retraining:
             self.last = await self.once(engine, read)
             log().info("retraining", better=self.last.model is not None, why=self.last.why)
 
-    async def once(self, engine: Callable[[], Engine], read: Read) -> Learned:
+    async def once(self, engine: Callable[[], Engine], read: ReadHistory) -> RetrainingResult:
         """Learn now, and have it foresee if it is better. Raises nothing that time would mend."""
         now = self._clock.now()
         try:
@@ -169,7 +169,7 @@ class Retraining:
             known = await asyncio.to_thread(self._models.read, old, self._setup.options.windows)
             learned = await self._models.learn(ended, self._setup, old if known else "")
         except (OSError, TimeoutError, UserError) as error:
-            return Learned(None, str(error) or type(error).__name__)
+            return RetrainingResult(None, str(error) or type(error).__name__)
         if learned.model is not None:
             self._foresight.want(learned.model, learned.why)
         return learned

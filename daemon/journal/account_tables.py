@@ -9,16 +9,16 @@ from typing import Literal
 
 from msgspec import json
 
-from daemon.journal.side_tables import Shelves
+from daemon.journal.side_tables import SideTables
 from daemon.model.account import Booked, Lent, Verdict
 
-Table = Literal["verdicts", "lent"]
+LedgerTable = Literal["verdicts", "lent"]
 
 _read_verdict = json.Decoder(Verdict).decode
 _read_lent = json.Decoder(Lent).decode
 
 
-class Ledgers(Shelves):
+class AccountTables(SideTables):
     """A part of the journal. All raise JournalError where the database cannot."""
 
     def _book(self, booked: Booked, now: float) -> int:
@@ -59,7 +59,7 @@ class Ledgers(Shelves):
         rows = self._all(sql, pool, before, pool, before, limit)
         return [(number, time, _read_lent(body)) for number, time, body in rows]
 
-    def booked_since(self, table: Table, time: float) -> int:
+    def booked_since(self, table: LedgerTable, time: float) -> int:
         """The number of the first row that was booked at a time or later: O(log n) look-ups.
 
         One beyond the last where there is none.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daemon.journal.writer import Keeper
+from daemon.journal.writer import JournalWriter
 
 
-class Notes:
+class NoteStore:
     """Durable once written. All raise JournalError where the database cannot."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: JournalWriter) -> None:
         """Kept there, in its order."""
         self._keeper = keeper
 

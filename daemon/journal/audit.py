@@ -14,8 +14,8 @@ from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from daemon.journal.rows import AuditRow
-from daemon.model.audit_facts import Trace
-from daemon.model.inputs import Configured, Submit, Witness
+from daemon.model.audit_facts import AuditChange
+from daemon.model.inputs import AuditNote, Configured, Submit
 from daemon.model.outputs import Accepted, Answer
 
 GENESIS = "0" * 64
@@ -31,7 +31,7 @@ TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
 """What of a record's values is a time, in seconds since 1970."""
 
 
-class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One change. `time` is in seconds since the epoch."""
 
     number: int
@@ -52,13 +52,13 @@ class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     """Of a submission: id, pool, GPUs and the number of jobs under that id."""
 
 
-class Trail(NamedTuple):
+class AuditHead(NamedTuple):
     """Where the audit ends: so many records, and the newest digest."""
 
     number: int = 0
     head: str = GENESIS
 
-    def rows(self, time: float, records: Iterable[Record]) -> list[AuditRow]:
+    def rows(self, time: float, records: Iterable[AuditRecord]) -> list[AuditRow]:
         """Records, whose numbers do not count yet, as they follow."""
         made, number, head = [], self.number, self.head
         for record in records:
@@ -68,20 +68,20 @@ class Trail(NamedTuple):
             made.append(AuditRow(number, body, head))
         return made
 
-    def after(self, rows: Sequence[AuditRow]) -> Trail:
+    def after(self, rows: Sequence[AuditRow]) -> AuditHead:
         """Where it ends once these are durable."""
-        return Trail(rows[-1].number, rows[-1].digest) if rows else self
+        return AuditHead(rows[-1].number, rows[-1].digest) if rows else self
 
 
-def trail_of(last: AuditRow | None) -> Trail:
+def trail_of(last: AuditRow | None) -> AuditHead:
     """Where it ends, by its newest row."""
-    return Trail() if last is None else Trail(last.number, last.digest)
+    return AuditHead() if last is None else AuditHead(last.number, last.digest)
 
 
 _encode = json.Encoder(order="sorted").encode
 
 
-def canonical(record: Record, number: int, time: float) -> str:
+def canonical(record: AuditRecord, number: int, time: float) -> str:
     """The one text that a record has: keys in order, no spaces."""
     return _encode(replace(record, number=number, time=time)).decode()
 
@@ -94,8 +94,8 @@ def digest(before: str, body: str) -> str:
 def records_of(
     asked: Iterable[tuple[str, Sequence[Any]]],
     answers: Sequence[Answer],
-    traces: Sequence[Trace | None],
-) -> Iterator[Record]:
+    traces: Sequence[AuditChange | None],
+) -> Iterator[AuditRecord]:
     """What clients changed in a step: of each its origin and its commands that the step was for.
 
     The answers and traces of the step end with those to these commands.
@@ -109,8 +109,11 @@ def records_of(
 
 
 def _of_one(
-    origin: str, commands: Sequence[Any], answers: Sequence[Answer], traces: Sequence[Trace | None]
-) -> Iterator[Record]:
+    origin: str,
+    commands: Sequence[Any],
+    answers: Sequence[Answer],
+    traces: Sequence[AuditChange | None],
+) -> Iterator[AuditRecord]:
     jobs: dict[str, dict[str, list[Any]]] = {}  # of each who submits: MQTT's pools come together
     for command, said, trace in zip(commands, answers, traces, strict=True):
         if type(said) is not Accepted or not said.new:
@@ -125,16 +128,16 @@ def _of_one(
         rows = [(name, pool, gpus, n) for name, pool, gpus, n in theirs.values()]
         for i in range(0, len(rows), JOBS_IN_ONE):
             some = tuple(rows[i : i + JOBS_IN_ONE])
-            yield Record(0, 0.0, by, "submit", origin, status=201, jobs=some)
+            yield AuditRecord(0, 0.0, by, "submit", origin, status=201, jobs=some)
 
 
-def _record(origin: str, command: Any, trace: Trace) -> Record:
-    if isinstance(command, Witness):
-        return Record(
+def _record(origin: str, command: Any, trace: AuditChange) -> AuditRecord:
+    if isinstance(command, AuditNote):
+        return AuditRecord(
             0, 0.0, command.actor, command.what, origin, command.target, status=command.status,
             note=command.note,
         )  # fmt: skip
-    return Record(
+    return AuditRecord(
         0, 0.0, command.actor, WORDS[type(command).__name__], origin, trace.target,
         dict(trace.before), dict(trace.after),
     )  # fmt: skip
@@ -158,11 +161,11 @@ WORDS = {
 """Commands, as people give them."""
 
 
-def record_of_configuration(before: Any, news: Configured) -> Record:
+def record_of_configuration(before: Any, news: Configured) -> AuditRecord:
     """What a start with another configuration changed in what jobs are decided by."""
     old, new = _settings(before), _settings(news.setup)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return Record(
+    return AuditRecord(
         0, 0.0, MACHINE, "configure",
         before={key: old[key] for key in keys if key in old},
         after={key: new[key] for key in keys if key in new},
@@ -189,7 +192,7 @@ def _settings(setup: Any) -> dict[str, Any]:
 class Finding(NamedTuple):
     """What a look through all of it came to."""
 
-    trail: Trail
+    trail: AuditHead
     wrong: str = ""
     """What is wrong, and where; empty if nothing is."""
 
@@ -199,7 +202,7 @@ class Verifier:
 
     def __init__(self) -> None:
         """Nothing was looked at yet."""
-        self.trail = Trail()
+        self.trail = AuditHead()
         self.wrong = ""
         self._seen: set[str] = set()
 
@@ -216,7 +219,7 @@ class Verifier:
             elif _number_of(row.body) != number:
                 self.wrong = f"record {number} says that it is another one"
             else:
-                self.trail = Trail(number, row.digest)
+                self.trail = AuditHead(number, row.digest)
                 if row.digest == head:
                     self._seen.add(head)
 

@@ -10,10 +10,17 @@ from pathlib import Path
 
 from msgspec import json
 
-from daemon.journal.account_tables import Ledgers
+from daemon.journal.account_tables import AccountTables
 from daemon.journal.migrations import VERSION, migrate
-from daemon.journal.rows import AuditRow, DeadLetter, Entry, Part, Record, parts_of
-from daemon.journal.sqlite import Lite
+from daemon.journal.rows import (
+    AuditRow,
+    DeadLetter,
+    JournalEntry,
+    SnapshotPart,
+    StoredStep,
+    parts_of,
+)
+from daemon.journal.sqlite import SqliteStore
 from daemon.journal.store import Store
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError
@@ -49,11 +56,11 @@ __all__ = [
     "VERSION",
     "AuditRow",
     "DeadLetter",
-    "Entry",
+    "JournalEntry",
     "Journal",
     "JournalError",
-    "Part",
-    "Record",
+    "SnapshotPart",
+    "StoredStep",
     "parts_of",
 ]
 
@@ -61,7 +68,7 @@ _read_inputs = json.Decoder(list[Input]).decode
 _read_job = json.Decoder(JobRecord).decode
 
 
-class Journal(Ledgers):
+class Journal(AccountTables):
     """What has happened, in order. Not for several threads at a time.
 
     Attributes:
@@ -81,7 +88,7 @@ class Journal(Ledgers):
 
         Raises UserError for one that is another's, of a newer version, in use or unreadable.
         """
-        super().__init__(Lite(where) if isinstance(where, Path) else where)
+        super().__init__(SqliteStore(where) if isinstance(where, Path) else where)
         self.where = self._store.where
         self._keep_records, self._keep_history = keep_records, keep_history
         self._added = 0  # rows since it was last pruned
@@ -125,7 +132,7 @@ class Journal(Ledgers):
         """Let go of the database."""
         self._store.release()
 
-    def commit(self, entry: Entry, part: Part | None = None) -> None:
+    def commit(self, entry: JournalEntry, part: SnapshotPart | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
         assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
         with self._store.transaction():
@@ -141,7 +148,7 @@ class Journal(Ledgers):
                 self._added = 0
         self.last = entry.seq
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: JournalEntry) -> None:
         anchor = entry.anchor
         self._store.run(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
@@ -171,12 +178,12 @@ class Journal(Ledgers):
                 ],
             )
 
-    def save(self, part: Part) -> None:
+    def save(self, part: SnapshotPart) -> None:
         """Write a piece of a snapshot by itself. Raises JournalError."""
         with self._store.transaction():
             self._write_part(part)
 
-    def _write_part(self, part: Part) -> None:
+    def _write_part(self, part: SnapshotPart) -> None:
         run = self._store.run
         if part.part == 0:
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
@@ -228,12 +235,12 @@ class Journal(Ledgers):
         one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # all at once may take too long
         return b"".join(self._one(one, seq, part)[0] for (part,) in parts)
 
-    def records(self, after: int) -> Iterator[Record]:
+    def records(self, after: int) -> Iterator[StoredStep]:
         """The steps after one, in order. Raises UserError for one that cannot be read."""
         sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
         while rows := self._all(sql, after, READ_AT_ONCE):
             for seq, now, inputs, decisions in rows:
-                yield Record(seq, now, self._inputs(seq, inputs), decisions.encode())
+                yield StoredStep(seq, now, self._inputs(seq, inputs), decisions.encode())
             after = rows[-1][0]
 
     def _inputs(self, seq: int, text: str) -> list[Input]:

@@ -40,7 +40,7 @@ class SilentError(psycopg.OperationalError):
     """Nothing has come for too long."""
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class PgConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits no longer than it should.
 
     Neither TCP nor the server notices where somebody between takes what is sent and passes it on to
@@ -75,10 +75,10 @@ def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any
         return result
 
 
-def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> Connection:
+def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> PgConnection:
     """A connection in our schema, each statement by itself. Raises JournalError."""
     with said(url):
-        db = Connection.connect(
+        db = PgConnection.connect(
             url.reveal(), autocommit=True, connect_timeout=CONNECT_PATIENCE, application_name=name,
             keepalives=1, keepalives_idle=2, keepalives_interval=1, keepalives_count=3,
             tcp_user_timeout=int(patience * 1000), client_encoding="utf8",

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from daemon.config.database import DatabaseUrl
-from daemon.journal.pg_connection import LOCK_PATIENCE, PATIENCE, Connection, connect, said
+from daemon.journal.pg_connection import LOCK_PATIENCE, PATIENCE, PgConnection, connect, said
 from daemon.model.errors import DeposedError, JournalError, RowError
 
 LONG_PATIENCE = 3600.0
@@ -37,7 +37,7 @@ TYPES = {
 }  # fmt: skip
 
 
-class Postgres:
+class PostgresStore:
     """A database in the turn of one daemon; see `store.Store`."""
 
     types: Mapping[str, str] = TYPES
@@ -45,7 +45,7 @@ class Postgres:
     def __init__(self, url: DatabaseUrl, epoch: int) -> None:
         """In this epoch, which `lease.take` has given. Nothing is done before `open`."""
         self._url, self.where, self.epoch = url, str(url), epoch
-        self._db: Connection | None = None
+        self._db: PgConnection | None = None
         self._inside = False  # a transaction
         self._names: list[str] = []
 
@@ -63,7 +63,7 @@ class Postgres:
             raise
         self._db, self._names = db, [name]
 
-    def _end_others(self, db: Connection) -> None:
+    def _end_others(self, db: PgConnection) -> None:
         """End what is left of earlier connections: they could still write what is on its way."""
         until = time.monotonic() + LOCK_PATIENCE
         while self._names and db.execute(END_OTHERS, (self._names,)).fetchall():
@@ -117,11 +117,11 @@ class Postgres:
             if long:
                 _wait_for(db, PATIENCE)
 
-    def _holds(self, db: Connection) -> bool:
+    def _holds(self, db: PgConnection) -> bool:
         with said(self._url):
             return db.execute(FENCE, (self.epoch,)).fetchone() is not None
 
-    def _roll_back(self, db: Connection) -> None:
+    def _roll_back(self, db: PgConnection) -> None:
         try:
             if not (db.closed or _idle(db)):
                 db.execute("ROLLBACK")
@@ -143,7 +143,7 @@ class Postgres:
         with said(self._url):
             return self._there().execute(in_postgres(sql), values).fetchall()
 
-    def _there(self) -> Connection:
+    def _there(self) -> PgConnection:
         """The connection; another one where the server has ended it between two transactions.
 
         What was sent over the old one is over by then, and who sent it knows how it went, or looks.
@@ -161,17 +161,17 @@ class Postgres:
         return DeposedError(f"another daemon has taken over (this one was number {self.epoch})")
 
 
-def _wait_for(db: Connection, patience: float) -> None:
+def _wait_for(db: PgConnection, patience: float) -> None:
     db.patience = patience
     with suppress(psycopg.Error):
         db.execute(f"SET statement_timeout = {int(1000 * patience)}".encode())
 
 
-def _idle(db: Connection) -> bool:
+def _idle(db: PgConnection) -> bool:
     return db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def _hung_up(db: Connection) -> bool:
+def _hung_up(db: PgConnection) -> bool:
     """Whether the server has said something unasked, and that was goodbye."""
     look = select.poll()
     look.register(db.fileno(), select.POLLIN)

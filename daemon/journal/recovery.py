@@ -7,7 +7,7 @@ import gc
 from msgspec import json
 
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Journal, Record, parts_of
+from daemon.journal.journal import Journal, StoredStep, parts_of
 from daemon.model.setup import Setup
 from sia.console.errors import UserError
 
@@ -50,7 +50,7 @@ def _recover(journal: Journal, setup: Setup) -> Engine:
     ) from wrong
 
 
-def _repeat(engine: Engine, record: Record, journal: Journal) -> None:
+def _repeat(engine: Engine, record: StoredStep, journal: Journal) -> None:
     where = f"{journal.where}: record {record.seq}"
     try:
         step = engine.step(record.now, record.inputs)

@@ -34,7 +34,7 @@ class DeadLetter(NamedTuple):
     body: str
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One step as it is written."""
 
     seq: int
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
         return cls(seq, anchor, inputs, step.decisions, step.notices, step.over, audit, step.booked)
 
 
-class Record(NamedTuple):
+class StoredStep(NamedTuple):
     """One step as it is read; `decisions` are the bytes that the same inputs must give again."""
 
     seq: int
@@ -68,7 +68,7 @@ class Record(NamedTuple):
     decisions: bytes
 
 
-class Part(NamedTuple):
+class SnapshotPart(NamedTuple):
     """A piece of a snapshot that was taken after step `seq`."""
 
     seq: int
@@ -77,10 +77,10 @@ class Part(NamedTuple):
     last: bool
 
 
-def parts_of(seq: int, snapshot: bytes) -> list[Part]:
+def parts_of(seq: int, snapshot: bytes) -> list[SnapshotPart]:
     """A snapshot in pieces; it counts once the last of them is written."""
     starts = range(0, len(snapshot), SNAPSHOT_PART)
     return [
-        Part(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
+        SnapshotPart(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
         for i, start in enumerate(starts)
     ]

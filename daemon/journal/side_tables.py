@@ -16,7 +16,7 @@ SET_MARK = """INSERT INTO marks VALUES (?, ?)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
 
 
-class Shelves:
+class SideTables:
     """A part of the journal. All raise JournalError where the database cannot."""
 
     def __init__(self, store: Store) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Part, parts_of
+from daemon.journal.journal import SnapshotPart, parts_of
 
 
 class Snapshots:
@@ -20,13 +20,13 @@ class Snapshots:
         """Nothing has happened since the last one."""
         self.every = every
         self._since = 0
-        self._parts: deque[Part] = deque()
+        self._parts: deque[SnapshotPart] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     @property
-    def next(self) -> Part | None:
+    def next(self) -> SnapshotPart | None:
         """The piece to write next."""
         return self._parts[0] if self._parts else None
 

@@ -28,7 +28,7 @@ TYPES = {
 }  # fmt: skip
 
 
-class Lite:
+class SqliteStore:
     """A file; see `store.Store`."""
 
     types: Mapping[str, str] = TYPES

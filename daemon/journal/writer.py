@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from daemon.engine.engine import Engine
-from daemon.journal.audit import Trail, record_of_configuration, trail_of
-from daemon.journal.journal import Entry, Journal, Part
+from daemon.journal.audit import AuditHead, record_of_configuration, trail_of
+from daemon.journal.journal import Journal, JournalEntry, SnapshotPart
 from daemon.journal.recovery import recover
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError
@@ -22,7 +22,7 @@ from sia.console.errors import UserError
 T = TypeVar("T")
 
 
-class Keeper:
+class JournalWriter:
     """Does one thing after the other. All raise JournalError where the journal cannot.
 
     Attributes:
@@ -32,7 +32,7 @@ class Keeper:
     def __init__(self, journal: Journal) -> None:
         """Nobody else uses the journal from now on."""
         self.journal = journal
-        self.trail = Trail()
+        self.trail = AuditHead()
         self._thread = ThreadPoolExecutor(1, "journal")
 
     @property
@@ -72,14 +72,14 @@ class Keeper:
             raise UserError(f"{answer.detail}; {answer.mend}")
         seq = self.last + 1
         audit = self.trail.rows(anchor.now, [record_of_configuration(before, inputs[0])])
-        await self.commit(Entry.of(seq, anchor, inputs, step, audit))
+        await self.commit(JournalEntry.of(seq, anchor, inputs, step, audit))
 
-    async def commit(self, entry: Entry, part: Part | None = None) -> None:
+    async def commit(self, entry: JournalEntry, part: SnapshotPart | None = None) -> None:
         """Make a step durable, and a piece of a snapshot with it."""
         await self.run(lambda: self.journal.commit(entry, part))
         self.trail = self.trail.after(entry.audit)
 
-    def save(self, part: Part) -> Awaitable[None]:
+    def save(self, part: SnapshotPart) -> Awaitable[None]:
         """Make a piece of a snapshot durable."""
         return self.run(lambda: self.journal.save(part))
 

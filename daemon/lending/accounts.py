@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from daemon.lending.loans import Loans
+from daemon.lending.loans import LoanBook
 from daemon.model.account import DEFECTS, Account, Booked, Verdict
 from daemon.model.book import Book, job_of
 from daemon.model.limits import KEEP_ENDED
@@ -28,7 +28,7 @@ from sia.events import (
 from sia.limits import SLOWED
 from sia.model import Stream
 from sia.virtual.virtual_clock import VirtualClock
-from sia.virtual.virtual_job import Verdict as Found
+from sia.virtual.virtual_job import JobComparison as Found
 
 BOOK_WITHIN = 10.0
 """Seconds after which what is known is booked by a step of its own, where there is no other: who
@@ -68,7 +68,7 @@ class Accounts:
         self.booked = Booked()
         self.renewed: list[str] = []
         """Pools whose accounts were begun anew in this step."""
-        self._loans = Loans(book)
+        self._loans = LoanBook(book)
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,

@@ -9,7 +9,7 @@ from daemon.model.account import Lent, Loan
 from daemon.model.book import Book
 
 
-class Loans:
+class LoanBook:
     """Keeps the book's loans under way, and rows of those that are over.
 
     Attributes:

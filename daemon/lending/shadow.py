@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any
 
-from daemon.model.account import Rehearsed, Told, Twin
+from daemon.model.account import ShadowJob, ShadowLoan, ShadowState
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import Decision, MoveLoan, StartJob
@@ -45,10 +45,10 @@ it, where no step of the real core comes before: each step is a commit, and what
 about is worked out for its own time in any case."""
 
 
-class Rehearsal:
+class ShadowCore:
     """The second core and what it is for; `kept` is all that is to be remembered of it besides."""
 
-    def __init__(self, kept: Rehearsed, core: Core) -> None:
+    def __init__(self, kept: ShadowState, core: Core) -> None:
         """Go on with these."""
         self.kept, self.core = kept, core
         self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
@@ -58,12 +58,12 @@ class Rehearsal:
         heapify(self._ends)
 
     @classmethod
-    def begin(cls, kept: Rehearsed, real: Core, now: float) -> Rehearsal:
+    def begin(cls, kept: ShadowState, real: Core, now: float) -> ShadowCore:
         """Begin with a copy of the real core that lends from now on. O(n log n)."""
         kept.since = kept.since or now
         kept.unknown += sum(bool(twin.spent or twin.loans) for twin in kept.twins.values())
         kept.twins = {
-            job.job.id: Twin(job.pool.name, began=job.start, real=job.start)
+            job.job.id: ShadowJob(job.pool.name, began=job.start, real=job.start)
             for job in real.state.jobs.values()
             if job.stream is not None
         }
@@ -157,11 +157,11 @@ class Rehearsal:
         elif began > real + SLOWED:
             kept.later, kept.lost = kept.later + 1, kept.lost + began - real
 
-    def _twin(self, core_id: str, pool: str = "") -> Twin:
+    def _twin(self, core_id: str, pool: str = "") -> ShadowJob:
         twin = self.kept.twins.get(core_id)
         if twin is None:
             pool = pool or self.core.state.jobs[core_id].pool.name
-            twin = self.kept.twins[core_id] = Twin(pool)
+            twin = self.kept.twins[core_id] = ShadowJob(pool)
         return twin
 
     def _ended_really(self, now: float, core_id: str) -> list[Event]:
@@ -192,7 +192,7 @@ class Rehearsal:
         self.kept.twins.pop(event.job_id, None)
         return found
 
-    def _expect(self, core_id: str, twin: Twin, began: float | None) -> None:
+    def _expect(self, core_id: str, twin: ShadowJob, began: float | None) -> None:
         """Have a job end in time, where that is known or has to be guessed."""
         if began is None or not self._ends_then(core_id):
             return
@@ -211,7 +211,7 @@ class Rehearsal:
             return False
         return twin.ran is not None or twin.real is None or twin.real > twin.began
 
-    def _over(self, now: float, core_id: str, twin: Twin) -> JobFinished:
+    def _over(self, now: float, core_id: str, twin: ShadowJob) -> JobFinished:
         """A job ends in the second core."""
         self._spend(now, twin)
         twin.over, twin.loans = now, {}
@@ -219,12 +219,12 @@ class Rehearsal:
             self._settle(core_id, twin)
         return JobFinished(now, core_id)
 
-    def _spend(self, now: float, twin: Twin) -> None:
+    def _spend(self, now: float, twin: ShadowJob) -> None:
         for lender, gpus in twin.loans.items():
             twin.spent[lender] = twin.spent.get(lender, 0.0) + gpus * (now - twin.since)
         twin.since = now
 
-    def _settle(self, core_id: str, twin: Twin) -> None:
+    def _settle(self, core_id: str, twin: ShadowJob) -> None:
         """It is over in both: what it borrowed counts for as long as it ran in truth."""
         assert twin.began is not None, "it is over there"
         assert twin.over is not None, "it is over there"
@@ -267,7 +267,7 @@ class Rehearsal:
         if twin.loans:
             self.kept.jobs += 1
             for lender, gpus in twin.loans.items():
-                self.kept.told.append(Told(core_id, lender, gpus, twin.pool, now))
+                self.kept.told.append(ShadowLoan(core_id, lender, gpus, twin.pool, now))
         before = len(self._ends)
         self._expect(core_id, twin, now)
         if len(self._ends) > before:

@@ -65,7 +65,7 @@ SCOPED = frozenset((Role.SUBMITTER, Role.ADMIN))
 """Roles that are nothing without the names of pools."""
 
 
-class Who(NamedTuple):
+class Principal(NamedTuple):
     """Somebody who asks: by which name, as what, and for which pools."""
 
     name: str
@@ -83,11 +83,11 @@ class Who(NamedTuple):
         return self.sees_all or pool in self.pools
 
 
-MACHINE = Who(OPERATOR_NAME, Role.OPERATOR)
+MACHINE = Principal(OPERATOR_NAME, Role.OPERATOR)
 """Whoever can read the token file of the daemon's machine."""
 
 
-def allows(who: Who | None, rule: Rule, pool: str | None = None) -> bool:
+def allows(who: Principal | None, rule: Rule, pool: str | None = None) -> bool:
     """Whether somebody, or nobody (None), may do what has this rule, to a pool and its jobs.
 
     Without a pool: whether it may do that to any at all.

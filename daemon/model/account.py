@@ -105,7 +105,7 @@ class Account(Struct, forbid_unknown_fields=True):
         return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
 
 
-class Told(NamedTuple):
+class ShadowLoan(NamedTuple):
     """A loan that would have been made."""
 
     core_id: str
@@ -115,7 +115,7 @@ class Told(NamedTuple):
     at: float
 
 
-class Twin(Struct, omit_defaults=True):
+class ShadowJob(Struct, omit_defaults=True):
     """A job that has begun in one of the two. Times are seconds since the epoch."""
 
     pool: str
@@ -134,7 +134,7 @@ class Twin(Struct, omit_defaults=True):
     """GPU-seconds of them until `since`."""
 
 
-class Rehearsed(Struct, omit_defaults=True):
+class ShadowState(Struct, omit_defaults=True):
     """What came of it so far."""
 
     since: float
@@ -154,9 +154,9 @@ class Rehearsed(Struct, omit_defaults=True):
     """Jobs that would have borrowed and never ran: nobody knows for how long they would have."""
     renewed: int = 0
     """Times that it began anew from the real state, as a change did not fit the other one."""
-    twins: dict[str, Twin] = {}
+    twins: dict[str, ShadowJob] = {}
     """By their ids in the core."""
-    told: list[Told] = []
+    told: list[ShadowLoan] = []
     """What people have not heard of yet."""
     left: int = 0
     """Of the starts, those whose hours were not known when it was ended: they never will be."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from daemon.model.access import OPERATOR_NAME
 from daemon.model.book import Book, PoolRecord
 from daemon.model.inputs import (
+    AuditNote,
     Cancel,
     CancelMaintenance,
     Drain,
@@ -22,19 +23,18 @@ from daemon.model.inputs import (
     SetPool,
     SetPriority,
     SignOut,
-    Witness,
 )
 from daemon.model.job import LendingMode
 
-Facts = Mapping[str, Any]
+AuditFacts = Mapping[str, Any]
 
 
-class Trace(NamedTuple):
+class AuditChange(NamedTuple):
     """What a command was for, and how that was before and after it."""
 
     target: str
-    before: Facts
-    after: Facts
+    before: AuditFacts
+    after: AuditFacts
 
 
 POOL = (
@@ -43,7 +43,7 @@ POOL = (
 )  # fmt: skip
 
 
-def _job(book: Book, asked: Cancel | Hold | Release | SetPriority) -> Facts:
+def _job(book: Book, asked: Cancel | Hold | Release | SetPriority) -> AuditFacts:
     records = book.named(asked.job)
     if not records:
         return {}
@@ -57,53 +57,53 @@ def _job(book: Book, asked: Cancel | Hold | Release | SetPriority) -> Facts:
     }  # fmt: skip
 
 
-def _pool(book: Book, asked: SetPool) -> Facts:
+def _pool(book: Book, asked: SetPool) -> AuditFacts:
     pool = book.pools.get(asked.pool)
     return {} if pool is None else _pool_facts(pool)
 
 
-def _pool_facts(pool: PoolRecord) -> Facts:
+def _pool_facts(pool: PoolRecord) -> AuditFacts:
     facts: dict[str, Any] = {name: getattr(pool, name) for name in POOL}
     facts["state"] = pool.state.value
     facts["override"] = None if pool.override is None else pool.override.until
     return facts
 
 
-def _node(book: Book, asked: Drain | Resume) -> Facts:
+def _node(book: Book, asked: Drain | Resume) -> AuditFacts:
     node = book.nodes.get(asked.node)
     return {} if node is None else {"out": dict(node.reasons)}
 
 
-def _window(book: Book, asked: Maintain | CancelMaintenance) -> Facts:
+def _window(book: Book, asked: Maintain | CancelMaintenance) -> AuditFacts:
     window = book.windows.get(asked.id)
     if window is None:
         return {}
     return {"node": window.node, "start": window.start, "end": window.end, "why": window.why}
 
 
-def _lending(book: Book, _: Lending) -> Facts:
+def _lending(book: Book, _: Lending) -> AuditFacts:
     return {"on": book.lending, "shadow": book.mode is LendingMode.SHADOW}
 
 
-def _token(book: Book, asked: IssueToken | RevokeToken) -> Facts:
+def _token(book: Book, asked: IssueToken | RevokeToken) -> AuditFacts:
     token = book.token(asked.name)
     if token is None:
         return {}
     return {"role": token.role.value, "pools": list(token.pools), "expires": token.expires}
 
 
-def _sessions(book: Book, asked: SignOut) -> Facts:
+def _sessions(book: Book, asked: SignOut) -> AuditFacts:
     token = book.token(asked.name)
     if token is not None:
         return {"signed_out": token.signed_out}
     return {"signed_out": book.signed_out} if asked.name == OPERATOR_NAME else {}
 
 
-def _witness(*_: object) -> Facts:
+def _witness(*_: object) -> AuditFacts:
     return {}
 
 
-_FACTS: dict[type, tuple[str, Callable[[Book, Any], Facts]]] = {
+_FACTS: dict[type, tuple[str, Callable[[Book, Any], AuditFacts]]] = {
     Cancel: ("job", _job),
     Hold: ("job", _job),
     Release: ("job", _job),
@@ -117,11 +117,11 @@ _FACTS: dict[type, tuple[str, Callable[[Book, Any], Facts]]] = {
     IssueToken: ("name", _token),
     RevokeToken: ("name", _token),
     SignOut: ("name", _sessions),
-    Witness: ("target", _witness),
+    AuditNote: ("target", _witness),
 }
 
 
-def facts_of(book: Book, command: object) -> Facts | None:
+def facts_of(book: Book, command: object) -> AuditFacts | None:
     """How that is which a command is for; None where the audit asks for nothing of it.
 
     O(1), and O(size) for an array.
@@ -130,11 +130,11 @@ def facts_of(book: Book, command: object) -> Facts | None:
     return None if known is None else known[1](book, command)
 
 
-def trace(command: object, before: Facts, after: Facts) -> Trace:
+def trace(command: object, before: AuditFacts, after: AuditFacts) -> AuditChange:
     """What differs, and nothing else."""
     name = _FACTS[type(command)][0]
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    return Trace(
+    return AuditChange(
         str(getattr(command, name)) if name else "",
         {key: before[key] for key in keys if key in before},
         {key: after[key] for key in keys if key in after},

@@ -12,9 +12,9 @@ from math import inf
 from msgspec import Struct
 
 from daemon.model.access import Role
-from daemon.model.account import Account, Lent, Loan, Rehearsed, Verdict
+from daemon.model.account import Account, Lent, Loan, ShadowState, Verdict
 from daemon.model.job import JobPhase, JobSpec, LendingMode, PoolMode
-from daemon.model.job_index import Lines
+from daemon.model.job_index import JobIndex
 from daemon.model.limits import KEEP_ENDED
 from daemon.model.setup import Budget, Setup
 from sia.limits import UNLIMITED
@@ -181,7 +181,7 @@ class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Who takes it out, and why: `operator`, `config`, `backend`, or a maintenance window."""
 
 
-class Window(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class MaintenanceWindow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A node's maintenance."""
 
     id: str
@@ -224,7 +224,7 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """Of each array: its size, and how many of its jobs are here."""
     pools: dict[str, PoolRecord] = {}
     nodes: dict[str, NodeRecord] = {}
-    windows: dict[str, Window] = {}
+    windows: dict[str, MaintenanceWindow] = {}
     seatless: dict[str, None] = {}
     """Jobs that were started and wait for their GPUs to be free, in order."""
     lending: bool = True
@@ -234,7 +234,7 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """The forecasts' model, by its digest."""
     tokens: dict[str, TokenRecord] = {}
     """By their digests: whoever comes in is found at once."""
-    shadow: Rehearsed | None = None
+    shadow: ShadowState | None = None
     """What lending would have come to, the last time that it was not done but worked out."""
     accounts: dict[str, Account] = {}
     """By pool, from the first step on."""
@@ -323,11 +323,11 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
                 self.arrays[name] = size, here - 1
 
     @cached_property
-    def _alive(self) -> Lines:
+    def _alive(self) -> JobIndex:
         return _lines(self.jobs)
 
     @cached_property
-    def _over(self) -> Lines:
+    def _over(self) -> JobIndex:
         return _lines(self.ended)
 
     def newest(self, pools: Iterable[str] | None = None, after: str = "") -> Iterator[JobRecord]:
@@ -351,8 +351,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
         return (record for record in self.jobs.values() if record.loans)
 
 
-def _lines(records: Mapping[str, JobRecord]) -> Lines:
-    lines = Lines()
+def _lines(records: Mapping[str, JobRecord]) -> JobIndex:
+    lines = JobIndex()
     for job_id, record in records.items():
         lines.add(record.spec.pool, job_id)
     return lines

@@ -151,7 +151,7 @@ class SignOut(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     actor: str = ""
 
 
-class Witness(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+class AuditNote(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Something that changes nothing here, and is to stand in the audit all the same.
 
     `status` is what it was answered with, as HTTP has it.
@@ -179,7 +179,7 @@ Command = (
     | IssueToken
     | RevokeToken
     | SignOut
-    | Witness
+    | AuditNote
 )
 
 
@@ -281,14 +281,23 @@ class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     why: str = ""
 
 
-class Drifted(Struct, frozen=True, tag=True):
+class ForecastHealth(Struct, frozen=True, tag=True):
     """Forecasts of these pools are not well, and why, by name; those of all others are."""
 
     why: Mapping[str, str] = {}
 
 
 Observation = (
-    Started | Ended | StartFailed | Lost | Stray | Requeued | Limited | NodeDown | NodeUp | Drifted
+    Started
+    | Ended
+    | StartFailed
+    | Lost
+    | Stray
+    | Requeued
+    | Limited
+    | NodeDown
+    | NodeUp
+    | ForecastHealth
 )
 """What nobody asked for, and nobody waits for: what a backend saw, and `foresight.unwatched`."""
 

@@ -10,7 +10,7 @@ SPARE = 64
 """Places that may be empty in a line beside as many as are taken, before it is made anew."""
 
 
-class Lines:
+class JobIndex:
     """Jobs' ids by pool, in the order in which they came. Nobody may come or go during a look."""
 
     def __init__(self) -> None:

@@ -13,4 +13,4 @@ MAX_NAME = 200
 names of folders, which end at 255 bytes."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-Gpus = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
+GpuCount = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]

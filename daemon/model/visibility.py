@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daemon.model.access import Role, Who
+from daemon.model.access import Principal, Role
 from daemon.model.outputs import Notice
 
 
-def seen_by(who: Who, notice: Notice) -> Notice | None:
+def visible_to(who: Principal, notice: Notice) -> Notice | None:
     """As much of a notice as somebody may know; None where that is nothing.
 
     Loans are told of the pool that lends, which knows not whose job it is; one that moved on is
     over for who sees the pool that lent it before, and not the one that does now.
     """
-    told = outside(notice)
+    told = public_notice(notice)
     if told is None or who.role is Role.OPERATOR:
         return told
     if told.kind.startswith("token_"):
@@ -23,11 +23,11 @@ def seen_by(who: Who, notice: Notice) -> Notice | None:
         return told
     if not told.kind.startswith(("loan_", "would_lend")):
         return told if who.sees(told.pool) else None
-    shown = told if who.sees(told.pool) else left(told)
+    shown = told if who.sees(told.pool) else closed_loan(told)
     return replace(shown, job="") if shown is not None and who.sees(shown.pool) else None
 
 
-def outside(notice: Notice) -> Notice | None:
+def public_notice(notice: Notice) -> Notice | None:
     """A notice of loans as ledger and account count them; None for what is none, others as is.
 
     The engine tells of all GPUs of a spare job, its own pool's too (the replay's log has them, and
@@ -40,10 +40,10 @@ def outside(notice: Notice) -> Notice | None:
         return None if notice.pool == to else notice
     if data.get("previous") == to:
         return replace(notice, kind="loan_opened", data={"gpus": data["gpus"], "to": to})
-    return left(notice) if notice.pool == to else notice
+    return closed_loan(notice) if notice.pool == to else notice
 
 
-def left(notice: Notice) -> Notice | None:
+def closed_loan(notice: Notice) -> Notice | None:
     """What a loan that moved on is to who lent it before; None of what is no such thing."""
     if notice.kind != "loan_moved":
         return None

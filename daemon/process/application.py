@@ -11,12 +11,12 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from daemon.config.config import Address, Config
-from daemon.doors.http.authentication import Gate
-from daemon.doors.http.authorization import Guard, is_operator
+from daemon.doors.http.authentication import TokenAuth
+from daemon.doors.http.authorization import AccessMiddleware, is_operator
 from daemon.doors.http.event_stream import EventRoutes
 from daemon.doors.http.metrics.accounts import AccountMetrics
 from daemon.doors.http.metrics.estimates import EtaMetrics
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.metrics.webhooks import HookMetrics
 from daemon.doors.http.openapi import document
 from daemon.doors.http.operations import Handler, Operation
@@ -53,7 +53,9 @@ BACKLOG = 1024
 """Connections that wait to be taken: a burst of clients, not refused."""
 
 
-def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> web.Application:
+def make_app(
+    daemon: Daemon, config: Config, token: str, metrics: PrometheusMetrics
+) -> web.Application:
     """All of `/v1` and the pages, for those who have a token."""
     service = daemon.service
     metrics.watch(service)
@@ -62,7 +64,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     metrics.registry.register(EtaMetrics(daemon.eta))
     secure = config.tls.on or config.tls.terminated_by_proxy
     sessions = Sessions(token, config.cluster, secure=secure)
-    gate = Gate(service, token, config.cluster, sessions)
+    gate = TokenAuth(service, token, config.cluster, sessions)
     views = ViewRoutes(service, config, metrics, daemon.foresight, daemon.retraining, daemon.usage)
     events = EventRoutes(service, gate)
     routes = (
@@ -85,7 +87,7 @@ def make_app(daemon: Daemon, config: Config, token: str, metrics: Metrics) -> we
     operations = [operation for part in routes for operation in part.operations()]
     pages = Pages(service, sessions, config.cluster)
     served = [*operations, *operations_of(pages, gate, events)]
-    guard = Guard(service, gate, served)
+    guard = AccessMiddleware(service, gate, served)
     pages.api = Api(operations, guard)
     app = web.Application(middlewares=[_door(guard, metrics, pages)], client_max_size=MAX_BODY)
     _add(app, served)
@@ -100,7 +102,7 @@ def _add(app: web.Application, operations: Sequence[Operation]) -> None:
         app.router.add_route(operation.method, path, operation.handler)
 
 
-def _door(guard: Guard, metrics: Metrics, pages: Pages) -> Middleware:
+def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> Middleware:
     """Who may come in, and what they are told if anything goes wrong."""
 
     @web.middleware

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.backends.interface import Backend
 from daemon.backends.local.backend import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
@@ -18,9 +18,9 @@ from daemon.config.database import DatabaseUrl
 from daemon.config.kube import KubeConfig
 from daemon.config.mqtt import MqttBackendConfig
 from daemon.config.slurm import SlurmConfig
-from daemon.doors.views.usage import Usage
+from daemon.doors.views.usage import UsageHistory
 from daemon.doors.webhooks.webhooks import Hooks
-from daemon.forecasts.forecaster import Foresight, Predictors
+from daemon.forecasts.forecaster import ForecastService, Predictors
 from daemon.forecasts.retraining import Models, Retraining
 from daemon.journal.journal import Journal
 from daemon.lending.accounts import BOOK_EVERY
@@ -28,14 +28,14 @@ from daemon.model.job import PoolMode
 from daemon.model.setup import RAILS, Budget, Node, Setup
 from daemon.runtime.clock import Clock, FastClock
 from daemon.service.admission import Admission
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from daemon.service.service import Service
 from sia.console.errors import UserError
 from sia.model import Nodes, Options
 from sia.wording import counted
 
 if TYPE_CHECKING:
-    from daemon.process.lease import Lease
+    from daemon.process.lease import PostgresLease
 
 MACHINE = "local"
 """The name of this machine as a node, if the configuration gives it none."""
@@ -52,17 +52,17 @@ class Daemon(NamedTuple):
     """Whom it tells: `open` and `run` them while the service runs."""
     admission: Admission
     """To be asked before jobs are submitted."""
-    eta: Eta
+    eta: EtaService
     """Who estimates when jobs start and end: `run` it while the service runs."""
-    usage: Usage
+    usage: UsageHistory
     """The last hour, for who looks on: `run` it while the service runs."""
-    foresight: Foresight | None = None
+    foresight: ForecastService | None = None
     """What it foresees by, if by anything."""
     retraining: Retraining | None = None
     """Where models of loads are learned anew: `run` it while the service runs."""
 
 
-def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
+def build(config: Config, watch: Observer, lease: PostgresLease | None = None) -> Daemon:
     """What a configuration describes; the database is open and locked from now on.
 
     One of PostgreSQL needs the `lease`. Raises UserError where the database or the machine are not
@@ -77,7 +77,7 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
         foresight = None
         if predictors.any:
             known = partial(models.read, windows=setup.options.windows)
-            foresight = Foresight(predictors, known)
+            foresight = ForecastService(predictors, known)
             foresight.drift = config.drift
         service = Service(
             setup,
@@ -99,9 +99,9 @@ def build(config: Config, watch: Watch, lease: Lease | None = None) -> Daemon:
     if foresight is not None and config.retrain is not None:
         retraining = Retraining(models, foresight, clock, setup, config.retrain)
     admission = _admission(config, service)
-    eta = Eta(service, off=not config.estimates)
+    eta = EtaService(service, off=not config.estimates)
     return Daemon(
-        service, journal, clock, setup, hooks, admission, eta, Usage(service, service.notes),
+        service, journal, clock, setup, hooks, admission, eta, UsageHistory(service, service.notes),
         foresight, retraining
     )  # fmt: skip
 
@@ -112,12 +112,12 @@ def _admission(config: Config, service: Service) -> Admission:
     return Admission(config.limits, pools, lambda: service.book, service.jobs_past)
 
 
-def _journal(config: Config, lease: Lease | None) -> Journal:
+def _journal(config: Config, lease: PostgresLease | None) -> Journal:
     if isinstance(config.database, DatabaseUrl):
-        from daemon.journal.postgres import Postgres  # noqa: PLC0415  not everybody has psycopg
+        from daemon.journal.postgres import PostgresStore  # noqa: PLC0415  not everybody has psycopg
 
         assert lease is not None, "nobody may write there without"
-        return Journal(Postgres(config.database, lease.epoch), keep_records=config.retention)
+        return Journal(PostgresStore(config.database, lease.epoch), keep_records=config.retention)
     folder = config.database.parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

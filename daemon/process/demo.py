@@ -14,12 +14,12 @@ import click
 from msgspec.structs import replace
 
 from daemon.config.config import Address, Config, PoolConfig, SimulatedConfig
-from daemon.journal.journal import Entry, Journal
+from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.recovery import recover
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Submit, Tick
 from daemon.model.job import JobPhase, JobSpec
-from daemon.model.visibility import outside
+from daemon.model.visibility import public_notice
 from daemon.process.build import Daemon, setup_of
 from daemon.process.serve import serving, stop_on_signals, until
 from daemon.runtime.clock import Clock
@@ -58,7 +58,7 @@ APART = MINUTE
 """Seconds between two starts that count as two: a step takes the demo's clock some seconds."""
 
 
-class Lived(NamedTuple):
+class DemoWeek(NamedTuple):
     """The week of the cloud, and the time of the daemon's that was its Monday's midnight."""
 
     trace: Trace
@@ -76,7 +76,7 @@ async def show(span: float | None, seed: int) -> None:
         _remember(config, whole, table)
         async with serving(config) as (daemon, address):
             _introduce(trace, table, config, address)
-            lived = Lived(trace, table, daemon.clock.now() - MORNING * HOUR)
+            lived = DemoWeek(trace, table, daemon.clock.now() - MORNING * HOUR)
             if span is not None:
                 asyncio.get_running_loop().call_later(span, stop.set)
             tasks = [asyncio.create_task(task(daemon, lived)) for task in (_feed, _tell)]
@@ -126,7 +126,7 @@ def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
     assert isinstance(config.database, Path), "the demo has a file of its own"
     with closing(Journal(config.database)) as journal:
         recover(journal, setup_of(config, None, {}))
-        journal.commit(Entry(1, anchor, [Tick()], (), over=past))
+        journal.commit(JournalEntry(1, anchor, [Tick()], (), over=past))
 
 
 def _ended(begin: float, arrival: Arrival, start: float) -> JobRecord:
@@ -159,7 +159,7 @@ def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address)
     )
 
 
-async def _feed(daemon: Daemon, lived: Lived) -> None:
+async def _feed(daemon: Daemon, lived: DemoWeek) -> None:
     """Submit each job when its time has come."""
     due: list[Submit] = []
     for job, lasts in lived.trace.arrivals:
@@ -177,7 +177,7 @@ def _spec(job: Job, lasts: float) -> JobSpec:
     return JobSpec(job.id, job.pool, job.width, user=job.user, name=job.name, duration=lasts)
 
 
-async def _tell(daemon: Daemon, lived: Lived) -> None:
+async def _tell(daemon: Daemon, lived: DemoWeek) -> None:
     """A line an hour, and once a day who gained."""
     total = sum(pool.quota for pool in lived.table.pools)
     click.echo("  time         started  ended  running  waiting  GPUs in use  lent  newest loan")
@@ -209,7 +209,7 @@ async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
     newest = daemon.service.told
     if newest > seen:
         async for notice in daemon.service.notices(seen):
-            told = outside(notice)
+            told = public_notice(notice)
             if told is not None:
                 kinds[told.kind] += 1
                 if told.kind == "loan_opened":
@@ -227,7 +227,7 @@ def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
                 yield record.spec.pool, donor, gpus
 
 
-def _show_gain(book: Book, lived: Lived) -> None:
+def _show_gain(book: Book, lived: DemoWeek) -> None:
     """Each pool's waits, and what they would have been in the pool alone, first come first served.
 
     Of jobs that have ended; alone, each would hold its GPUs as long as it did here: from the moment

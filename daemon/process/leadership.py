@@ -12,7 +12,7 @@ from daemon.config.tls import Certificate, certificate_of
 from daemon.model.errors import JournalError
 from daemon.process.application import bind
 from daemon.process.serve import serving, until
-from daemon.process.standby import Turn, stand_by
+from daemon.process.standby import LeaseTerm, stand_by
 from daemon.runtime.clock import uptime
 from daemon.runtime.logs import log
 from sia.console.errors import UserError
@@ -53,7 +53,7 @@ async def serve_in_turn(
 async def _lead(
     config: Config,
     bound: socket.socket,
-    turn: Turn,
+    turn: LeaseTerm,
     stop: asyncio.Event,
     say: Callable[[Address], None],
     certificate: Certificate | None,

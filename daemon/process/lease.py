@@ -17,7 +17,7 @@ from psycopg import errors, sql
 
 from daemon.config.database import DatabaseUrl
 from daemon.journal.migrations import check_version
-from daemon.journal.pg_connection import SCHEMA, Connection, connect, said
+from daemon.journal.pg_connection import SCHEMA, PgConnection, connect, said
 from daemon.model.errors import JournalError
 from daemon.runtime.clock import uptime
 
@@ -88,7 +88,7 @@ class Seen(NamedTuple):
     """Seconds until then; below 0, it has run out."""
 
 
-class Desk:
+class LeaseConnection:
     """A connection about the lease. All raise JournalError."""
 
     def __init__(self, url: DatabaseUrl) -> None:
@@ -97,7 +97,7 @@ class Desk:
         Raises UserError for tables of a newer release.
         """
         self._url = url
-        self._db: Connection = connect(url, "sia lease", ANSWER_WITHIN)
+        self._db: PgConnection = connect(url, "sia lease", ANSWER_WITHIN)
         try:
             with said(url):
                 self._set_up()
@@ -145,13 +145,13 @@ class Desk:
         self._db.close()
 
 
-def _one(db: Connection, ask: Any, *values: Any) -> Any:
+def _one(db: PgConnection, ask: Any, *values: Any) -> Any:
     row = db.execute(ask, values).fetchone()
     assert row is not None, ask
     return row
 
 
-class Lease:
+class PostgresLease:
     """A lease that was taken: a `fence.Fence`, renewed until `close`.
 
     Attributes:
@@ -161,7 +161,12 @@ class Lease:
     """
 
     def __init__(
-        self, url: DatabaseUrl, desk: Desk, epoch: int, since: float, deposed: Callable[[], None]
+        self,
+        url: DatabaseUrl,
+        desk: LeaseConnection,
+        epoch: int,
+        since: float,
+        deposed: Callable[[], None],
     ) -> None:
         """Taken over this desk, asked for at `since` (`clock.uptime`).
 
@@ -172,7 +177,7 @@ class Lease:
         self._until = since + LEASE - MARGIN
         self._heard = since + BEGIN - DEAF  # there is a lot to do before it serves
         self._deposed = deposed
-        self._desk: Desk | None = desk
+        self._desk: LeaseConnection | None = desk
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
         self._thread.start()
@@ -204,7 +209,7 @@ class Lease:
                 continue
             try:
                 if self._desk is None:
-                    self._desk = Desk(self._url)
+                    self._desk = LeaseConnection(self._url)
                     sent = uptime()
                 ours = self._desk.renew(self.epoch)
             except Exception as error:  # noqa: BLE001  whatever it is, it is tried again

@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING
 from daemon.config.config import Address, Config
 from daemon.config.tls import Certificate, certificate_of, keep
 from daemon.doors.http.listener import listen
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.not_ready import RETRY, waiting
 from daemon.doors.mqtt.embedded import broker
 from daemon.model.errors import JournalError
 from daemon.model.limits import PROBE_EVERY
-from daemon.model.visibility import outside
+from daemon.model.visibility import public_notice
 from daemon.process.application import bind, make_app
 from daemon.process.build import Daemon, build
-from daemon.runtime.background import Beside, meanwhile
-from daemon.runtime.health import Parts
+from daemon.runtime.background import BackgroundTask, meanwhile
+from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log, tell
 from daemon.runtime.token_file import make_token
 from daemon.service.service import Service
 from daemon.wire.problems import ProblemError
 
 if TYPE_CHECKING:
-    from daemon.process.lease import Lease
+    from daemon.process.lease import PostgresLease
 
 
 @asynccontextmanager
 async def serving(
     config: Config,
     bound: socket.socket | None = None,
-    lease: Lease | None = None,
+    lease: PostgresLease | None = None,
     certificate: Certificate | None = None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
     """A daemon that serves, and where; it stops in order, and jobs go on.
@@ -56,7 +56,7 @@ async def serving(
 async def _serving(
     config: Config,
     bound: socket.socket | None,
-    lease: Lease | None,
+    lease: PostgresLease | None,
     certificate: Certificate | None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
     """As `serving`, where the broker is there that it is to have itself."""
@@ -65,7 +65,7 @@ async def _serving(
     daemon = None
     try:
         token = make_token(config.token_file)
-        metrics = Metrics()
+        metrics = PrometheusMetrics()
         began = perf_counter()
         log().info("restoring", database=str(config.database))
         async with _beginning(bound, certificate, lease):
@@ -103,7 +103,7 @@ async def _serving(
 
 @asynccontextmanager
 async def _beginning(
-    bound: socket.socket, certificate: Certificate | None, lease: Lease | None
+    bound: socket.socket, certificate: Certificate | None, lease: PostgresLease | None
 ) -> AsyncIterator[None]:
     """Answer that a daemon lives which takes over: that may take long, and others look at it."""
     if lease is None:
@@ -129,32 +129,34 @@ def _aside(
     daemon: Daemon,
     config: Config,
     newest: int,
-    lease: Lease | None,
+    lease: PostgresLease | None,
     certificate: Certificate | None,
-) -> Iterator[Beside]:
+) -> Iterator[BackgroundTask]:
     """What is done beside serving, of what there is."""
     service = daemon.service
     parts = service.parts
-    yield Beside("log", lambda: _tell(service, newest))
-    yield Beside("webhooks", daemon.hooks.run)
-    yield Beside("usage", daemon.usage.run)
+    yield BackgroundTask("log", lambda: _tell(service, newest))
+    yield BackgroundTask("webhooks", daemon.hooks.run)
+    yield BackgroundTask("usage", daemon.usage.run)
     if config.estimates:
-        yield Beside("estimates", daemon.eta.run)
+        yield BackgroundTask("estimates", daemon.eta.run)
     if daemon.retraining is not None:
         learn = daemon.retraining.run
-        yield Beside("forecast", lambda: learn(lambda: service.engine, service.past_jobs))
+        yield BackgroundTask("forecast", lambda: learn(lambda: service.engine, service.past_jobs))
     if lease is not None:
-        yield Beside("lease", lambda: _watch(parts, lease))
+        yield BackgroundTask("lease", lambda: _watch(parts, lease))
     if config.mqtt is not None:
         from daemon.doors.mqtt.gateway import Gateway  # noqa: PLC0415  few need it
 
         mqtt = config.mqtt
-        yield Beside("mqtt", lambda: Gateway(service, mqtt, daemon.admission, daemon.eta).run())
+        yield BackgroundTask(
+            "mqtt", lambda: Gateway(service, mqtt, daemon.admission, daemon.eta).run()
+        )
     if certificate is not None:
-        yield Beside("tls", lambda: keep(certificate, partial(parts.say, "tls")))
+        yield BackgroundTask("tls", lambda: keep(certificate, partial(parts.say, "tls")))
 
 
-async def _watch(parts: Parts, lease: Lease) -> None:
+async def _watch(parts: HealthRegistry, lease: PostgresLease) -> None:
     while True:
         lease.alive()
         why, _, mend = lease.trouble.rpartition("; ")
@@ -168,7 +170,7 @@ async def _tell(service: Service, after: int) -> None:
         try:
             async for notice in service.notices(after):
                 after = notice.seq  # first: one that cannot be told is left out
-                if (told := outside(notice)) is not None:
+                if (told := public_notice(notice)) is not None:
                     tell(told)
         except JournalError:
             await asyncio.sleep(PROBE_EVERY)

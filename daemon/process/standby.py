@@ -19,19 +19,19 @@ from daemon.config.tls import Certificate
 from daemon.doors.http.listener import listen
 from daemon.doors.http.not_ready import RETRY, waiting
 from daemon.model.errors import JournalError
-from daemon.process.lease import LEASE, LOOK_EVERY, Desk, Lease, Seen
+from daemon.process.lease import LEASE, LOOK_EVERY, LeaseConnection, PostgresLease, Seen
 from daemon.runtime.clock import uptime
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
 from daemon.runtime.sd_notify import ready
 from daemon.wire.problems import ProblemError
 from sia.console.errors import UserError
 
 
-class Turn(NamedTuple):
+class LeaseTerm(NamedTuple):
     """The lease, and when it is over: set once another daemon has taken it."""
 
-    lease: Lease
+    lease: PostgresLease
     over: asyncio.Event
 
 
@@ -42,18 +42,18 @@ class Candidate:
         """To be reached at `place`, for messages."""
         self.url, self._place = url, place
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._desk: Desk | None = None
+        self._desk: LeaseConnection | None = None
         self._since = 0.0
         self.seen: Seen | None = None
 
-    def look(self, *, take: bool = True) -> tuple[Desk, int, float] | None:
+    def look(self, *, take: bool = True) -> tuple[LeaseConnection, int, float] | None:
         """The desk, the epoch and when it was asked for, if it is ours now. Raises JournalError.
 
         Ours it may be if we are to `take` it.
         """
         try:
             if self._desk is None:
-                self._desk, self.seen = Desk(self.url), None
+                self._desk, self.seen = LeaseConnection(self.url), None
             seen, before = self._desk.look(), self.seen
             if before is None or before[:4] != seen[:4]:
                 self._since = uptime()
@@ -84,7 +84,7 @@ class Candidate:
             self._desk = None
 
 
-class StandBy:
+class Standby:
     """Answers on the daemon's address while another daemon leads."""
 
     def __init__(self, candidate: Candidate) -> None:
@@ -125,7 +125,7 @@ async def stand_by(
     *,
     patient: bool = False,
     rest: float = 0.0,
-) -> Turn | None:
+) -> LeaseTerm | None:
     """Wait for the turn, answering on `bound`; None once it is to stop.
 
     For `rest` seconds, where it could not lead just now, it leaves the turn to others.
@@ -160,8 +160,8 @@ async def _wait(
     stop: asyncio.Event,
     certificate: Certificate | None,
     rest: float,
-) -> Turn | None:
-    said, parts, turn, since = StandBy(candidate), Parts(time.time), None, uptime()
+) -> LeaseTerm | None:
+    said, parts, turn, since = Standby(candidate), HealthRegistry(time.time), None, uptime()
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
     runner = await listen(said.app(), bound.dup(), certificate)
@@ -184,7 +184,7 @@ async def _wait(
     return turn
 
 
-def _tell(said: StandBy, trouble: str) -> None:
+def _tell(said: Standby, trouble: str) -> None:
     """Log each change once."""
     if bool(trouble) is not bool(said.trouble):
         if trouble:
@@ -201,15 +201,15 @@ async def _sleep(stop: asyncio.Event) -> None:
         return
 
 
-async def _look(candidate: Candidate, *, take: bool) -> Turn | None:
+async def _look(candidate: Candidate, *, take: bool) -> LeaseTerm | None:
     taken = await asyncio.to_thread(partial(candidate.look, take=take))
     if taken is None:
         return None
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     desk, epoch, asked = taken
-    lease = Lease(candidate.url, desk, epoch, asked, lambda: _wake(loop, over))
+    lease = PostgresLease(candidate.url, desk, epoch, asked, lambda: _wake(loop, over))
     log().info("leading", epoch=epoch)
-    return Turn(lease, over)
+    return LeaseTerm(lease, over)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
 
 BEGIN_AGAIN = 15.0
@@ -15,7 +15,7 @@ BEGIN_AGAIN = 15.0
 readable."""
 
 
-class Beside(NamedTuple):
+class BackgroundTask(NamedTuple):
     """One of them: the part that it is, and what begins it, each time anew."""
 
     part: str
@@ -23,7 +23,7 @@ class Beside(NamedTuple):
 
 
 @asynccontextmanager
-async def meanwhile(parts: Parts, *those: Beside) -> AsyncIterator[None]:
+async def meanwhile(parts: HealthRegistry, *those: BackgroundTask) -> AsyncIterator[None]:
     """Have all this be done until the end. Whatever goes wrong there, nothing is raised."""
     tasks = [asyncio.create_task(_kept(parts, each)) for each in those]
     try:
@@ -35,7 +35,7 @@ async def meanwhile(parts: Parts, *those: Beside) -> AsyncIterator[None]:
                 await task
 
 
-async def _kept(parts: Parts, one: Beside) -> None:
+async def _kept(parts: HealthRegistry, one: BackgroundTask) -> None:
     task = asyncio.current_task()
     assert task is not None, "it is one"
     while True:

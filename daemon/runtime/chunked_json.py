@@ -12,7 +12,7 @@ AT_ONCE = 500
 """Entries of a piece: about a millisecond, in which no other thread does anything."""
 
 
-def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
+def json_chunks(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
     """The bytes of `json.encode`, for a struct that leaves no defaults out.
 
     So are `parts`: the types of those of its fields that are large in the same way, and of
@@ -25,7 +25,7 @@ def pieces_of(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
             continue
         yield before + json.encode(name) + b":"
         if isinstance(field, parts):
-            yield from pieces_of(field, *parts)
+            yield from json_chunks(field, *parts)
         elif isinstance(field, Mapping) and isinstance(next(iter(field.values()), None), parts):
             yield from _heavy(cast("Mapping[str, Any]", field), parts)
         elif isinstance(field, Mapping):
@@ -48,7 +48,7 @@ def _heavy(entries: Mapping[str, Any], parts: tuple[type[Struct], ...]) -> Itera
             some, weight, before = {}, 0, b","
         if entry.weight > AT_ONCE:
             yield before + json.encode(name) + b":"
-            yield from pieces_of(entry, *parts)
+            yield from json_chunks(entry, *parts)
             before = b","
         else:
             some[name] = entry

@@ -18,7 +18,7 @@ class Fence(Protocol):
         """Whether nobody else can have become the one who acts. Any thread, no waiting."""
 
 
-class Alone:
+class SoleLeader:
     """Of a daemon that has its journal for itself as long as it lives."""
 
     def __init__(self, epoch: int) -> None:

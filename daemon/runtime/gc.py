@@ -13,7 +13,7 @@ FULL = 40
 `GARBAGE`. What refers to itself and was alive at a look before, as streams are, goes then."""
 
 
-class Garbage:
+class GcScheduler:
     """Looks for it while nobody waits."""
 
     def __init__(self) -> None:

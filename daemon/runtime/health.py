@@ -8,7 +8,7 @@ from typing import NamedTuple
 from daemon.runtime.logs import log
 
 
-class PartState(NamedTuple):
+class ComponentState(NamedTuple):
     """How a part is. `since` is in seconds since the epoch."""
 
     name: str
@@ -18,13 +18,13 @@ class PartState(NamedTuple):
     since: float
 
 
-class Parts:
+class HealthRegistry:
     """What each part said last. On the loop's thread."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Of no part yet."""
         self._now = now
-        self._states: dict[str, PartState] = {}
+        self._states: dict[str, ComponentState] = {}
 
     def say(self, name: str, why: str = "", mend: str = "") -> None:
         """A part is not well, or is (no `why`); each change is logged once."""
@@ -33,7 +33,7 @@ class Parts:
             return
         ok = not why
         since = before.since if before is not None and before.ok is ok else self._now()
-        self._states[name] = PartState(name, ok, why, mend, since)
+        self._states[name] = ComponentState(name, ok, why, mend, since)
         if not ok:
             log().warning("not well", part=name, why=why, mend=mend)
         elif before is not None:
@@ -43,6 +43,6 @@ class Parts:
         """There is no such part any more."""
         self._states.pop(name, None)
 
-    def all(self) -> list[PartState]:
+    def all(self) -> list[ComponentState]:
         """All that ever said how they are, by name."""
         return [self._states[name] for name in sorted(self._states)]

@@ -10,7 +10,7 @@ from threading import Thread
 import structlog
 
 from daemon.model.outputs import Notice
-from daemon.runtime.rate_limit import Bucket
+from daemon.runtime.rate_limit import TokenBucket
 
 LEVELS = {
     **dict.fromkeys(("account_renewed", "lost", "stray", "refused"), logging.WARNING),
@@ -35,7 +35,7 @@ GOODBYE = 2.0
 """Seconds that a reader has at the end to take what waits."""
 
 
-class Aside(logging.Handler):
+class LogWriterThread(logging.Handler):
     """Writes lines in a thread of its own: nothing that decides waits for who reads them.
 
     A pipe that nobody empties would otherwise hold up the whole daemon.
@@ -91,13 +91,13 @@ STRANGE_LENGTH = 500
 """Characters of such a line: their reprs may be long."""
 
 
-class Strange(logging.Handler):
+class LibraryLogHandler(logging.Handler):
     """What libraries say goes the daemon's way: as JSON, aside, and not without end."""
 
     def __init__(self) -> None:
         """What is a warning, or worse."""
         super().__init__(logging.WARNING)
-        self._bucket, self._left_out = Bucket(STRANGE_RATE, STRANGE_AT_ONCE), 0
+        self._bucket, self._left_out = TokenBucket(STRANGE_RATE, STRANGE_AT_ONCE), 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it, or count it."""
@@ -116,11 +116,11 @@ _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 def begin(level: str) -> None:
     """Log from now on, what is of this level or worse; `logging.getLogger("sia")` holds it."""
-    handler = Aside(STDERR)
+    handler = LogWriterThread(STDERR)
     logger = logging.getLogger("sia")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level.upper())
-    logging.lastResort = Strange()  # of all loggers that nobody has given a handler
+    logging.lastResort = LibraryLogHandler()  # of all loggers that nobody has given a handler
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

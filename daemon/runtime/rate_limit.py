@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 
-class Bucket:
+class TokenBucket:
     """So many a second, and so many at once."""
 
     def __init__(
@@ -36,19 +36,19 @@ class Bucket:
         return wait
 
 
-class Buckets:
+class TokenBuckets:
     """One for each name, of the names that came last: who was forgotten begins with a full one."""
 
     def __init__(self, rate: float, burst: float, most: int) -> None:
         """So many are remembered."""
         self._rate, self._burst, self._most = rate, burst, most
-        self._known: OrderedDict[str, Bucket] = OrderedDict()
+        self._known: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, name: str) -> float:
-        """As `Bucket.take`, of the one of that name. O(1)."""
+        """As `TokenBucket.take`, of the one of that name. O(1)."""
         bucket = self._known.get(name)
         if bucket is None:
-            bucket = self._known[name] = Bucket(self._rate, self._burst)
+            bucket = self._known[name] = TokenBucket(self._rate, self._burst)
             if len(self._known) > self._most:
                 self._known.popitem(last=False)
         self._known.move_to_end(name)

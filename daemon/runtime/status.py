@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Status(NamedTuple):
+class ServiceStatus(NamedTuple):
     """How the service is. Times are seconds."""
 
     serving: bool

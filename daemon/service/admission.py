@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.config.access import Limit, LimitsConfig
+from daemon.config.access import LimitsConfig, RateLimit
 from daemon.model.job import JobPhase
 from daemon.model.limits import MAX_TOKENS
 from daemon.model.outputs import Refused
-from daemon.runtime.rate_limit import Bucket
+from daemon.runtime.rate_limit import TokenBucket
 
 if TYPE_CHECKING:
     from daemon.model.book import Book, JobRecord
@@ -37,14 +37,14 @@ MOST_ON_THEIR_WAY = 20_000
 AGAIN = 5.0
 """Seconds after which to ask again where too many wait: nobody knows when one will start."""
 
-Key = tuple[str, str]
+LimitKey = tuple[str, str]
 """`pool` or `token`, and its name."""
 
-Past = Callable[[Sequence[str]], Awaitable[Mapping[str, "JobRecord"]]]
+LookupEvicted = Callable[[Sequence[str]], Awaitable[Mapping[str, "JobRecord"]]]
 """Which of these jobs have ended, however long ago."""
 
 
-class Asks(NamedTuple):
+class JobCount(NamedTuple):
     """A job, or an array of so many."""
 
     id: str
@@ -56,7 +56,7 @@ class _Way(NamedTuple):
     """Jobs that were let in: by whom, and when."""
 
     since: float
-    keys: tuple[Key, ...]
+    keys: tuple[LimitKey, ...]
     jobs: int
 
 
@@ -66,22 +66,22 @@ class Admission:
     def __init__(
         self,
         limits: LimitsConfig,
-        pools: Mapping[str, Limit],
+        pools: Mapping[str, RateLimit],
         book: Callable[[], Book],
-        past: Past,
+        past: LookupEvicted,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """By these limits; `pools` have others than most."""
         self._limits, self._pools = limits, pools
         self._book, self._past, self._clock = book, past, clock
-        self._buckets: dict[Key, Bucket] = {}
-        self._counts: Counter[Key] = Counter()  # as many as wait, or more
+        self._buckets: dict[LimitKey, TokenBucket] = {}
+        self._counts: Counter[LimitKey] = Counter()  # as many as wait, or more
         self._ways: dict[str, _Way] = {}
         self._counted = float("-inf")
         self._number = 0
-        self._open = {limits.pool, limits.token, *pools.values()} == {Limit()}
+        self._open = {limits.pool, limits.token, *pools.values()} == {RateLimit()}
 
-    async def refusals(self, who: str, asks: Sequence[Asks]) -> list[Refused | None]:
+    async def refusals(self, who: str, asks: Sequence[JobCount]) -> list[Refused | None]:
         """For each, in order, why it is not taken now; None where it may be submitted.
 
         Raises JournalError where it cannot be seen whether a job is known.
@@ -126,27 +126,27 @@ class Admission:
         self._let_in(tuple(k for k, lim in limits.items() if lim.max_waiting), jobs, job_id)
         return None
 
-    def _limits_of(self, pool: str, who: str) -> Iterator[tuple[Key, Limit]]:
+    def _limits_of(self, pool: str, who: str) -> Iterator[tuple[LimitKey, RateLimit]]:
         yield ("pool", pool), self._pools.get(pool, self._limits.pool)
         if who:
             yield ("token", who), self._limits.token
 
-    def _bucket(self, key: Key, limit: Limit) -> Bucket:
+    def _bucket(self, key: LimitKey, limit: RateLimit) -> TokenBucket:
         bucket = self._buckets.get(key)
         if bucket is None:
             assert limit.rate is not None, "whoever has no rate needs no bucket"
             if len(self._buckets) > 2 * MAX_TOKENS:
                 self._buckets.clear()  # tokens came and went: all begin anew
-            bucket = self._buckets[key] = Bucket(limit.rate, limit.at_once, self._clock)
+            bucket = self._buckets[key] = TokenBucket(limit.rate, limit.at_once, self._clock)
         return bucket
 
-    def _room(self, key: Key, most: int, jobs: int) -> bool:
+    def _room(self, key: LimitKey, most: int, jobs: int) -> bool:
         stale = self._clock() - self._counted > COUNT_ANYWAY
         if stale or self._counts[key] + jobs > most:
             self._count()
         return self._counts[key] + jobs <= most
 
-    def _let_in(self, keys: tuple[Key, ...], jobs: int, job_id: str) -> None:
+    def _let_in(self, keys: tuple[LimitKey, ...], jobs: int, job_id: str) -> None:
         if not keys:
             return
         for key in keys:
@@ -162,7 +162,7 @@ class Admission:
         if now - self._counted < COUNT_EVERY:
             return
         self._counted = now
-        counts: Counter[Key] = Counter()
+        counts: Counter[LimitKey] = Counter()
         for record in self._book().jobs.values():
             if record.phase in WAITS:
                 counts["pool", record.spec.pool] += 1
@@ -178,19 +178,19 @@ class Admission:
         self._counts = counts
 
 
-def _full(key: Key, most: int) -> Refused:
+def _full(key: LimitKey, most: int) -> Refused:
     what, name = key
     why = f"{what} {name} has {most:,} jobs that wait, or would have more"
     return Refused(429, "too many jobs wait", why, "send it again when some have started", AGAIN)
 
 
-def _wide(key: Key, most: int, jobs: int) -> Refused:
+def _wide(key: LimitKey, most: int, jobs: int) -> Refused:
     what, name = key
     why = f"an array of {jobs:,} jobs, and {most:,} of {what} {name} may wait"
     return Refused(422, "cannot be", why, "submit it in parts")
 
 
-def _fast(key: Key, limit: Limit, wait: float) -> Refused:
+def _fast(key: LimitKey, limit: RateLimit, wait: float) -> Refused:
     what, name = key
     why = f"more than {limit.rate:g} jobs a second come from {what} {name}"
     if what == "pool":

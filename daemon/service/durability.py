@@ -8,7 +8,7 @@ from daemon.model.errors import UnavailableError
 from daemon.model.limits import PROBE_EVERY
 
 
-class Settled:
+class DurabilityBarrier:
     """Readers wait here until the engine is where the journal is."""
 
     def __init__(self) -> None:

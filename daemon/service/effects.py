@@ -17,7 +17,7 @@ from daemon.runtime.logs import log
 NEVER = "it was never started"
 
 
-class Hands:
+class EffectRunner:
     """Does effects one after the other, beside the steps: a slow backend holds up no commit."""
 
     def __init__(

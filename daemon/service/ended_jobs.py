@@ -7,15 +7,15 @@ from typing import Any
 
 from daemon.engine.engine import Engine
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import Desk
+from daemon.engine.step import StepContext
 from daemon.model.book import Book, JobRecord, array_of
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.model.limits import KEEP_ENDED
 from daemon.model.outputs import Answer, Refused
-from daemon.service.inbox import Asked
+from daemon.service.inbox import PendingCommands
 
 
-def asked_of(asked: Iterable[Asked], book: Book) -> list[str]:
+def evicted_ids(asked: Iterable[PendingCommands], book: Book) -> list[str]:
     """The ids that the journal may know and the book does not; none while none is forgotten.
 
     O(commands).
@@ -34,12 +34,14 @@ def _named(command: Command) -> tuple[str, ...]:
     return (command.job,) if isinstance(command, Cancel | Hold | Release | SetPriority) else ()
 
 
-def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engine) -> None:
+def answer(
+    asked: Iterable[PendingCommands], known: Mapping[str, JobRecord], engine: Engine
+) -> None:
     """Answer what is asked of these jobs, as the engine would if they were still in the book."""
     if not known:
         return
     book = Book(engine.book.setup, ended=dict(known), pools=engine.book.pools)
-    jobs = Jobs(Desk(book, engine.core, None))
+    jobs = Jobs(StepContext(book, engine.core, None))
     answers: dict[type, Callable[[Any], Answer]] = {
         Submit: jobs.submit,
         Cancel: jobs.cancel,
@@ -56,7 +58,7 @@ def answer(asked: Iterable[Asked], known: Mapping[str, JobRecord], engine: Engin
         each.known = {**each.known, **_whole(each)}
 
 
-def _whole(asked: Asked) -> dict[int, Answer]:
+def _whole(asked: PendingCommands) -> dict[int, Answer]:
     """All jobs of arrays of which one is refused: an array is taken whole or not at all."""
     names = {
         i: array_of(command.spec)

@@ -8,19 +8,19 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
-from daemon.journal.writer import Keeper
+from daemon.journal.writer import JournalWriter
 from daemon.model.limits import NOTICES_LIVE, NOTICES_PAGE
 from daemon.model.outputs import Notice
 
 
-class Live:
+class NoticeStream:
     """The newest notices, and who waits for more.
 
     Attributes:
         newest: The number of the newest; 0 before the first.
     """
 
-    def __init__(self, keeper: Keeper, newest: int) -> None:
+    def __init__(self, keeper: JournalWriter, newest: int) -> None:
         """Go on after the `newest` one that the journal has."""
         self._keeper = keeper
         self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)

@@ -12,7 +12,7 @@ from daemon.model.limits import MAX_BATCH, MAX_INBOX
 from daemon.model.outputs import Answer
 
 
-class Asked:
+class PendingCommands:
     """Commands that one client waits for.
 
     Attributes:
@@ -44,10 +44,10 @@ class Asked:
             self.answers.set_exception(error)
 
 
-class Batch:
+class StepInputs:
     """What one step takes of it, observations first."""
 
-    def __init__(self, asked: list[Asked], seen: list[Observation]) -> None:
+    def __init__(self, asked: list[PendingCommands], seen: list[Observation]) -> None:
         """These, in order."""
         self.asked, self.seen = asked, seen
 
@@ -76,10 +76,10 @@ class Batch:
         for each in self.asked:
             each.refuse(error)
 
-    def alone(self) -> list[Batch]:
+    def alone(self) -> list[StepInputs]:
         """Each observation and each client by itself."""
-        seen = [Batch([], [each]) for each in self.seen]
-        return seen + [Batch([each], []) for each in self.asked]
+        seen = [StepInputs([], [each]) for each in self.seen]
+        return seen + [StepInputs([each], []) for each in self.asked]
 
 
 class Inbox:
@@ -93,7 +93,7 @@ class Inbox:
         """Nothing waits."""
         self.news = asyncio.Event()
         self._seen: deque[Observation] = deque()
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[PendingCommands] = deque()
         self._commands = 0
         self._shut = False
 
@@ -122,19 +122,19 @@ class Inbox:
         """Take commands. Raises UnavailableError where too many wait already."""
         if self._commands + len(commands) > MAX_INBOX:
             raise UnavailableError(429, f"{self._commands} commands wait", 1.0)
-        asked = Asked(commands, origin)
+        asked = PendingCommands(commands, origin)
         self._asked.append(asked)
         self._commands += len(commands)
         self.news.set()
         return asked.answers
 
-    def take(self) -> Batch:
+    def take(self) -> StepInputs:
         """What comes next, but no more than one step should have.
 
         Neither waits for the other: where both wait, half is for what was seen, and the client
         who is next is taken however much it asks.
         """
-        batch = Batch([], [])
+        batch = StepInputs([], [])
         most = MAX_BATCH // 2 if self._asked else MAX_BATCH
         while self._seen and len(batch.seen) < most:
             batch.seen.append(self._seen.popleft())
@@ -147,6 +147,6 @@ class Inbox:
 
     def refuse_all(self, error: UnavailableError) -> None:
         """Have all clients that wait come again."""
-        Batch(list(self._asked), []).refuse(error)
+        StepInputs(list(self._asked), []).refuse(error)
         self._asked.clear()
         self._commands = 0

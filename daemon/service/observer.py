@@ -9,7 +9,7 @@ from daemon.engine.engine import Step
 from daemon.model.inputs import Input
 
 
-class Watch:
+class Observer:
     """Hears of it, and does nothing: for whoever measures to derive from."""
 
     def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
@@ -34,13 +34,13 @@ class Watch:
         """A defect of this one: something was not counted."""
 
 
-class Careful(Watch):
+class SafeObserver(Observer):
     """Passes on what it hears: whoever counts wrongly must not end who decides.
 
     What goes wrong there is a defect as well, and told as one.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Observer) -> None:
         """To this one."""
         self._watch = watch
 

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TypeVar
 
 from daemon.engine.engine import Engine
-from daemon.journal.audit import Trail
+from daemon.journal.audit import AuditHead
 from daemon.journal.journal import AuditRow, Journal
-from daemon.journal.writer import Keeper
+from daemon.journal.writer import JournalWriter
 from daemon.model.book import Book, JobRecord
 from daemon.model.outputs import Notice
-from daemon.service.durability import Settled
-from daemon.service.event_feed import Live
+from daemon.service.durability import DurabilityBarrier
+from daemon.service.event_feed import NoticeStream
 
 T = TypeVar("T")
 
 
-class Reading:
+class Reader:
     """A part of the service.
 
     Attributes:
@@ -25,9 +25,9 @@ class Reading:
     """
 
     engine: Engine
-    _keeper: Keeper
-    _live: Live
-    _settled: Settled
+    _keeper: JournalWriter
+    _live: NoticeStream
+    _settled: DurabilityBarrier
 
     @property
     def book(self) -> Book:
@@ -54,7 +54,7 @@ class Reading:
         return await self._keeper.jobs(job_ids)
 
     @property
-    def trail(self) -> Trail:
+    def trail(self) -> AuditHead:
         """Where the audit ends."""
         return self._keeper.trail
 

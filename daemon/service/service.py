@@ -11,43 +11,43 @@ from collections.abc import Sequence
 from math import inf
 from time import perf_counter
 
-from daemon.backends.interface import Backend, House
+from daemon.backends.interface import Backend, BackendContext
 from daemon.engine.engine import Step
 from daemon.forecasts.drift import unwatched
-from daemon.forecasts.forecaster import Foresight
-from daemon.journal.attachments import Notes
+from daemon.forecasts.forecaster import ForecastService
+from daemon.journal.attachments import NoteStore
 from daemon.journal.audit import records_of
-from daemon.journal.dead_letters import Letters
-from daemon.journal.journal import Entry, Journal
+from daemon.journal.dead_letters import DeadLetters
+from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.snapshots import Snapshots
-from daemon.journal.writer import Keeper
+from daemon.journal.writer import JournalWriter
 from daemon.model.errors import IN_DOUBT, JournalError, UnavailableError
 from daemon.model.inputs import Command, Input, Observation, Tick
 from daemon.model.limits import PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.model.setup import Setup
 from daemon.runtime.clock import Anchor, Clock
-from daemon.runtime.fence import Alone, Fence
-from daemon.runtime.gc import Garbage
-from daemon.runtime.health import Parts
-from daemon.runtime.status import Status
-from daemon.service.durability import Settled
-from daemon.service.effects import Hands
-from daemon.service.ended_jobs import answer, asked_of
-from daemon.service.event_feed import Live
-from daemon.service.inbox import Batch, Inbox
-from daemon.service.observer import Careful, Watch
-from daemon.service.queries import Reading
+from daemon.runtime.fence import Fence, SoleLeader
+from daemon.runtime.gc import GcScheduler
+from daemon.runtime.health import HealthRegistry
+from daemon.runtime.status import ServiceStatus
+from daemon.service.durability import DurabilityBarrier
+from daemon.service.effects import EffectRunner
+from daemon.service.ended_jobs import answer, evicted_ids
+from daemon.service.event_feed import NoticeStream
+from daemon.service.inbox import Inbox, StepInputs
+from daemon.service.observer import Observer, SafeObserver
+from daemon.service.queries import Reader
 from sia.console.errors import UserError
 
-__all__ = ["Service", "Status", "UnavailableError"]
+__all__ = ["Service", "ServiceStatus", "UnavailableError"]
 
 
 UNSURE = "another daemon may have taken over; ask that one, or wait"
 """Why commands are not taken where the fence does not hold."""
 
 
-class Service(Reading):
+class Service(Reader):
     """The daemon's heart. All of it lives on one event loop; the journal has a thread of its own.
 
     Attributes:
@@ -67,36 +67,36 @@ class Service(Reading):
         journal: Journal,
         clock: Clock,
         *,
-        watch: Watch | None = None,
-        foresight: Foresight | None = None,
+        watch: Observer | None = None,
+        foresight: ForecastService | None = None,
         fence: Fence | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         """Nothing happens before `start`; a snapshot follows so many inputs."""
-        self._setup, self._keeper, self.clock = setup, Keeper(journal), clock
-        self.watch = Careful(watch or Watch())
-        self.fence = fence or Alone(journal.epoch)
-        self.parts = Parts(clock.now)
-        self.notes, self.letters = Notes(self._keeper), Letters(self._keeper)
-        self._hands = Hands(backend, self.fence, self.observe)
+        self._setup, self._keeper, self.clock = setup, JournalWriter(journal), clock
+        self.watch = SafeObserver(watch or Observer())
+        self.fence = fence or SoleLeader(journal.epoch)
+        self.parts = HealthRegistry(clock.now)
+        self.notes, self.letters = NoteStore(self._keeper), DeadLetters(self._keeper)
+        self._hands = EffectRunner(backend, self.fence, self.observe)
         self.backend = backend
         self._inbox = Inbox()
-        self._hand = Batch([], [])  # what was taken last
+        self._hand = StepInputs([], [])  # what was taken last
         self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
         if foresight is not None:
             foresight.wake = self._inbox.news.set
             foresight.failed = self.watch.blind
         self._stopping = False
-        self._settled, self._garbage = Settled(), Garbage()
-        self._status = Status(serving=False, reason="starting", since=clock.now())
+        self._settled, self._garbage = DurabilityBarrier(), GcScheduler()
+        self._status = ServiceStatus(serving=False, reason="starting", since=clock.now())
 
     @property
     def ready(self) -> bool:
         """Whether commands are taken."""
         return self._status.serving and self.fence.holds()
 
-    def status(self) -> Status:
+    def status(self) -> ServiceStatus:
         """How the service is. O(1)."""
         status = self._status._replace(waiting=len(self._inbox))
         if status.serving and not self.fence.holds():
@@ -115,7 +115,7 @@ class Service(Reading):
         except JournalError as error:
             raise UserError(str(error)) from error
         self._garbage.freeze()
-        self._live = Live(self._keeper, self.engine.book.notices)
+        self._live = NoticeStream(self._keeper, self.engine.book.notices)
         await self.backend.open(self._house())
         await self._hands.reconcile(self.engine)
         self._foresee_anew()
@@ -140,10 +140,10 @@ class Service(Reading):
             self._live.close()
             self._keeper.close()
 
-    def _house(self) -> House:
+    def _house(self) -> BackendContext:
         """What the backend may use."""
         read = lambda: self.book, lambda: self.engine.core.state.pools
-        return House(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
+        return BackendContext(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
 
     def observe(self, seen: Observation) -> None:
         """Take what a backend saw."""
@@ -207,7 +207,7 @@ class Service(Reading):
         elif self._snapshots:
             await self._save_part()
 
-    async def _turn(self, batch: Batch) -> None:
+    async def _turn(self, batch: StepInputs) -> None:
         """One step, durable, and then in effect; none if nothing has come of it."""
         try:
             await self._know(batch)
@@ -227,20 +227,20 @@ class Service(Reading):
         self.watch.stepped(perf_counter() - began, inputs, step)
         await self._commit(batch, step, anchor, inputs)
 
-    async def _know(self, batch: Batch) -> None:
+    async def _know(self, batch: StepInputs) -> None:
         """Answer what is asked of jobs that only the journal knows."""
-        ids = asked_of(batch.asked, self.engine.book)
+        ids = evicted_ids(batch.asked, self.engine.book)
         if ids:
             answer(batch.asked, await self._keeper.jobs(ids), self.engine)
 
-    def _inputs(self, batch: Batch, now: float) -> list[Input]:
+    def _inputs(self, batch: StepInputs, now: float) -> list[Input]:
         """What a step is made of; nothing where none is due."""
         inputs: list[Input] = [*batch.inputs] or ([Tick()] if self.engine.due <= now else [])
         if self._foresight is not None:
             inputs = self._foresight.before(now, inputs, self.engine.book)
         return inputs
 
-    async def _isolate(self, batch: Batch, error: Exception) -> None:
+    async def _isolate(self, batch: StepInputs, error: Exception) -> None:
         """A step went wrong by a defect of ours: take it apart, and leave out what breaks it."""
         alone = batch.alone()
         if not alone:
@@ -261,13 +261,13 @@ class Service(Reading):
         batch.answer([wrong] * len(batch))
 
     async def _commit(
-        self, batch: Batch, step: Step, anchor: Anchor, inputs: Sequence[Input]
+        self, batch: StepInputs, step: Step, anchor: Anchor, inputs: Sequence[Input]
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
         seq = self._keeper.last + 1
         records = records_of(batch.commands, step.answers, step.traces)
         audit = self._keeper.trail.rows(anchor.now, records)
-        entry = Entry.of(seq, anchor, inputs, step, audit)
+        entry = JournalEntry.of(seq, anchor, inputs, step, audit)
         try:
             await self._keeper.commit(entry, part)
         except JournalError as error:
@@ -285,7 +285,7 @@ class Service(Reading):
             await self._snapshots.take(seq, self.engine)
             self._garbage.freeze()  # jobs that came since, too: they go when nobody refers to them
 
-    def _done(self, batch: Batch, step: Step, entry: Entry) -> None:
+    def _done(self, batch: StepInputs, step: Step, entry: JournalEntry) -> None:
         """A step is durable: answer, tell, act."""
         self._status = self._status._replace(last_commit=entry.anchor.now, steps=entry.seq)
         self._settled.reached()
@@ -321,7 +321,7 @@ class Service(Reading):
         else:
             self._snapshots.written()
 
-    async def _fail(self, batch: Batch, step: Step, entry: Entry, why: str) -> None:
+    async def _fail(self, batch: StepInputs, step: Step, entry: JournalEntry, why: str) -> None:
         """A step may not be durable: it has not happened, unless the reopened journal has it."""
         self._serve(why)
         self.watch.failed(why)
@@ -336,7 +336,7 @@ class Service(Reading):
             await self._go_back()
         await self._until_it_writes()
 
-    async def _reopens(self, batch: Batch, why: str) -> bool:
+    async def _reopens(self, batch: StepInputs, why: str) -> bool:
         """Whether it is known what is durable; it is not where we are to stop before.
 
         Clients do not wait for it: they are told at once that nobody knows.
@@ -349,12 +349,12 @@ class Service(Reading):
             await asyncio.sleep(PROBE_EVERY)
         return True
 
-    def _put_off(self, batch: Batch, why: str) -> None:
+    def _put_off(self, batch: StepInputs, why: str) -> None:
         """Nothing was made of it: clients come again, and what was seen is taken again."""
         batch.refuse(UnavailableError(503, why, PROBE_EVERY))
         self._inbox.put_back(batch.seen)
 
-    async def _cannot_read(self, batch: Batch, why: str) -> None:
+    async def _cannot_read(self, batch: StepInputs, why: str) -> None:
         """Nothing was done: what is to be done is for later."""
         self._serve(why)
         self.watch.failed(why)

@@ -8,7 +8,7 @@ from msgspec import Meta, Raw, Struct
 
 from daemon.model.access import Role
 from daemon.model.names import Name
-from daemon.wire.jobs import Id, Limit
+from daemon.wire.jobs import Id, TimeLimit
 
 MAX_POOLS = 1000
 """Of one token: more than any cluster is split into."""
@@ -27,7 +27,9 @@ class TokenRequest(Struct, forbid_unknown_fields=True):
             "and a viewer without any sees all.",
         ),
     ] = []
-    lasts: Annotated[Limit | None, Meta(description="Seconds; null: until it is revoked.")] = None
+    lasts: Annotated[TimeLimit | None, Meta(description="Seconds; null: until it is revoked.")] = (
+        None
+    )
 
 
 class TokenMade(Struct):
@@ -52,7 +54,7 @@ class TokenView(Struct):
     expired: bool
 
 
-class Tokens(Struct):
+class TokenList(Struct):
     """All tokens."""
 
     tokens: list[TokenView]

@@ -17,7 +17,7 @@ class Moment(Struct, omit_defaults=True):
     mean: Annotated[float | None, Meta(description="On average, uncorrected.")] = None
 
 
-class Estimate(Struct, omit_defaults=True):
+class EstimateView(Struct, omit_defaults=True):
     """When a job starts and ends, as it was said at a time."""
 
     made: float
@@ -38,10 +38,10 @@ class Eta(Struct, omit_defaults=True):
     now: float
     started: float | None = None
     ended: float | None = None
-    estimate: Estimate | None = None
+    estimate: EstimateView | None = None
     why: Annotated[str, Meta(description="Why nothing is known, where there is no estimate.")] = ""
     given: Annotated[
-        list[Estimate],
+        list[EstimateView],
         Meta(description="What was said before: at submission, and as its wait doubled."),
     ] = []
     played: Annotated[
@@ -80,7 +80,7 @@ class EstimateRow(Struct, omit_defaults=True):
     p90_judged: Annotated[int, Meta(description="The same of the p90 stated.")] = 0
 
 
-class Estimates(Struct):
+class EstimateAccuracy(Struct):
     """How true estimates were."""
 
     ready: Annotated[bool, Meta(description="Whether the daemon has gone through its history.")]

@@ -7,7 +7,18 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from daemon.model.job import JobPhase
-from sia.explain.why import Length, Limit, Others, Out, Quota, Reservation, Rival, Room, Turn, Width
+from sia.explain.why import (
+    Length,
+    LimitObstacle,
+    OrderObstacle,
+    OtherPools,
+    Out,
+    QuotaObstacle,
+    Reservation,
+    Rival,
+    RoomObstacle,
+    Width,
+)
 from sia.model import Stream
 
 
@@ -21,7 +32,7 @@ class PoolHeld(Struct, frozen=True, tag="pool_hold"):
     pool: str
 
 
-class Kept(Struct, frozen=True, tag="kept"):
+class PoolNotLending(Struct, frozen=True, tag="kept"):
     """A pool is kept from lending. Taken away: it is not, and may lend whatever it has.
 
     `why` is in words, by kind of reason (docs/guardrails.md); empty words where the asker may not
@@ -33,16 +44,16 @@ class Kept(Struct, frozen=True, tag="kept"):
     limit: int | None
 
 
-class Place(Struct, frozen=True, tag="place"):
+class PlacementObstacle(Struct, frozen=True, tag="place"):
     """It has its turn, and its GPUs are not free yet; `nodes` that are out give none."""
 
     gpus: int
     nodes: tuple[str, ...]
 
 
-Obstacle = (
-    Turn | Quota | Room | Reservation | Rival | Others | Limit | Out | Length | Width
-    | Held | PoolHeld | Kept | Place
+ObstacleView = (
+    OrderObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools | LimitObstacle | Out | Length | Width
+    | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip
 
 
@@ -51,7 +62,7 @@ class WayView(Struct):
 
     name: str
     open: Annotated[bool, Meta(description="Whether it could ever start in this way.")]
-    obstacles: list[Obstacle]
+    obstacles: list[ObstacleView]
 
 
 class JobWhy(Struct, omit_defaults=True):
@@ -72,7 +83,7 @@ class JobWhy(Struct, omit_defaults=True):
             "not. Otherwise they are what is known, and there may be others."
         ),
     ] = False
-    obstacles: list[Obstacle] = []
+    obstacles: list[ObstacleView] = []
     ways: list[WayView] = []
     position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
     stream: Stream | None = None

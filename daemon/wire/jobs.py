@@ -11,8 +11,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from daemon.model.job import WARN, JobPhase, PoolMode
 from daemon.model.limits import MAX_BUDGET, MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
-from daemon.model.names import MAX_NAME, Gpus, Name
-from daemon.wire.estimates import Estimate
+from daemon.model.names import MAX_NAME, GpuCount, Name
+from daemon.wire.estimates import EstimateView
 from sia.limits import MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Stream
 
@@ -46,11 +46,11 @@ Label = Annotated[str, Meta(pattern=r"^[^\u0000-\u001f\u007f]*(?!\n)$", max_leng
 """Shown on terminals: nothing that steers one."""
 Variable = Annotated[str, Meta(pattern=r"^[^=\u0000]+$", max_length=MAX_NAME)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-Limit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
+TimeLimit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
 Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
-Hours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
+BudgetHours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-Instant = Annotated[float, Meta(ge=0, le=1e11)]
+Timestamp = Annotated[float, Meta(ge=0, le=1e11)]
 """Up to the year 5138; a later one is more likely in milliseconds."""
 
 
@@ -75,16 +75,18 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tags: Annotated[dict[Label, Label], Meta(max_length=MAX_VARIABLES)] = {}
     priority: Annotated[Priority, Meta(description="Higher goes first, within its pool.")] = 0
     hold: Annotated[bool, Meta(description="Wait until it is released.")] = False
-    time_limit: Annotated[Limit | None, Meta(description="Seconds after which it is ended.")] = None
+    time_limit: Annotated[
+        TimeLimit | None, Meta(description="Seconds after which it is ended.")
+    ] = None
     warn: Annotated[
         float,
         Meta(ge=0, le=MAX_TIME_LIMIT, description="Seconds before its limit at which it is told."),
     ] = WARN
     run_time: Annotated[
-        Limit | None, Meta(description="Seconds that its owner thinks it runs.")
+        TimeLimit | None, Meta(description="Seconds that its owner thinks it runs.")
     ] = None
     duration: Annotated[
-        Limit | None, Meta(description="Seconds that it runs on the simulated backend.")
+        TimeLimit | None, Meta(description="Seconds that it runs on the simulated backend.")
     ] = None
     preemptible: Annotated[
         Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] | None,
@@ -108,7 +110,7 @@ class Submitted(Struct, omit_defaults=True):
 
     id: str
     estimate: Annotated[
-        Estimate | None,
+        EstimateView | None,
         Meta(description="When it starts and ends, where that can be said at once."),
     ] = None
 
@@ -122,7 +124,7 @@ class BatchLine(Struct, omit_defaults=True):
     mend: str = ""
     retry_after: Annotated[float, Meta(description="With 429: seconds until it may be.")] = 0.0
     estimate: Annotated[
-        Estimate | None,
+        EstimateView | None,
         Meta(description="Of a new job: when it starts and ends, where that can be said at once."),
     ] = None
 
@@ -203,7 +205,7 @@ class ArrayDetail(Struct):
     jobs: list[JobView]
 
 
-class Jobs(Struct):
+class JobPage(Struct):
     """A page of jobs."""
 
     jobs: list[JobView]
@@ -267,7 +269,7 @@ class PoolView(Struct):
     ] = {}
 
 
-class Pools(Struct):
+class PoolList(Struct):
     """All pools, by name."""
 
     pools: list[PoolView]
@@ -276,17 +278,17 @@ class Pools(Struct):
 class PoolChange(Struct, forbid_unknown_fields=True):
     """What of a pool may be otherwise; what is not named stays."""
 
-    quota: Gpus | None = None
+    quota: GpuCount | None = None
     cells: Annotated[
-        dict[Name, dict[Name, Gpus]] | None,
+        dict[Name, dict[Name, GpuCount]] | None,
         Meta(description="With cells: how many of each type it owns, by chain."),
     ] = None
     state: PoolMode | None = None
     lend_limit: Annotated[
-        Gpus | UnsetType | None, Meta(description="GPUs lent at a time; null: no limit.")
+        GpuCount | UnsetType | None, Meta(description="GPUs lent at a time; null: no limit.")
     ] = UNSET
     borrow_limit: Annotated[
-        Gpus | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
+        GpuCount | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
     ] = UNSET
     weight: Weight | None = None
 
@@ -295,14 +297,15 @@ class PoolPatch(PoolChange, forbid_unknown_fields=True):
     """What is to change of a pool."""
 
     lend_budget_hours: Annotated[
-        Hours | UnsetType | None, Meta(description="GPU-hours lent in a month; null: no bound.")
+        BudgetHours | UnsetType | None,
+        Meta(description="GPU-hours lent in a month; null: no bound."),
     ] = UNSET
     slowed_budget_pct: Annotated[
         Percent | UnsetType | None,
         Meta(description="Percent of its jobs that may begin later than alone; null: no bound."),
     ] = UNSET
     until: Annotated[
-        Instant | None, Meta(description="When all goes back to what it was before.")
+        Timestamp | None, Meta(description="When all goes back to what it was before.")
     ] = None
 
 
@@ -317,13 +320,13 @@ class NodeView(Struct, omit_defaults=True):
     note: Annotated[str, Meta(description="What whoever changed it should know.")] = ""
 
 
-class Nodes(Struct):
+class NodeList(Struct):
     """All nodes."""
 
     nodes: list[NodeView]
 
 
-class Why(Struct, forbid_unknown_fields=True):
+class ReasonRequest(Struct, forbid_unknown_fields=True):
     """A reason, for those who look later."""
 
     why: Label = ""
@@ -333,8 +336,8 @@ class MaintenanceRequest(Struct, forbid_unknown_fields=True):
     """A node is to be out from `start` to `end`."""
 
     node: Name
-    start: Instant
-    end: Instant
+    start: Timestamp
+    end: Timestamp
     why: Label = ""
     id: Id | None = None
 
@@ -356,7 +359,7 @@ class Maintenance(Struct):
     maintenance: list[MaintenanceView]
 
 
-class Event(Struct, omit_defaults=True):
+class EventView(Struct, omit_defaults=True):
     """Something that happened, durably. `seq` grows by 1."""
 
     seq: int
@@ -368,10 +371,10 @@ class Event(Struct, omit_defaults=True):
     data: dict[str, Any] = {}
 
 
-class Events(Struct):
+class EventPage(Struct):
     """Events, and the `after` to ask for the next ones with."""
 
-    events: list[Event]
+    events: list[EventView]
     next: int
 
 

@@ -10,7 +10,7 @@ from daemon.model.job import LendingMode
 from daemon.wire.jobs import JobView
 
 
-class Loan(Struct):
+class LoanView(Struct):
     """GPUs that a pool lends to a job of another one."""
 
     job: str
@@ -20,10 +20,10 @@ class Loan(Struct):
     since: float
 
 
-class Loans(Struct):
+class LoanList(Struct):
     """All that are open; `lent` and `borrowed` sum them up by pool."""
 
-    loans: list[Loan]
+    loans: list[LoanView]
     lent: dict[str, int]
     borrowed: dict[str, int]
 

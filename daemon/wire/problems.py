@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from daemon.config.validation import Problem, read
+from daemon.config.validation import ConfigProblem, read
 from daemon.model.outputs import Refused
 from daemon.wire.jobs import Batch, FieldProblem, JobRequest, ProblemDetails
 from daemon.wire.limits import MAX_PROBLEMS
@@ -88,7 +88,7 @@ _TOO_DEEP = ProblemError(400, "too deep", "the JSON is nested too deeply", "see 
 
 def _invalid(body: bytes, kind: Any, first: str, mend: str) -> ProblemError:
     """All that is wrong with a body; what `msgspec` said first where that is not found again."""
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     try:
         values = msgspec.json.decode(body)
     except RecursionError:

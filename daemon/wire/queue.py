@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from daemon.wire.estimates import Estimate
+from daemon.wire.estimates import EstimateView
 from daemon.wire.jobs import JobView
 
 
@@ -17,7 +17,7 @@ class Queued(Struct, omit_defaults=True):
     position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
     waits: Annotated[str, Meta(description="Why it waits, in short.")] = ""
     estimate: Annotated[
-        Estimate | None, Meta(description="When it starts and ends, if anybody can say.")
+        EstimateView | None, Meta(description="When it starts and ends, if anybody can say.")
     ] = None
     unknown: Annotated[str, Meta(description="Why there is no estimate.")] = ""
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from daemon.model.job import LendingMode
 
 
-class Part(Struct, omit_defaults=True):
+class ComponentHealth(Struct, omit_defaults=True):
     """A part of the daemon beside its heart; `why` and `mend`, for operators, where not well."""
 
     name: str
@@ -25,7 +25,7 @@ class Ready(Struct, omit_defaults=True):
     status: Literal["ok", "unavailable"]
     time: Annotated[float, Meta(description="What time it is for the daemon.")]
     why: str = ""
-    parts: list[Part] = []
+    parts: list[ComponentHealth] = []
 
 
 class Status(Struct):
@@ -40,7 +40,7 @@ class Status(Struct):
     waiting: Annotated[int, Meta(description="Inputs that are not durable yet.")]
     jobs: Annotated[int, Meta(description="That are not over.")]
     lending: bool
-    parts: list[Part]
+    parts: list[ComponentHealth]
     lending_mode: Annotated[
         LendingMode,
         Meta(description="On shadow no loans are made, and what they would be is told."),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from daemon.config.webhook_limits import MOST_DEAD
-from daemon.wire.jobs import Event
+from daemon.wire.jobs import EventView
 
 
 class Webhook(Struct):
@@ -43,10 +43,10 @@ class DeadLetterView(Struct):
     delivery: str
     time: Annotated[float, Meta(description="When, in seconds since the epoch.")]
     why: str
-    events: list[Event]
+    events: list[EventView]
 
 
-class DeadLetters(Struct):
+class DeadLetterPage(Struct):
     """Dead letters, and the `after` to ask for the next ones with."""
 
     letters: list[DeadLetterView]

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from daemon.model.names import Name
-from daemon.wire.jobs import Id, JobRequest, Limit, PoolChange, Priority
+from daemon.wire.jobs import Id, JobRequest, PoolChange, Priority, TimeLimit
 from sia.limits import MAX_QUOTA
 
 WHATIF_CHANGES = 100
@@ -45,7 +45,7 @@ class JobWhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
     priority: Priority | None = None
     gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)] | None = None
     pool: Name | None = None
-    time_limit: Limit | None = None
+    time_limit: TimeLimit | None = None
 
 
 class PoolWhatIf(PoolChange, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -66,7 +66,7 @@ AT_ONCE = 256
 NOBODY, NO_SLOT = -1, -1
 
 
-class Cut(NamedTuple):
+class CuttingPlane(NamedTuple):
     """Σ weight · "`task` starts in slots `low` to `high`" ≤ `most`; a task may be there twice.
 
     `slot` says whose row of capacity it is, if it is one.
@@ -146,14 +146,14 @@ class Cuts:
         self._capacity, self._contended = problem.capacity(), problem.contended()
         self._together = together(problem)
 
-    def broken(self, begun: Floats, most: int = MOST) -> list[Cut]:
+    def broken(self, begun: Floats, most: int = MOST) -> list[CuttingPlane]:
         """The rows broken most, where such a part of each task (column) has begun by each slot."""
         of_slots = [one for some in self._slots(begun) for one in self._broken(some)]
         of_spans = [one for some in self._roaming(begun) for one in self._broken(some)]
         some = *self._chosen(of_slots, most), *self._chosen(of_spans, most)
         return [self._cut(one) for one in some]
 
-    def capacity(self, slot: int) -> Cut:
+    def capacity(self, slot: int) -> CuttingPlane:
         """A slot's row of capacity."""
         cut = self._row(slot, slot, self._width.astype(np.float64), float(self._capacity[slot]))
         return cut._replace(slot=slot)
@@ -280,7 +280,7 @@ class Cuts:
                     int(capacity[at]), u, there[order[at][parts[at] > 0.0]], int(running[i]),
                 )  # fmt: skip
 
-    def _cut(self, broken: _Broken) -> Cut:
+    def _cut(self, broken: _Broken) -> CuttingPlane:
         """Tasks that do not run count too, as whoever is put in place of those that do would."""
         u, width = broken.divisor, np.append(self._width, broken.left)
         narrow = [int(place) for place in broken.order if width[place] < u]
@@ -296,14 +296,14 @@ class Cuts:
         cut = self._row(broken.first, broken.last, weights[:-1], most)
         return cut if broken.roams == NOBODY else self._with_roaming(cut, broken, weights)
 
-    def _row(self, first: int, last: int, weights: Floats, most: float) -> Cut:
+    def _row(self, first: int, last: int, weights: Floats, most: float) -> CuttingPlane:
         """Of tasks where they run all through a span."""
         task = np.flatnonzero(weights)
         return self._clipped(
             task, last - self._length[task] + 1, np.full(len(task), first), weights[task], most
         )
 
-    def _with_roaming(self, cut: Cut, broken: _Broken, weights: Floats) -> Cut:
+    def _with_roaming(self, cut: CuttingPlane, broken: _Broken, weights: Floats) -> CuttingPlane:
         """With those that pass where they run at the base, and the one that roams wherever."""
         first, last, base, roams = broken.first, broken.last, broken.base, broken.roams
         length = int(self._length[roams])
@@ -319,12 +319,14 @@ class Cuts:
             cut.most,
         )
 
-    def _clipped(self, task: Counts, low: Counts, high: Counts, weight: Floats, most: float) -> Cut:
+    def _clipped(
+        self, task: Counts, low: Counts, high: Counts, weight: Floats, most: float
+    ) -> CuttingPlane:
         """Only starts that there are."""
         low = np.maximum(low, self._starts.release[task])
         high = np.minimum(high, self._latest[task])
         some = (low <= high) & (weight != 0.0)
-        return Cut(task[some], low[some], high[some], weight[some], most)
+        return CuttingPlane(task[some], low[some], high[some], weight[some], most)
 
 
 def _some(at: Counts) -> Iterator[Counts]:

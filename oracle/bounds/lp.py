@@ -20,7 +20,7 @@ EXACT = 1e-7
 """Part of the cost by which the LP and its bound may differ."""
 
 
-class Proven(NamedTuple):
+class LpBound(NamedTuple):
     """What nothing is less than, whether that was the end of it, and the size of the program."""
 
     bound: float
@@ -36,7 +36,7 @@ def prove(
     known: Sequence[int] | None = None,
     rose: Callable[[float], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-) -> Proven:
+) -> LpBound:
     """What no schedule costs less than, as far as the LP gets until the clock reads `until`.
 
     A schedule that is `known` says how far horizons may have to reach. `rose` is told each bound;
@@ -55,9 +55,9 @@ def prove(
             return proven
     fit = fitted(problem, form, until, horizons_of(problem, known), higher, stop)
     if fit is None:
-        return Proven(best, finished=False)
+        return LpBound(best, finished=False)
     milp = fit.model.milp
-    return Proven(best, fit.settled, len(milp.costs), milp.nonzeros)
+    return LpBound(best, fit.settled, len(milp.costs), milp.nonzeros)
 
 
 def _priced(
@@ -66,7 +66,7 @@ def _priced(
     known: Sequence[int] | None,
     higher: Callable[[float], None],
     stop: Callable[[], bool],
-) -> Proven | None:
+) -> LpBound | None:
     """The LP of all starts; None where its tasks cannot all start in it."""
     from oracle.bounds.master import Master, OutOfTimeError, columns_of  # noqa: PLC0415  needs highspy
 
@@ -74,7 +74,7 @@ def _priced(
         return stop() or perf_counter() >= until
 
     if over():
-        return Proven(0.0, finished=False)
+        return LpBound(0.0, finished=False)
     starts = starts_of(problem)
     prices = ascend(starts, over)
     higher(prices.bound)
@@ -83,12 +83,12 @@ def _priced(
     try:
         found = master.solve(until, enough=EXACT)
     except OutOfTimeError:
-        return Proven(best, finished=False, variables=master.size, nonzeros=master.entries)
+        return LpBound(best, finished=False, variables=master.size, nonzeros=master.entries)
     if found.short > TORN:
         return None
     higher(found.bound)
     best = max(best, safe(found.bound, whole=problem.whole))
-    return Proven(best, found.exact, master.size, master.entries)
+    return LpBound(best, found.exact, master.size, master.entries)
 
 
 def safe(bound: float, *, whole: bool) -> float:

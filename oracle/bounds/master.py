@@ -20,7 +20,7 @@ import numpy as np
 
 from oracle.arrays import Counts, Floats
 from oracle.bounds.ascent import Priced, priced
-from oracle.bounds.cuts import NO_SLOT, NOTHING, TORN, Cut, Cuts
+from oracle.bounds.cuts import NO_SLOT, NOTHING, TORN, Cuts, CuttingPlane
 from oracle.errors import SolverError
 from oracle.problem.all_starts import Starts
 from oracle.solver.highs import Entries, Lp
@@ -47,7 +47,7 @@ class OutOfTimeError(Exception):
     """An LP was given up."""
 
 
-class Found(NamedTuple):
+class LpResult(NamedTuple):
     """What an LP came to: nothing within its windows costs less than `bound`.
 
     `dearer` is by how much each start raises the bound, were it taken. `at` are the starts that the
@@ -90,7 +90,7 @@ class Master:
         A row of capacity is the sum of those of so many slots.
         """
         self.starts = starts
-        self.cuts: list[Cut] = []
+        self.cuts: list[CuttingPlane] = []
         self.rows = Cuts(starts, stop)
         self.strict = True
         problem, tasks = starts.problem, len(starts.first)
@@ -147,7 +147,7 @@ class Master:
         early_cost, late_cost = self._lp.probe(own + len(self.starts.first), halves, before)
         return early_cost, late_cost
 
-    def add(self, cuts: Sequence[Cut]) -> None:
+    def add(self, cuts: Sequence[CuttingPlane]) -> None:
         """Add rows."""
         if not cuts:
             return
@@ -169,7 +169,7 @@ class Master:
         self.cuts = [cut for i, cut in enumerate(self.cuts) if i not in gone]
         self._table = None
 
-    def solve(self, until: float, limit: float = inf, enough: float = ENOUGH) -> Found:
+    def solve(self, until: float, limit: float = inf, enough: float = ENOUGH) -> LpResult:
         """Solve it, until the bound is `limit`, or as good as the LP's.
 
         Raises OutOfTimeError where the clock reads `until` (seconds) before.
@@ -204,7 +204,7 @@ class Master:
                 return found._replace(exact=True)
         return found
 
-    def _crowded(self, found: Found) -> list[Cut]:
+    def _crowded(self, found: LpResult) -> list[CuttingPlane]:
         """The rows of slots that it does not hold, and in which more runs than there is room."""
         starts = self.starts
         change, used = np.zeros(len(self._row)), starts.width[starts.task[found.at]] * found.part
@@ -216,7 +216,7 @@ class Master:
         over[[cut.slot for cut in self.cuts if cut.slot != NO_SLOT]] = False
         return [self.rows.capacity(i) for i in np.flatnonzero(over).tolist()]
 
-    def begun(self, found: Found) -> Floats:
+    def begun(self, found: LpResult) -> Floats:
         """The part of each task (column) that has begun by each slot (row)."""
         starts = self.starts
         begun = np.zeros((len(self._row), len(starts.first)))
@@ -281,14 +281,14 @@ class Master:
         costs += np.cumsum(change)[:-1]
         return costs, worth + float(dual @ np.array([cut.most for cut in self.cuts]))
 
-    def _found(self, bound: float, dearer: Floats, values: Floats, *, exact: bool) -> Found:
+    def _found(self, bound: float, dearer: Floats, values: Floats, *, exact: bool) -> LpResult:
         tasks = len(self.starts.first)
         parts = values[tasks:]
         taken = np.flatnonzero(parts > NOTHING)
         order = np.argsort(self._columns[taken])
         at = self._columns[taken][order]
         short = float(values[:tasks].sum())
-        return Found(bound, dearer, at, parts[taken][order], short, exact)
+        return LpResult(bound, dearer, at, parts[taken][order], short, exact)
 
 
 def _at_most(starts: Starts, columns: Counts) -> Counts:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from oracle.arrays import Floats
 from oracle.bounds.prices import accumulated, costs_of, priced_bound
 from oracle.errors import NoScheduleError
-from oracle.problem.forms import Cell, Form, Model
+from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
 from oracle.solver.pulp import solve
 
@@ -48,7 +48,7 @@ class Fitted(NamedTuple):
     `prices` are what a GPU is worth in each slot; None where the solver tells no duals.
     """
 
-    model: Model
+    model: ProgramModel
     parts: list[list[float]]
     horizons: list[int]
     prices: Floats | None
@@ -56,11 +56,11 @@ class Fitted(NamedTuple):
     """That no longer horizons are worth another LP, rather than that the time was up."""
 
 
-def cells_of(task: Task, horizon: int) -> list[Cell]:
+def cells_of(task: Task, horizon: int) -> list[SlotRange]:
     """A cell for each of the first slots up to the horizon, and the tail if there is one."""
     last = min(task.latest, task.release + horizon)
-    cells = [Cell(slot, slot) for slot in range(task.release, last + 1)]
-    return [*cells, Cell(last + 1, task.latest)] if last < task.latest else cells
+    cells = [SlotRange(slot, slot) for slot in range(task.release, last + 1)]
+    return [*cells, SlotRange(last + 1, task.latest)] if last < task.latest else cells
 
 
 def fitted(
@@ -79,7 +79,7 @@ def fitted(
     grown, best, before = [*horizons], None, -inf
     while not stop() and perf_counter() < until:
         of = [cells_of(task, horizon) for task, horizon in zip(problem.tasks, grown, strict=True)]
-        model = Model(problem, form, of)
+        model = ProgramModel(problem, form, of)
         found = solve(
             model.milp,
             relaxed=True,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from oracle.arrays import Counts, Floats
-from oracle.bounds.cuts import MOST, TORN, Cut
-from oracle.bounds.master import Found, Master, OutOfTimeError
+from oracle.bounds.cuts import MOST, TORN, CuttingPlane
+from oracle.bounds.master import LpResult, Master, OutOfTimeError
 from oracle.errors import BrokenScheduleError
 from oracle.problem.all_starts import Starts
 from oracle.problem.coarse import together
@@ -50,7 +50,7 @@ SLACK = 1e-6
 """In proportion: by so little a start may be too dear, and stays."""
 
 
-class Node(NamedTuple):
+class BranchNode(NamedTuple):
     """A part of all schedules: each task's first and last start, and what they cost at least.
 
     It is to be parted at a task: whether that starts in slot `by` or before.
@@ -71,12 +71,12 @@ class Tree:
         """Build its LP of these starts; it is given up as soon as `stop` says so."""
         self.master = Master(starts, columns, stop, together(starts.problem))
         self.nodes, self.done = 0, False
-        self.found: Found | None = None
+        self.found: LpResult | None = None
         """The LP's solution, where it was last solved."""
         self.whole: tuple[float, list[int]] = inf, []
         """The best schedule that an LP came to, and its cost."""
         self._least, self._settled = -inf, inf
-        self._open: list[Node] = []
+        self._open: list[BranchNode] = []
         self._number, self._dived = count(), -1
         most = float(np.maximum.reduceat(starts.cost, starts.first).sum())
         self._most = most + SLACK * max(1.0, most)  # what all schedules cost at most
@@ -150,7 +150,7 @@ class Tree:
 
     def _first_way(
         self, ways: Iterator[tuple[Counts, Counts]], limit: Callable[[], float], until: float
-    ) -> tuple[Found, Counts, Counts] | None:
+    ) -> tuple[LpResult, Counts, Counts] | None:
         """The first windows in which all start and the LP is below `limit`; what it comes to."""
         for lows, highs in ways:
             self.master.limit(lows, highs)
@@ -162,7 +162,9 @@ class Tree:
                 return found, lows, highs
         return None
 
-    def _ways(self, found: Found, lows: Counts, highs: Counts) -> Iterator[tuple[Counts, Counts]]:
+    def _ways(
+        self, found: LpResult, lows: Counts, highs: Counts
+    ) -> Iterator[tuple[Counts, Counts]]:
         """Windows for some that are torn: all as most of each has it, or the first, or not that."""
         spread, mean = self._torn(found)
         spread[lows >= highs] = 0.0
@@ -198,7 +200,7 @@ class Tree:
                 heappush(self._open, node)  # what its first half came to is in there once more
         self.done = not self._open
 
-    def _part(self, node: Node, late: bool, limit: float, until: float) -> None:  # noqa: FBT001
+    def _part(self, node: BranchNode, late: bool, limit: float, until: float) -> None:  # noqa: FBT001
         """One half of a node."""
         lows, highs = node.lows.copy(), node.highs.copy()
         (lows if late else highs)[node.task] = node.by + late
@@ -208,7 +210,7 @@ class Tree:
         self.found = found
         self._keep(found, lows, highs, limit, node.bound)
 
-    def _cut(self, limit: float, until: float, most: int) -> Found:
+    def _cut(self, limit: float, until: float, most: int) -> LpResult:
         """Cut where the LP stands, a few rounds."""
         master, last = self.master, None
         for rounds in range(most + 1):
@@ -232,10 +234,12 @@ class Tree:
         assert last is not None
         return last
 
-    def _broken(self, found: Found, most: int) -> list[Cut]:
+    def _broken(self, found: LpResult, most: int) -> list[CuttingPlane]:
         return self.master.rows.broken(self.master.begun(found), most)
 
-    def _keep(self, found: Found, lows: Counts, highs: Counts, limit: float, above: float) -> None:
+    def _keep(
+        self, found: LpResult, lows: Counts, highs: Counts, limit: float, above: float
+    ) -> None:
         """Settle what an LP came to, or open the node below it."""
         bound = max(found.bound, above)
         if bound > self._most:
@@ -253,7 +257,7 @@ class Tree:
                 return
         branch = self._branch(found, lows, highs, limit)
         if branch is not None:
-            heappush(self._open, Node(bound, next(self._number), lows, highs, *branch))
+            heappush(self._open, BranchNode(bound, next(self._number), lows, highs, *branch))
             return
         # one schedule is left, and where windows were narrowed since, the LP may not have seen it
         try:
@@ -262,12 +266,12 @@ class Tree:
             return
         self._settled = min(self._settled, self._take(lows))
 
-    def _settle(self, found: Found) -> None:
+    def _settle(self, found: LpResult) -> None:
         """A whole schedule, and nothing in its windows is better."""
         self._take(self._slots(found))
         self._settled = min(self._settled, found.bound)
 
-    def _slots(self, found: Found) -> Counts:
+    def _slots(self, found: LpResult) -> Counts:
         """When each task starts in a whole schedule."""
         return self.master.starts.slot[found.at]
 
@@ -279,7 +283,7 @@ class Tree:
             self.whole = cost, slots.tolist()
         return cost
 
-    def _early(self, found: Found, place: int, by: int) -> bool:
+    def _early(self, found: LpResult, place: int, by: int) -> bool:
         """Whether half of a task or more starts in slot `by` or before."""
         starts = self.master.starts
         own = starts.task[found.at] == place
@@ -287,7 +291,7 @@ class Tree:
         return bool(2.0 * early >= found.part[own].sum())
 
     def _narrowed(
-        self, found: Found, lows: Counts, highs: Counts, limit: float
+        self, found: LpResult, lows: Counts, highs: Counts, limit: float
     ) -> tuple[Counts, Counts]:
         """Windows without the starts with which nothing costs less than `limit`."""
         starts = self.master.starts
@@ -301,7 +305,7 @@ class Tree:
         )
 
     def _branch(
-        self, found: Found, lows: Counts, highs: Counts, limit: float
+        self, found: LpResult, lows: Counts, highs: Counts, limit: float
     ) -> tuple[int, int] | None:
         """The task to part the node at, and the slot.
 
@@ -330,7 +334,7 @@ class Tree:
                 break
         return best
 
-    def _torn(self, found: Found) -> tuple[Floats, Floats]:
+    def _torn(self, found: LpResult) -> tuple[Floats, Floats]:
         """By task, over how many slots it is torn, times its width, and the mean of its starts."""
         starts = self.master.starts
         task, slot, part = starts.task[found.at], starts.slot[found.at], found.part

@@ -21,11 +21,17 @@ from oracle.problem.forms import FORMS
 from oracle.problem.inputs import read_inputs
 from oracle.problem.problem import Goal
 from oracle.run.bound import Bounding
-from oracle.run.console import NO_BOUND, BoundTeller, Teller, end_interrupted, show_outcome
+from oracle.run.console import (
+    NO_BOUND,
+    BoundReporter,
+    ProgressReporter,
+    end_interrupted,
+    show_outcome,
+)
 from oracle.run.folder import Results, own_folder
 from oracle.run.output import write_outcome
-from oracle.run.run import Task, instance_of, run, waiting
-from replay.cli.options import Number
+from oracle.run.run import SolveSettings, instance_of, run, waiting
+from replay.cli.options import BoundedFloatType
 from replay.run.output import write_json
 from sia import __version__
 from sia.console.as_json import json_option, print_json
@@ -34,7 +40,7 @@ from sia.console.groups import Group
 from sia.console.text import Seconds
 from sia.wording import counted, duration
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 SOLVE, BOUND = "sia oracle solve", "sia oracle bound"
 
@@ -66,7 +72,7 @@ _COMMON = (
 )  # fmt: skip
 
 
-def _common(command: Command) -> Command:
+def _common(command: _Command) -> _Command:
     for option in reversed(_COMMON):
         command = option(command)
     return command
@@ -83,7 +89,10 @@ def oracle() -> None:
 @oracle.command("solve")
 @_common
 @click.option(
-    "--beta", type=Number(0, 1e6), default=0.0, help="Price of unfairness between pools (Fig. 19)."
+    "--beta",
+    type=BoundedFloatType(0, 1e6),
+    default=0.0,
+    help="Price of unfairness between pools (Fig. 19).",
 )
 @click.option(
     "--weighted",
@@ -92,13 +101,13 @@ def oracle() -> None:
 )
 @click.option(
     "--slowdown-pct",
-    type=Number(0, 1000),
+    type=BoundedFloatType(0, 1000),
     default=0.0,
     help="Allow jobs to be late by this percentage of their completion time without sharing.",
 )
 @click.option(
     "--slowdown-price",
-    type=Number(0, 1e6),
+    type=BoundedFloatType(0, 1e6),
     help="With --slowdown-pct: price of each late slot, besides its waiting.  "
     f"[default: {PRICE:g}]",
 )
@@ -134,8 +143,8 @@ def solve(
         "seed": seed,
     }
     with own_folder(out, inputs, RESULTS) as folder:
-        task = Task(slot, seconds, form, goal, seed)
-        outcome = run(trace, table, task, BEGAN, latest, Teller(slot, goal))
+        task = SolveSettings(slot, seconds, form, goal, seed)
+        outcome = run(trace, table, task, BEGAN, latest, ProgressReporter(slot, goal))
         found = write_outcome(folder, outcome, asked)
     if as_json:
         print_json(found)
@@ -182,7 +191,7 @@ def bound(
     refuse_too_large(instance.problems, form)
     with own_folder(out, [log, pools], RESULTS) as folder:
         bounding = Bounding(instance, form, BEGAN + seconds)
-        status = bounding.run(BoundTeller())
+        status = bounding.run(BoundReporter())
         alone = waiting(instance.trace, instance.baseline)
         found = {
             **_asked(BOUND, log, pools, slot, window, form, seconds, skip_invalid=skip_invalid),

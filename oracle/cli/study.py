@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from oracle.problem.problem import Goal
-from oracle.run.console import Teller, end_interrupted
+from oracle.run.console import ProgressReporter, end_interrupted
 from oracle.run.folder import refuse_others
-from oracle.study.study import POLICIES, Asked, Case, cases_of, refuse, study
+from oracle.study.study import POLICIES, Case, StudySettings, cases_of, refuse, study
 from oracle.study.table import HEADER, rows_of, show
 from replay.experiment.folder import (
     RUNS,
@@ -81,7 +81,7 @@ def study_command(
     Writes OUT/study.csv, OUT/report.html, OUT/figures and OUT/runs. To continue an interrupted
     study, repeat its command.
     """
-    asked, cases = Asked(slot, window, seconds), cases_of(presets, repetitions)
+    asked, cases = StudySettings(slot, window, seconds), cases_of(presets, repetitions)
     refuse(cases, asked)
     facts = {
         "command": COMMAND,
@@ -134,7 +134,7 @@ def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
         )
 
 
-def _solve(cases: Sequence[Case], asked: Asked, out: Path) -> None:
+def _solve(cases: Sequence[Case], asked: StudySettings, out: Path) -> None:
     """Do what is left to do, one after the other: each has all of the machine."""
     todo = _left(out, cases)
     done = len(cases) - len(todo)
@@ -145,7 +145,7 @@ def _solve(cases: Sequence[Case], asked: Asked, out: Path) -> None:
         click.echo(f"{name}: up to {duration(asked.seconds)}", err=True)
         began = perf_counter()
         with whole_run(out, case.run) as folder:
-            outcome = study(case, asked, folder, Teller(asked.slot, Goal()))
+            outcome = study(case, asked, folder, ProgressReporter(asked.slot, Goal()))
             if outcome.status == "interrupted":
                 raise KeyboardInterrupt
         click.echo(f"{name}: {outcome.status} after {duration(perf_counter() - began)}", err=True)

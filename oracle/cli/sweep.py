@@ -10,10 +10,10 @@ import click
 
 from oracle.problem.inputs import read_inputs
 from oracle.problem.problem import Goal
-from oracle.run.console import Teller, end_interrupted
+from oracle.run.console import ProgressReporter, end_interrupted
 from oracle.run.folder import Results, own_folder
 from oracle.run.run import instance_of
-from oracle.search.answer import Tell
+from oracle.search.answer import ProgressCallback
 from oracle.study.sweep import described, sweep
 from replay.cli.experiment import Numbers
 from replay.logs.limits import ROWS_SHOWN
@@ -112,10 +112,10 @@ def sweep_command(
                         f"beta {found[-1].beta:g}")  # fmt: skip
 
 
-def _begin(beta: float) -> Tell:
+def _begin(beta: float) -> ProgressCallback:
     """Report progress in slots of waiting, so that prices can be compared."""
     click.echo(f"beta {beta:g}", err=True)
-    return Teller(1.0, Goal(beta=1.0))
+    return ProgressReporter(1.0, Goal(beta=1.0))
 
 
 def _show(points: Sequence[Mapping[str, Any]]) -> None:

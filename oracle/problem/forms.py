@@ -18,7 +18,7 @@ from oracle.problem.problem import Problem, Task
 from oracle.solver.program import Milp
 
 
-class Cell(NamedTuple):
+class SlotRange(NamedTuple):
     """Slots first … last, of which a job starts in one."""
 
     first: int
@@ -48,7 +48,7 @@ CONSTANT = -1
 """The key of a constant among terms."""
 
 
-class Pulse:
+class PulseForm:
     """x[k] = 1: the job starts in cell k."""
 
     def add(self, milp: Milp, costs: Sequence[float]) -> int:
@@ -74,7 +74,7 @@ class Pulse:
         return [*values]
 
 
-class Step:
+class StepForm:
     """z[k] = 1: the job has started in a cell up to k; of the last cell that is certain."""
 
     def add(self, milp: Milp, costs: Sequence[float]) -> int:
@@ -107,17 +107,17 @@ class Step:
         return [b - a for a, b in pairwise([0.0, *values, 1.0])]
 
 
-FORMS: dict[str, Form] = {"step": Step(), "pulse": Pulse()}
+FORMS: dict[str, Form] = {"step": StepForm(), "pulse": PulseForm()}
 
 
-class Model:
+class ProgramModel:
     """A problem as a program: each task chooses one of its cells."""
 
     def __init__(
         self,
         problem: Problem,
         form: Form,
-        cells: Sequence[Sequence[Cell]] | None = None,
+        cells: Sequence[Sequence[SlotRange]] | None = None,
     ) -> None:
         """Build it. Without `cells` each slot is one, and the program is exact.
 
@@ -224,9 +224,9 @@ class Model:
             yield values[low:high]
 
 
-def all_slots(task: Task) -> list[Cell]:
+def all_slots(task: Task) -> list[SlotRange]:
     """Each slot a cell."""
-    return [Cell(t, t) for t in range(task.release, task.latest + 1)]
+    return [SlotRange(t, t) for t in range(task.release, task.latest + 1)]
 
 
 def _add(row: dict[int, float], terms: dict[int, float], factor: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from time import perf_counter
 
-from oracle.bounds.lp import Proven
+from oracle.bounds.lp import LpBound
 from oracle.run.run import Instance, lp_bound
 
 LOOK = 0.2
@@ -19,7 +19,7 @@ class Bounding:
     def __init__(self, instance: Instance, form: str, until: float) -> None:
         """Prove what can be proven until the clock reads `until` (seconds)."""
         self.bound = 0.0
-        self.proven = Proven(0.0, finished=False)
+        self.proven = LpBound(0.0, finished=False)
         """What the LPs came to, at their end."""
         self._instance, self._form, self._until = instance, form, until
         self._stop, self._ended = Event(), Event()

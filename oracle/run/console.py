@@ -10,8 +10,8 @@ from typing import NoReturn
 import click
 
 from oracle.problem.problem import Goal
-from oracle.run.run import Outcome, measured, waiting
-from oracle.search.answer import Progress, gap_of
+from oracle.run.run import RunResult, measured, waiting
+from oracle.search.answer import SolverProgress, gap_of
 from sia.wording import MINUTE, counted, decimal, duration
 
 SAID_EVERY = 5.0
@@ -40,7 +40,7 @@ def unit_of(goal: Goal) -> str:
     return "weighted slots" if goal.weighted else "slots"
 
 
-class Teller:
+class ProgressReporter:
     """Says every few seconds how far it is."""
 
     def __init__(self, slot: float, goal: Goal) -> None:
@@ -48,7 +48,7 @@ class Teller:
         self._slot, self._said = slot, 0.0
         self._plain, self._unit = waits_alone(goal), unit_of(goal)
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: SolverProgress) -> None:
         """Say it, if the last time is long enough ago."""
         if perf_counter() < self._said + SAID_EVERY:
             return
@@ -68,7 +68,7 @@ class Teller:
         return duration(cost * self._slot) if self._plain else decimal(cost)
 
 
-class BoundTeller:
+class BoundReporter:
     """Says every few seconds what is proven of the waiting."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class BoundTeller:
         click.echo(f"waiting: bound {known}, {duration(left)} left", err=True)
 
 
-def show_outcome(outcome: Outcome, *, cutoffs: bool) -> None:
+def show_outcome(outcome: RunResult, *, cutoffs: bool) -> None:
     """Say what was found, what none can beat, and what it comes to with times as in the log.
 
     With `cutoffs` of another schedule, or where some slowdown is allowed, bounds are of schedules
@@ -113,7 +113,7 @@ def _less(none: str, found: float, bound: float, shown: Callable[[float], str]) 
     return f"{none} less than {shown(bound)}"
 
 
-def _show_real(outcome: Outcome) -> None:
+def _show_real(outcome: RunResult) -> None:
     log, baseline = outcome.instance.log, outcome.real_baseline
     found = measured(log, baseline, outcome.real)
     later = "no job is later"

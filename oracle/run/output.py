@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from oracle.run.console import unit_of
-from oracle.run.run import Outcome, measured, waiting
+from oracle.run.run import RunResult, measured, waiting
 from replay.logs.trace import Trace
 from replay.run.output import write_json, write_pools, write_schedule, write_trace
 from replay.run.schedule import Schedule
 
 
-def write_outcome(folder: Path, outcome: Outcome, asked: Mapping[str, Any]) -> dict[str, Any]:
+def write_outcome(folder: Path, outcome: RunResult, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Write all results and return oracle.json; `asked` are the settings of the command."""
     write_schedule_of(folder, outcome)
     write_schedule(folder / "real", outcome.instance.log, outcome.real)
@@ -24,7 +24,7 @@ def write_outcome(folder: Path, outcome: Outcome, asked: Mapping[str, Any]) -> d
     return found
 
 
-def write_schedule_of(folder: Path, outcome: Outcome) -> None:
+def write_schedule_of(folder: Path, outcome: RunResult) -> None:
     """Write the jobs on the grid, their pools and their schedule."""
     instance = outcome.instance
     write_trace(folder / "trace.csv", instance.trace)
@@ -36,7 +36,7 @@ def write_schedule_of(folder: Path, outcome: Outcome) -> None:
     own.rmdir()
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: RunResult) -> dict[str, Any]:
     """The figures, as plain values. All but `real` are of the slotted jobs."""
     instance = outcome.instance
     return {

@@ -9,7 +9,7 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.schedule import Recorder, Schedule
 from sia import Core
 from sia.core.playout import play
-from sia.policies import Policy, Proposal, Start, stream_of
+from sia.policies import Policy, Proposal, StartProposal, stream_of
 from sia.state.state import JobState
 
 
@@ -31,7 +31,7 @@ class Planned(Policy):
         """Start what is due, and ask to be woken for what is due next."""
         while self._due and self._due[0][0] <= now:
             job = heappop(self._due)[2]
-            yield Start(job, stream_of(job.pool, job.width), "planned for now")
+            yield StartProposal(job, stream_of(job.pool, job.width), "planned for now")
         if self._due:
             yield self._due[0][0]
 

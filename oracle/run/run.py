@@ -8,7 +8,7 @@ from math import fsum, inf
 from time import perf_counter
 from typing import NamedTuple
 
-from oracle.bounds.lp import Proven, prove
+from oracle.bounds.lp import LpBound, prove
 from oracle.bounds.size import refuse_too_large
 from oracle.errors import NoScheduleError, SolverError
 from oracle.problem.forms import FORMS
@@ -16,8 +16,8 @@ from oracle.problem.problem import Goal, Problem, plain, problems
 from oracle.problem.slots import on_grid, slotted
 from oracle.run.planned import carried_out
 from oracle.run.real import brought_forward
-from oracle.search.answer import Answer, Tell, gap_of
-from oracle.search.incumbent import Best
+from oracle.search.answer import ProgressCallback, SolveResult, gap_of
+from oracle.search.incumbent import Incumbent
 from oracle.search.solve import Solving
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import BASELINE, Settings, replay_one
@@ -39,7 +39,7 @@ ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
 """What stopped it, if several problems were stopped by different things: the first of these."""
 
 
-class Task(NamedTuple):
+class SolveSettings(NamedTuple):
     """What is asked of the oracle: a grid and a time limit (seconds), how and for what."""
 
     slot: float
@@ -82,12 +82,12 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What came of it. Waiting is in seconds, over all jobs."""
 
-    task: Task
+    task: SolveSettings
     instance: Instance
-    answers: list[Answer]
+    answers: list[SolveResult]
     schedule: Schedule
     real: Schedule
     """The same plan with submissions and durations as they are in the log."""
@@ -133,11 +133,11 @@ def instance_of(
 def run(
     log: Trace,
     table: PoolTable,
-    task: Task,
+    task: SolveSettings,
     began: float,
     cutoffs: Mapping[str, float] | None = None,
-    tell: Tell | None = None,
-) -> Outcome:
+    tell: ProgressCallback | None = None,
+) -> RunResult:
     """Solve it; the clock read `began` at the beginning. Raises UserError for what cannot be."""
     instance = instance_of(log, table, task.slot, task.goal, cutoffs)
     refuse_too_large(instance.problems, task.form)
@@ -146,7 +146,7 @@ def run(
     end = began + task.seconds - LEFT_OVER
     # first: solvers heed their time by and large, and would leave nothing of what is kept for it
     waits = _wait_bounds(instance, task, first, end)
-    answers: list[Answer] = []
+    answers: list[SolveResult] = []
     for i, (_, problem) in enumerate(instance.problems):
         stopped = any(answer.status == "interrupted" for answer in answers)
         mine = perf_counter() if stopped else instance.turn(i, end)
@@ -158,14 +158,14 @@ def run(
 
 def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
     """The best schedule known before: that one, or the one whose starts are the cutoffs."""
-    best = Best(problem)
+    best = Incumbent(problem)
     for starts in (first, [task.cutoff for task in problem.tasks]):
         best.offer(starts)
     return best.known.starts
 
 
 def _wait_bounds(
-    instance: Instance, task: Task, first: Sequence[Sequence[int]], end: float
+    instance: Instance, task: SolveSettings, first: Sequence[Sequence[int]], end: float
 ) -> list[float | None]:
     """By problem, slots that no schedule waits less than; None where that is what is to be least.
 
@@ -187,11 +187,11 @@ def _wait_bounds(
 
 def _outcome(
     instance: Instance,
-    task: Task,
-    answers: list[Answer],
+    task: SolveSettings,
+    answers: list[SolveResult],
     waits: Sequence[float | None],
     began: float,
-) -> Outcome:
+) -> RunResult:
     found = []
     for answer, (_, problem) in zip(answers, instance.problems, strict=True):
         if answer.starts is None:
@@ -206,7 +206,7 @@ def _outcome(
     schedule = carried_out("oracle", instance.trace, instance.table, starts)
     brought = brought_forward(instance.log, instance.problems, starts)
     statuses = {answer.status for answer in answers}
-    return Outcome(
+    return RunResult(
         task=task,
         instance=instance,
         answers=answers,
@@ -233,7 +233,7 @@ def lp_bound(
     until: float,
     rose: Callable[[float], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-) -> Proven:
+) -> LpBound:
     """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`.
 
     `rose` is told each that is proven on the way; it ends early where `stop` says so. Sizes are
@@ -250,7 +250,7 @@ def lp_bound(
         problem = instance.problems[i][1]
         found.append(prove(problem, FORMS[form], instance.turn(i, until), own, higher, stop))
         total += found[-1].bound
-    return Proven(
+    return LpBound(
         total * slot,
         all(one.finished for one in found),
         sum(one.variables for one in found),

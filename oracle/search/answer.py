@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 
-class Progress(NamedTuple):
+class SolverProgress(NamedTuple):
     """How far it is: costs, the solver's nodes, seconds left."""
 
     cost: float
@@ -16,10 +16,10 @@ class Progress(NamedTuple):
     left: float
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[SolverProgress], None]
 
 
-class Answer(NamedTuple):
+class SolveResult(NamedTuple):
     """What is known of a problem: a schedule, if any, and what no schedule costs less than."""
 
     status: str

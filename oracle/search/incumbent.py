@@ -11,19 +11,19 @@ from oracle.errors import BrokenScheduleError
 from oracle.problem.problem import Problem
 
 
-class Known(NamedTuple):
+class KnownSchedule(NamedTuple):
     """A schedule and its cost; infinite without one."""
 
     cost: float = inf
     starts: list[int] | None = None
 
 
-class Best:
+class Incumbent:
     """What is `known` of a problem: replaced whole, so that cost and schedule belong together."""
 
     def __init__(self, problem: Problem) -> None:
         """Nothing is known yet."""
-        self.problem, self.known = problem, Known()
+        self.problem, self.known = problem, KnownSchedule()
         self._lock = Lock()
 
     def offer(self, starts: Sequence[int]) -> bool:
@@ -36,5 +36,5 @@ class Best:
         with self._lock:
             if cost >= self.known.cost:
                 return False
-            self.known = Known(cost, [*starts])
+            self.known = KnownSchedule(cost, [*starts])
         return True

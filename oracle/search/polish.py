@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from oracle.problem.coarse import in_order, together
-from oracle.problem.forms import Cell, Form, Model
+from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
 from oracle.solver.pulp import solve
 
@@ -38,7 +38,7 @@ SECONDS = 5.0
 """For one program; one that is solved in a fifth of that was too small."""
 
 
-class Way(NamedTuple):
+class PolishMethod(NamedTuple):
     """Of a program: how many starts on each side, how far apart, whether near the LP's, too."""
 
     near: int
@@ -53,7 +53,7 @@ class Polish:
         """Nothing is solved yet."""
         self._problem, self._form, self._random = problem, form, Random(seed)  # noqa: S311
         steps, hinted = sorted({1, together(problem)}), (False, True)
-        self._ways = [Way(*way) for way in product(NEAR, steps, hinted)]
+        self._ways = [PolishMethod(*way) for way in product(NEAR, steps, hinted)]
         self._jobs = dict.fromkeys(self._ways, float(JOBS))
         tasks = problem.tasks
         self._order = sorted(range(len(tasks)), key=lambda place: tasks[place].release)
@@ -82,7 +82,7 @@ class Polish:
         first = max(0, min(middle - jobs // 2, len(self._order) - jobs))
         return sorted(self._order[first : first + jobs])
 
-    def _fit(self, way: Way, spent: float) -> None:
+    def _fit(self, way: PolishMethod, spent: float) -> None:
         """More jobs or fewer next time, by the part of the time that was spent."""
         jobs = self._jobs[way] * (GROWTH if spent < 0.2 else 1 / GROWTH if spent > 0.8 else 1.0)
         self._jobs[way] = max(FEWEST, min(jobs, float(len(self._order))))
@@ -92,8 +92,8 @@ class Polish:
         places: Sequence[int],
         starts: Sequence[int],
         hints: Sequence[Sequence[int]],
-        way: Way,
-    ) -> Model:
+        way: PolishMethod,
+    ) -> ProgramModel:
         """The program of these jobs, with the others where they are."""
         near, step, hinted = way
         problem = self._problem
@@ -105,10 +105,12 @@ class Polish:
             _cells(task, (starts[place], *(hints[place] if hints and hinted else ())), near, step)
             for place, task in zip(places, tasks, strict=True)
         ]
-        return Model(Problem(tasks, problem.quotas, 0.0, taken), self._form, cells)
+        return ProgramModel(Problem(tasks, problem.quotas, 0.0, taken), self._form, cells)
 
 
-def hinted(cells: Sequence[Sequence[Cell]], parts: Sequence[Sequence[float]]) -> list[list[int]]:
+def hinted(
+    cells: Sequence[Sequence[SlotRange]], parts: Sequence[Sequence[float]]
+) -> list[list[int]]:
     """Where the LP has a part of each task start."""
     return [
         [cell.first for cell, part in zip(of, own, strict=True) if part > PART]
@@ -116,10 +118,10 @@ def hinted(cells: Sequence[Sequence[Cell]], parts: Sequence[Sequence[float]]) ->
     ]
 
 
-def _cells(task: Task, hints: Sequence[int], near: int, step: int) -> list[Cell]:
+def _cells(task: Task, hints: Sequence[int], near: int, step: int) -> list[SlotRange]:
     """A cell for some slots near each hint, and for the job's submission."""
     slots = {task.release}
     for hint in hints:
         around = range(hint - near * step, hint + near * step + 1, step)
         slots.update(slot for slot in around if task.release <= slot <= task.latest)
-    return [Cell(slot, slot) for slot in sorted(slots)]
+    return [SlotRange(slot, slot) for slot in sorted(slots)]

@@ -17,7 +17,7 @@ FEWER = 2
 """For each search in vain, so many more rounds of programs come before the next search."""
 
 
-class Turns:
+class SchedulingRounds:
     """Told of each round: whose the next is, and until when it waits (seconds of any clock)."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ TAKEN_OUT = (1, 2, 3, 4, 6, 10, 15)
 LOOKS = 64
 """Tries between two looks at the clock."""
 
-Stop = Callable[[], bool]
+StopCheck = Callable[[], bool]
 
 
 def from_parts(
@@ -38,7 +38,7 @@ def from_parts(
     parts: Sequence[Sequence[float]],
     seed: int,
     seconds: float,
-    stop: Stop,
+    stop: StopCheck,
 ) -> list[int] | None:
     """The best of many lists by when the LP has started a part of each job, the part drawn."""
     random, tasks = Random(seed), problem.tasks  # noqa: S311
@@ -70,13 +70,13 @@ class Search:
         weights = sorted(task.weight for task in problem.tasks)
         self._unit = weights[len(weights) // 2]
 
-    def run(self, seconds: float, stop: Stop = lambda: False) -> None:
+    def run(self, seconds: float, stop: StopCheck = lambda: False) -> None:
         """Search for so long, in rounds."""
         until = perf_counter() + seconds
         while (left := until - perf_counter()) > 0 and not stop():
             self._anneal(min(ANNEALING, left), stop)
 
-    def _anneal(self, seconds: float, stop: Stop) -> None:
+    def _anneal(self, seconds: float, stop: StopCheck) -> None:
         """One round, from the best schedule."""
         tasks = self.problem.tasks
         self._starts, self._room = [*self.best], Room(self.problem)

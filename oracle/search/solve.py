@@ -26,10 +26,10 @@ from oracle.problem.all_starts import fits, starts_of
 from oracle.problem.coarse import coarser, in_order
 from oracle.problem.forms import Form
 from oracle.problem.problem import Problem
-from oracle.search.answer import Answer, Progress, Tell
-from oracle.search.incumbent import Best
+from oracle.search.answer import ProgressCallback, SolveResult, SolverProgress
+from oracle.search.incumbent import Incumbent
 from oracle.search.polish import PART, Polish, hinted
-from oracle.search.scheduling_rounds import Turns
+from oracle.search.scheduling_rounds import SchedulingRounds
 from oracle.search.search import Search, from_parts
 from oracle.solver.program import TOLERANCE
 from oracle.solver.pulp import has_highs, solve
@@ -72,7 +72,7 @@ GRACE = 5.0
 """Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
 
 
-class Within(NamedTuple):
+class SearchHooks(NamedTuple):
     """Whom better schedules are for, and whether that is over: nothing else counts then."""
 
     over: Callable[[], bool]
@@ -89,14 +89,14 @@ class Solving:
         until: float,
         start: Sequence[int] | None = None,
         seed: int = 0,
-        tell: Tell | None = None,
-        within: Within | None = None,
+        tell: ProgressCallback | None = None,
+        within: SearchHooks | None = None,
     ) -> None:
         """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
         self.problem, self.bound, self._within = problem, 0.0, within
-        self._best = Best(problem)
+        self._best = Incumbent(problem)
         # the search looks at no fairness: where that counts, it has a best of its own
-        self._draft = Best(replace(problem, beta=0.0)) if problem.beta else self._best
+        self._draft = Incumbent(replace(problem, beta=0.0)) if problem.beta else self._best
         if start is not None:
             self._offer(start)
         self._form, self._until, self._seed, self._tell = form, until, seed, tell
@@ -104,14 +104,14 @@ class Solving:
         self._ended = Event()  # in 3.11 a join that Ctrl-C ends takes the thread for ended as well
         self._parts: Sequence[Sequence[float]] | None = None
         self._hints: list[list[int]] = []
-        self._fresh, self._turns = False, Turns()
+        self._fresh, self._turns = False, SchedulingRounds()
         self._listed = self._alone_until = -inf
         self._polish = Polish(self._draft.problem, form, seed)
         self._size, self._nodes = (0, 0), 0
         self._died: Exception | None = None
         self.interrupted = False  # by Ctrl-C
 
-    def run(self) -> Answer:
+    def run(self) -> SolveResult:
         """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
 
         Raises NoScheduleError where there is no schedule, and without one what the solver died of.
@@ -145,7 +145,7 @@ class Solving:
             status = "optimal"
         elif died is not None:
             status = "memory" if isinstance(died, MemoryError) else "failed"
-        return Answer(status, starts, cost, min(bound, cost), *self._size)
+        return SolveResult(status, starts, cost, min(bound, cost), *self._size)
 
     def _from_coarse(self) -> None:
         """Begin with lists of all that is found in coarser slots; it proves nothing."""
@@ -153,7 +153,7 @@ class Solving:
         if problem is not None and not self._done():
             until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
             fine, start = self._draft.problem, in_order(problem, self._draft.known.starts)
-            within = Within(self._done, lambda starts: self._offer(in_order(fine, starts)))
+            within = SearchHooks(self._done, lambda starts: self._offer(in_order(fine, starts)))
             tell = self._tell and (lambda _: self._say())
             solving = Solving(problem, self._form, until, start, self._seed, tell, within)
             # rounding may leave no schedule, and what else goes wrong goes wrong in all slots
@@ -232,7 +232,7 @@ class Solving:
     def _say(self) -> None:
         if self._tell is not None:
             left = max(0.0, self._until - perf_counter())
-            self._tell(Progress(self._best.known.cost, self.bound, self._nodes, left))
+            self._tell(SolverProgress(self._best.known.cost, self.bound, self._nodes, left))
 
     def _offer(self, starts: Sequence[int] | None) -> None:
         """Take a schedule if it is the best so far."""

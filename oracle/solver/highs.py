@@ -14,7 +14,7 @@ import pulp
 
 from oracle.arrays import Counts, Floats
 from oracle.errors import SolverError
-from oracle.solver.program import Milp, Solved, Tell, Took
+from oracle.solver.program import Milp, OnIncumbent, Solved, SolverCallback
 
 # an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
@@ -63,8 +63,8 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
     """PuLP builds the model; here it is run. PuLP's own warm start is of 4 only."""
 
     start: Sequence[float] | None = None
-    tell: Tell | None = None
-    took: Took | None = None
+    tell: SolverCallback | None = None
+    took: OnIncumbent | None = None
     offset = 0.0
 
     def callSolver(self, lp: Any) -> None:  # noqa: N802  PuLP's name
@@ -103,8 +103,8 @@ def solve_with_highs(
     seconds: float,
     start: Sequence[float] | None,
     gap: float,
-    tell: Tell | None,
-    took: Took | None,
+    tell: SolverCallback | None,
+    took: OnIncumbent | None,
 ) -> Solved:
     """As `solver.solve`; the variables of the program are HiGHS's columns, in their order."""
     solver = _Highs(

@@ -10,11 +10,11 @@ from typing import NamedTuple
 TOLERANCE = 1e-6
 """Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
 
-Tell = Callable[[float, float, int], bool]
+SolverCallback = Callable[[float, float, int], bool]
 """Called now and then with the best cost, the bound and the nodes; True ends the search."""
 
 
-Took = Callable[[Sequence[float]], object]
+OnIncumbent = Callable[[Sequence[float]], object]
 """Called with the values of each better solution as it is found."""
 
 
@@ -29,7 +29,7 @@ class Solved(NamedTuple):
     """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
 
 
-class Row(NamedTuple):
+class Constraint(NamedTuple):
     """`low` ≤ Σ coefficient · variable ≤ `high`."""
 
     variables: Sequence[int]
@@ -45,7 +45,7 @@ class Milp:
     costs: list[float] = field(default_factory=list)
     highs: list[float] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Constraint] = field(default_factory=list)
     offset: float = 0.0
     impossible: bool = False
     """That a row without variables does not hold: solvers would not be shown it."""
@@ -68,13 +68,13 @@ class Milp:
     def at_most(self, terms: dict[int, float], high: float) -> None:
         """Add a row, unless it binds nothing."""
         if any(terms.values()):
-            self.rows.append(Row([*terms], [*terms.values()], -inf, high))
+            self.rows.append(Constraint([*terms], [*terms.values()], -inf, high))
         else:
             self.impossible |= high < 0.0
 
     def exactly(self, variables: Sequence[int], value: float) -> None:
         """Add the row that so many of these are 1."""
-        self.rows.append(Row(variables, [1.0] * len(variables), value, value))
+        self.rows.append(Constraint(variables, [1.0] * len(variables), value, value))
 
     @property
     def nonzeros(self) -> int:

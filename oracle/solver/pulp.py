@@ -11,7 +11,7 @@ import pulp
 
 from oracle.errors import SolverError
 from oracle.solver.in_pulp import in_pulp
-from oracle.solver.program import Milp, Solved, Tell, Took
+from oracle.solver.program import Milp, OnIncumbent, Solved, SolverCallback
 
 
 def solvers() -> list[str]:
@@ -33,8 +33,8 @@ def solve(
     seconds: float = inf,
     start: Sequence[float] | None = None,
     gap: float = 0.0,
-    tell: Tell | None = None,
-    took: Took | None = None,
+    tell: SolverCallback | None = None,
+    took: OnIncumbent | None = None,
     solver: str | None = None,
 ) -> Solved:
     """Solve a program, or with `relaxed` its LP; from a first solution `start` if there is one.

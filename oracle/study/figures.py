@@ -8,8 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.experiment.figures import INK, PAPER_DPI, Panel, Scale, Values, logarithmic, scale_of
-from replay.plotting.canvas import WIDTH, Floats, Look, Picture, curve, picture, plain
+from replay.experiment.figures import (
+    INK,
+    PAPER_DPI,
+    LogAxis,
+    MeasurePanel,
+    Values,
+    logarithmic,
+    scale_of,
+)
+from replay.plotting.canvas import (
+    WIDTH,
+    FloatArray,
+    PolicyStyle,
+    RenderedFigure,
+    curve,
+    picture,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +44,8 @@ HAIR = 0.006
 
 
 def draw_ranges(
-    name: str, panels: Sequence[Panel], style: Mapping[str, Look], across: int
-) -> Picture:
+    name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle], across: int
+) -> RenderedFigure:
     """A bar a policy from the least repetition to the most, a point at the median (Figs. 5, 24).
 
     So many panels stand side by side; their groups are workloads.
@@ -54,7 +70,7 @@ def _places(figure: Figure, count: int, across: int, height: float) -> Iterator[
         yield figure.add_axes((x / WIDTH, y / height, wide / WIDTH, DOWN / height))
 
 
-def _panel(axes: Axes, panel: Panel, style: Mapping[str, Look]) -> None:
+def _panel(axes: Axes, panel: MeasurePanel, style: Mapping[str, PolicyStyle]) -> None:
     everything = [values for group in panel.groups.values() for values in group.values()]
     scale = scale_of(panel.measure.unit, [*everything, *(_middle(v) for v in everything)])
     logarithmic(axes, "y", scale, 2 * DOWN)
@@ -69,7 +85,9 @@ def _panel(axes: Axes, panel: Panel, style: Mapping[str, Look]) -> None:
     axes.set_title(panel.measure.words, loc="left", fontsize=9, color=INK)
 
 
-def _bars(axes: Axes, place: int, group: Values, scale: Scale, style: Mapping[str, Look]) -> None:
+def _bars(
+    axes: Axes, place: int, group: Values, scale: LogAxis, style: Mapping[str, PolicyStyle]
+) -> None:
     wide = FILLED / len(group)
     hair = (scale.most / scale.begin) ** HAIR
     for i, (label, values) in enumerate(group.items()):
@@ -81,11 +99,13 @@ def _bars(axes: Axes, place: int, group: Values, scale: Scale, style: Mapping[st
         axes.plot([x], scale.place(_middle(values)), "o", color="#111111", markersize=2.2)
 
 
-def _middle(values: Floats) -> Floats:
+def _middle(values: FloatArray) -> FloatArray:
     return np.quantile(values, [0.5]) if len(values) else values
 
 
-def _names(figure: Figure, panels: Sequence[Panel], style: Mapping[str, Look]) -> None:
+def _names(
+    figure: Figure, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
+) -> None:
     """Which colour is which, above the panels."""
     from matplotlib.patches import Patch  # noqa: PLC0415
 
@@ -99,7 +119,9 @@ def _names(figure: Figure, panels: Sequence[Panel], style: Mapping[str, Look]) -
     figure.text(0.5, below, ENDS, ha="center", va="center", fontsize=8, color=INK)
 
 
-def draw_captured(speedups: Values, captured: Values, style: Mapping[str, Look]) -> Picture:
+def draw_captured(
+    speedups: Values, captured: Values, style: Mapping[str, PolicyStyle]
+) -> RenderedFigure:
     """Distributions over instances: mean speed-ups, and parts of the possible gain (Fig. 15b)."""
     height = TITLE + DOWN + BELOW
 
@@ -122,7 +144,7 @@ def draw_captured(speedups: Values, captured: Values, style: Mapping[str, Look])
     return picture("fig15b", TOP + height, draw, PAPER_DPI)
 
 
-def _rising(axes: Axes, curves: Values, most: float, style: Mapping[str, Look]) -> None:
+def _rising(axes: Axes, curves: Values, most: float, style: Mapping[str, PolicyStyle]) -> None:
     """The share of each one's values (%) that are at most x."""
     axes.set_ylim(0, 104)
     for i, (label, values) in enumerate(curves.items()):

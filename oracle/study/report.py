@@ -11,11 +11,11 @@ import numpy as np
 
 from oracle.study.figures import draw_captured, draw_ranges
 from oracle.study.study import LEARNED, ORACLE, POLICIES
-from oracle.study.table import Run, by_preset, captured, captured_words, cells_of, proof
-from replay.experiment.figures import Panel, Values
+from oracle.study.table import StudyRun, by_preset, captured, captured_words, cells_of, proof
+from replay.experiment.figures import MeasurePanel, Values
 from replay.experiment.measures import LARGEST, MEAN, TOTAL, Measure, brief, counted, values
-from replay.experiment.sections import Section
-from replay.plotting.canvas import GREY, Look, looks
+from replay.experiment.sections import ReportSection
+from replay.plotting.canvas import GREY, PolicyStyle, looks
 from replay.plotting.numbers import inlined
 from replay.report.report import page, styles
 from replay.run.run import BASELINE
@@ -30,7 +30,7 @@ RIVALS = (*(name for name in POLICIES if name != BASELINE), ORACLE)
 
 LOOKS = {
     **looks(("ssf", "gssf", ORACLE, "mmfs", *LEARNED, "sia", "sia-vc"), BASELINE),
-    BOUND: Look(GREY),
+    BOUND: PolicyStyle(GREY),
 }
 """The oracle is green, as in the paper."""
 
@@ -50,14 +50,14 @@ READING = (
 )
 
 
-class Line(NamedTuple):
+class StudyRow(NamedTuple):
     """A row of a table: its policy or workload, and the other cells."""
 
     name: str
     cells: Sequence[str]
 
 
-def write_study_report(folder: Path, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
+def write_study_report(folder: Path, runs: Sequence[StudyRun], settings: Mapping[str, Any]) -> None:
     """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`."""
     found = sections(runs)
     drawn = folder / "figures"
@@ -73,11 +73,11 @@ def write_study_report(folder: Path, runs: Sequence[Run], settings: Mapping[str,
         styles=styles(LOOKS),
         findings=findings(runs),
         groups=[
-            (name, [Line(policy, cells_of(some, policy)) for policy in (BASELINE, *RIVALS)])
+            (name, [StudyRow(policy, cells_of(some, policy)) for policy in (BASELINE, *RIVALS)])
             for name, some in groups.items()
         ],
         proofs=[
-            Line(cells[0], cells[1:]) for some in groups.values() for cells in map(proof, some)
+            StudyRow(cells[0], cells[1:]) for some in groups.values() for cells in map(proof, some)
         ],
         sections=[(section, inlined(section.picture.inline)) for section in found],
         options=[(key, _option(value)) for key, value in sorted(settings.items())],
@@ -90,7 +90,7 @@ def _option(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def findings(runs: Sequence[Run]) -> list[str]:
+def findings(runs: Sequence[StudyRun]) -> list[str]:
     """What these workloads say, in sentences."""
     proven = [run for run in runs if run["status"] == "optimal"]
     gaps = [run["gap_pct"] for run in runs]
@@ -115,7 +115,7 @@ def findings(runs: Sequence[Run]) -> list[str]:
     return words
 
 
-def _less(name: str, runs: Sequence[Run]) -> str:
+def _less(name: str, runs: Sequence[StudyRun]) -> str:
     """At whose cost a policy waits less than the oracle in these workloads."""
     words = f"{name} waits less than the oracle in {counted(len(runs), 'workload')}, where it "
     worst = max(_of(run, name, "slowdown_max_min") for run in runs)
@@ -127,33 +127,33 @@ def _less(name: str, runs: Sequence[Run]) -> str:
     )
 
 
-def _of(run: Run, policy: str, key: str) -> float:
+def _of(run: StudyRun, policy: str, key: str) -> float:
     return float(run["policies"][policy][key])
 
 
-def _slowing(runs: Sequence[Run], policy: str) -> str:
+def _slowing(runs: Sequence[StudyRun], policy: str) -> str:
     hurt = sum(1 for run in runs if _of(run, policy, "slowed"))
     return f"jobs in {hurt:,} of {counted(len(runs), 'workload')}" if hurt else "nobody"
 
 
-def sections(runs: Sequence[Run]) -> list[Section]:
+def sections(runs: Sequence[StudyRun]) -> list[ReportSection]:
     """The pictures that these workloads make."""
     groups = by_preset(runs)
     first = {name: groups[name] for name in FIGURE_5 if name in groups}
     found = []
     if first:
         picture = draw_ranges("fig05", _panels(first)[:3], LOOKS, 3)
-        found.append(Section("Figure 5", picture, READING, []))
+        found.append(ReportSection("Figure 5", picture, READING, []))
     if groups.keys() - set(FIGURE_5):
         picture = draw_ranges("fig24", _panels(groups), LOOKS, 1)
-        found.append(Section("Figure 24: all workloads", picture, READING, []))
+        found.append(ReportSection("Figure 24: all workloads", picture, READING, []))
     proven = [run for run in runs if run["status"] == "optimal"]
     if len(proven) >= INSTANCES:
         found.append(_small(proven))
     return found
 
 
-def _panels(groups: Mapping[str, Sequence[Run]]) -> list[Panel]:
+def _panels(groups: Mapping[str, Sequence[StudyRun]]) -> list[MeasurePanel]:
     found = []
     for measure in (MEAN, LARGEST, TOTAL, WAITING):
         by_group: dict[str, Values] = {
@@ -164,11 +164,11 @@ def _panels(groups: Mapping[str, Sequence[Run]]) -> list[Panel]:
             for group, runs in groups.items():
                 bounds = np.array([run["bound_wait_min"] for run in runs], dtype=np.float64)
                 by_group[group] = {**by_group[group], BOUND: bounds}
-        found.append(Panel(measure, by_group))
+        found.append(MeasurePanel(measure, by_group))
     return found
 
 
-def _small(proven: Sequence[Run]) -> Section:
+def _small(proven: Sequence[StudyRun]) -> ReportSection:
     """Fig. 15b: what is captured of the least waiting, where that is known."""
     parts = {}
     for name in VARIANTS:
@@ -184,7 +184,7 @@ def _small(proven: Sequence[Run]) -> Section:
         f"{counted(len(proven), 'instance')} solved to the optimum. Of all the waiting that could "
         f"be avoided in them: {parts_of}."
     )
-    return Section(
+    return ReportSection(
         "Figure 15b: how near the best SIA comes",
         picture,
         "A curve's height at x is the share of the instances with x or less: the further right it "

@@ -13,9 +13,9 @@ from oracle.bounds.size import refuse_too_large
 from oracle.problem.problem import Goal
 from oracle.problem.slots import slotted
 from oracle.run.output import write_schedule_of
-from oracle.run.run import Outcome, Task, instance_of, measured, run, waiting
-from oracle.search.answer import Tell
-from replay.logs.past import SPAN, Past, past_of
+from oracle.run.run import RunResult, SolveSettings, instance_of, measured, run, waiting
+from oracle.search.answer import ProgressCallback
+from replay.logs.past import SPAN, PastJobs, past_of
 from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_json
 from replay.run.run import BASELINE, Settings, replay_one
@@ -42,7 +42,7 @@ class Case(NamedTuple):
     seed: int
 
 
-class Asked(NamedTuple):
+class StudySettings(NamedTuple):
     """What is asked of each: a grid, a length, a time limit for the oracle (all in seconds)."""
 
     slot: float
@@ -60,14 +60,14 @@ def cases_of(presets: Sequence[str], repetitions: int) -> list[Case]:
     ]
 
 
-def refuse(cases: Sequence[Case], asked: Asked) -> None:
+def refuse(cases: Sequence[Case], asked: StudySettings) -> None:
     """Raise UserError where one of them cannot be made, or does not fit, before any is solved."""
     for case in cases:
         log, table = workload(case, asked)
         refuse_too_large(instance_of(log, table, asked.slot, Goal()).problems, "step")
 
 
-def workload(case: Case, asked: Asked) -> tuple[Trace, PoolTable]:
+def workload(case: Case, asked: StudySettings) -> tuple[Trace, PoolTable]:
     """The jobs that `sia trace synth` makes for so long. Raises UserError."""
     try:
         return synthesize(PRESETS[case.preset], case.seed, asked.window / DAY)
@@ -76,7 +76,7 @@ def workload(case: Case, asked: Asked) -> tuple[Trace, PoolTable]:
         raise UserError(f"--window {as_typed(asked.window)}: {why}") from None
 
 
-def past(case: Case, asked: Asked) -> Past:
+def past(case: Case, asked: StudySettings) -> PastJobs:
     """What forecasts may have learned from: jobs of the same queues, as they could have had before.
 
     None of the window is among them.
@@ -88,17 +88,17 @@ def past(case: Case, asked: Asked) -> Past:
     return past_of(jobs.arrivals, starts, table, SPAN)
 
 
-def study(case: Case, asked: Asked, folder: Path, tell: Tell) -> Outcome:
+def study(case: Case, asked: StudySettings, folder: Path, tell: ProgressCallback) -> RunResult:
     """Solve one and replay its rivals; write what came of it into `folder`."""
     log, table = workload(case, asked)
-    outcome = run(log, table, Task(asked.slot, asked.seconds), perf_counter(), tell=tell)
+    outcome = run(log, table, SolveSettings(asked.slot, asked.seconds), perf_counter(), tell=tell)
     if outcome.status != "interrupted":
         write_json(folder / "run.json", described(case, outcome, past(case, asked)))
         write_schedule_of(folder, outcome)
     return outcome
 
 
-def described(case: Case, outcome: Outcome, known: Past) -> dict[str, Any]:
+def described(case: Case, outcome: RunResult, known: PastJobs) -> dict[str, Any]:
     """What stands in `run.json`: nothing of it is a time on the wall."""
     instance = outcome.instance
     trace, table, baseline = instance.trace, instance.table, instance.baseline

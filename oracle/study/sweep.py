@@ -13,18 +13,18 @@ from oracle.problem.forms import FORMS
 from oracle.problem.problem import Problem
 from oracle.run.planned import carried_out
 from oracle.run.run import ORDER, START, Instance, measured, waiting
-from oracle.search.answer import Answer, Tell, gap_of
+from oracle.search.answer import ProgressCallback, SolveResult, gap_of
 from oracle.search.solve import Solving
 from replay.run.run import Settings, replay_one
 from replay.run.schedule import Schedule
 
 FORM = "step"
 
-Starts = list[list[int]]
+StartLists = list[list[int]]
 """Starts in slots, by problem."""
 
 
-class Point(NamedTuple):
+class SweepPoint(NamedTuple):
     """What the oracle does at one price; costs are in slots of waiting.
 
     `unfairness` is the sum over the slots of the largest part of its quota that a pool's jobs use.
@@ -44,8 +44,11 @@ class Point(NamedTuple):
 
 
 def sweep(
-    instance: Instance, betas: Sequence[float], seconds: float, begin: Callable[[float], Tell]
-) -> list[Point]:
+    instance: Instance,
+    betas: Sequence[float],
+    seconds: float,
+    begin: Callable[[float], ProgressCallback],
+) -> list[SweepPoint]:
     """Solve it for each of `betas`, in so many seconds each. Ctrl-C leaves out those to come.
 
     `begin` is told which one is next, and says who is to be told of the progress. The one that was
@@ -56,7 +59,7 @@ def sweep(
     """
     refuse_too_large(_priced(instance, max(betas)), FORM)
     known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
-    found: list[Starts] = [instance.slots(known)]
+    found: list[StartLists] = [instance.slots(known)]
     proofs: list[tuple[float, str, float]] = []
     for beta in betas:
         answers = _solve(instance, beta, found, seconds, begin(beta))
@@ -74,10 +77,14 @@ def _priced(instance: Instance, beta: float) -> list[tuple[float, Problem]]:
 
 
 def _solve(
-    instance: Instance, beta: float, found: Sequence[Starts], seconds: float, tell: Tell
-) -> list[Answer]:
+    instance: Instance,
+    beta: float,
+    found: Sequence[StartLists],
+    seconds: float,
+    tell: ProgressCallback,
+) -> list[SolveResult]:
     """Solve each problem from the best that is known of it."""
-    answers: list[Answer] = []
+    answers: list[SolveResult] = []
     until = perf_counter() + seconds
     priced = _priced(instance, beta)
     for i, (_, problem) in enumerate(priced):
@@ -90,7 +97,7 @@ def _solve(
     return answers
 
 
-def _starts(answers: Sequence[Answer]) -> Starts:
+def _starts(answers: Sequence[SolveResult]) -> StartLists:
     found = [answer.starts for answer in answers if answer.starts is not None]
     assert len(found) == len(answers), "solving begins with a schedule"
     return found
@@ -102,12 +109,12 @@ def _best(problem: Problem, known: Sequence[list[int]]) -> list[int]:
 
 
 def _point(
-    instance: Instance, found: Sequence[Starts], beta: float, status: str, bound: float
-) -> Point:
+    instance: Instance, found: Sequence[StartLists], beta: float, status: str, bound: float
+) -> SweepPoint:
     priced = [problem for _, problem in _priced(instance, beta)]
     best = [_best(problem, [starts[i] for starts in found]) for i, problem in enumerate(priced)]
     pairs = [*zip(priced, best, strict=True)]
-    return Point(
+    return SweepPoint(
         beta,
         status,
         fsum(problem.cost(starts) for problem, starts in pairs),
@@ -117,7 +124,7 @@ def _point(
     )
 
 
-def described(instance: Instance, point: Point) -> dict[str, Any]:
+def described(instance: Instance, point: SweepPoint) -> dict[str, Any]:
     """A point as plain values: what stands in `sweep.json`."""
     found = measured(instance.trace, instance.baseline, point.schedule)
     return {

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replay.experiment.figures import INK, PAPER_DPI
-from replay.plotting.canvas import DASHES, GREY, PALETTE, Look, Picture, curve, picture, plain
+from replay.plotting.canvas import (
+    DASHES,
+    GREY,
+    PALETTE,
+    PolicyStyle,
+    RenderedFigure,
+    curve,
+    picture,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +33,7 @@ POOLS_NAMED = 10
 Points = Sequence[Mapping[str, Any]]
 
 
-def draw_sweep(points: Points) -> Picture:
+def draw_sweep(points: Points) -> RenderedFigure:
     """Waiting against unfairness, a point a price; then each pool's gain, price by price."""
 
     def draw(figure: Figure) -> None:
@@ -45,11 +54,11 @@ def draw_sweep(points: Points) -> Picture:
     return picture("sweep", HEIGHT, draw, PAPER_DPI)
 
 
-def _looks(points: Points) -> dict[str, Look]:
+def _looks(points: Points) -> dict[str, PolicyStyle]:
     pools = points[0]["pools"]
     most = sorted(pools, key=lambda name: (-pools[name]["jobs"], name))[:POOLS_NAMED]
     return {
-        name: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
+        name: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, name in enumerate(sorted(most))
     }
 
@@ -84,7 +93,7 @@ def names_of(points: Points) -> dict[tuple[float, float], str]:
     return {spot: ", ".join(names) for spot, names in spots.items()}
 
 
-def _pools(axes: Axes, points: Points, key: str, looks: Mapping[str, Look]) -> None:
+def _pools(axes: Axes, points: Points, key: str, looks: Mapping[str, PolicyStyle]) -> None:
     places = np.arange(len(points), dtype=np.float64)
     for i, (name, look) in enumerate(looks.items()):
         found = [point["pools"][name][key] for point in points]

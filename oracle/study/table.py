@@ -30,11 +30,11 @@ repetition; at most (the worst job's slowdown): the largest of all repetitions;
 of possible (of the waiting that could be avoided, what is): a ratio of sums,
 above 100 % for those alone that slow somebody"""
 
-Run = Mapping[str, Any]
+StudyRun = Mapping[str, Any]
 """The contents of a run.json."""
 
 
-def rows_of(run: Run) -> list[dict[str, Any]]:
+def rows_of(run: StudyRun) -> list[dict[str, Any]]:
     """The rows of study.csv that a workload makes: one a policy."""
     known = {key: run[key] for key in RUN}
     return [
@@ -43,7 +43,7 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def captured(runs: Sequence[Run], policy: str) -> tuple[float, float] | None:
+def captured(runs: Sequence[StudyRun], policy: str) -> tuple[float, float] | None:
     """Percent of the avoidable waiting that a policy avoids: of all there can be, and of the best.
 
     What can be avoided lies between what the oracle's schedule avoids and what its bound leaves;
@@ -58,11 +58,11 @@ def captured(runs: Sequence[Run], policy: str) -> tuple[float, float] | None:
     return 100 * avoided / most, 100 * avoided / found
 
 
-def _total(runs: Sequence[Run], policy: str) -> float:
+def _total(runs: Sequence[StudyRun], policy: str) -> float:
     return fsum(run["policies"][policy]["wait_min"] for run in runs)
 
 
-def captured_words(runs: Sequence[Run], policy: str) -> str:
+def captured_words(runs: Sequence[StudyRun], policy: str) -> str:
     """Like `91–94 %`: the truth lies between."""
     between = captured(runs, policy)
     if between is None:
@@ -71,15 +71,15 @@ def captured_words(runs: Sequence[Run], policy: str) -> str:
     return f"{low} %" if low == high else f"{low}–{high} %"
 
 
-def by_preset(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_preset(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
     """The repetitions of each workload."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[StudyRun]] = {}
     for run in runs:
         found.setdefault(run["preset"], []).append(run)
     return found
 
 
-def show(runs: Sequence[Run]) -> None:
+def show(runs: Sequence[StudyRun]) -> None:
     """A row a policy for each workload, then a row a repetition of what the oracle proved."""
     groups = by_preset(runs)
     header = ["policy", "mean", "geo", "at most", "slowed by", "waiting", "of possible"]
@@ -94,7 +94,7 @@ def show(runs: Sequence[Run]) -> None:
     show_table("Waiting of all jobs: what the oracle proved", header, rows, ["stopped by"])
 
 
-def cells_of(runs: Sequence[Run], policy: str) -> list[str]:
+def cells_of(runs: Sequence[StudyRun], policy: str) -> list[str]:
     """A policy's figures over the repetitions of a workload; the worst slowdown is that of all."""
     entries = [run["policies"][policy] for run in runs]
 
@@ -111,7 +111,7 @@ def cells_of(runs: Sequence[Run], policy: str) -> list[str]:
     ]
 
 
-def proof(run: Run) -> list[str]:
+def proof(run: StudyRun) -> list[str]:
     """What is known of the least waiting of one workload."""
     waits = (run["policies"][name]["wait_min"] for name in (BASELINE, ORACLE))
     return [

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Job
 
-Floats = NDArray[np.float32]
-Counts = NDArray[np.int32]
+FeatureArray = NDArray[np.float32]
+FeatureCounts = NDArray[np.int32]
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
 
@@ -228,7 +228,7 @@ class Features:
         self._pauses[again, self._paused[again] % PAUSES] = np.minimum(pause, 2**30)
         self._paused[again] += 1
 
-    def at(self, now: float) -> Floats:
+    def at(self, now: float) -> FeatureArray:
         """Features at the newest tick up to `now`: (pools, windows, `NAMES`).
 
         What was told of later instants does not go in, so that a late question gets the answer of
@@ -247,15 +247,17 @@ class Features:
         out[:, :, -len(NOW) :] = self._now(tick).T[:, None]
         return out
 
-    def _grown(self, tick: int) -> Counts:
+    def _grown(self, tick: int) -> FeatureCounts:
         """What the counts grew by: (windows, spans, pools)."""
         begin = self._first - 1
         since, until = (np.maximum(tick - back, begin) for back in (self._since, self._until))
         size = len(self._past)
-        grown: Counts = self._past[until % size, self._rows] - self._past[since % size, self._rows]
+        grown: FeatureCounts = (
+            self._past[until % size, self._rows] - self._past[since % size, self._rows]
+        )
         return grown
 
-    def _ended(self, tick: int) -> Floats:
+    def _ended(self, tick: int) -> FeatureArray:
         """Of the pauses longer than this one so far, the share that ended within each window.
 
         One of each kind is added as half a pause: 0.5 where nothing is known. (pools, windows)
@@ -265,7 +267,7 @@ class Features:
         still = np.stack(
             [(self._pauses > age + length).sum(axis=1) for length in self._lengths], axis=1
         )
-        share: Floats = ((longer - still + 0.5) / (longer + 1)).astype(np.float32)
+        share: FeatureArray = ((longer - still + 0.5) / (longer + 1)).astype(np.float32)
         return share
 
     def _now(self, tick: int) -> NDArray[np.float64]:

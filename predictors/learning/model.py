@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.json import encode
 from numpy.typing import NDArray
 
-from predictors.learning.features import Floats
+from predictors.learning.features import FeatureArray
 from sia.limits import MAX_GROUP
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Scores(Struct, frozen=True, forbid_unknown_fields=True):
     n: int
 
 
-class Learned(Struct, frozen=True, forbid_unknown_fields=True):
+class WindowModel(Struct, frozen=True, forbid_unknown_fields=True):
     """What was learned for one window, and how it did on the days held out of the training span.
 
     Jobs are said to arrive from probability `threshold` on. `covered` is the share of the loads
@@ -73,7 +73,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     trace_sha256: str
     versions: dict[str, str]
-    learned: tuple[Learned, ...]
+    learned: tuple[WindowModel, ...]
 
 
 class Model:
@@ -100,13 +100,13 @@ class Model:
     def _loads(self) -> list[Booster]:
         return [booster(trees) for trees in self.loads]
 
-    def arrives(self, features: Floats, window: int) -> NDArray[np.bool_]:
+    def arrives(self, features: FeatureArray, window: int) -> NDArray[np.bool_]:
         """WillJobsArrive of each row of features: (rows)."""
         chances = self._arrivals[window].inplace_predict(features)
         arrives: NDArray[np.bool_] = chances >= np.float32(self.manifest.learned[window].threshold)
         return arrives
 
-    def quantiles(self, features: Floats, window: int) -> NDArray[np.int64]:
+    def quantiles(self, features: FeatureArray, window: int) -> NDArray[np.int64]:
         """GPUs that at most arrive with the chances `QUANTILES`: (rows, quantiles)."""
         return as_gpus(self._loads[window].inplace_predict(features))
 

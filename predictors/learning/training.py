@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.learning.features import NAMES, Floats
+from predictors.learning.features import NAMES, FeatureArray
 from predictors.learning.model import (
     FORMAT,
     QUANTILES,
-    Learned,
     Manifest,
     Model,
     Scores,
+    WindowModel,
     as_gpus,
     booster,
     digest,
@@ -69,7 +69,7 @@ ARRIVAL_ROUNDS = 200
 LOAD_ROUNDS = 60
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """What was observed at each tick, and what came after it.
 
     `times` are seconds (ticks), `features` (ticks, pools, windows, `NAMES`), `jobs` and `gpus` what
@@ -77,7 +77,7 @@ class Rows(NamedTuple):
     """
 
     times: NDArray[np.float64]
-    features: Floats
+    features: FeatureArray
     jobs: NDArray[np.int32]
     gpus: NDArray[np.int64]
     end: float
@@ -95,7 +95,7 @@ class Rows(NamedTuple):
         over = self.times + self.windows[window] <= min(until, self.end)
         return np.flatnonzero((self.times >= since) & over)
 
-    def inputs(self, ticks: NDArray[np.int64], window: int) -> Floats:
+    def inputs(self, ticks: NDArray[np.int64], window: int) -> FeatureArray:
         """Features at these ticks for one window: (ticks · pools, features)."""
         return self.features[ticks, :, window].reshape(-1, self.features.shape[3])
 
@@ -117,8 +117,8 @@ class TooShortError(Exception):
         self.window = window
 
 
-class Judged(NamedTuple):
-    """What a model said of one window (seconds) and what came; `covered` as in `Learned`."""
+class JudgedForecast(NamedTuple):
+    """What a model said of one window (seconds) and what came; `covered` as in `WindowModel`."""
 
     window: float
     scores: Scores
@@ -126,7 +126,7 @@ class Judged(NamedTuple):
     pinball: float
 
 
-def train(rows: Rows, *, until: float, trace_sha256: str, since: float = -np.inf) -> Model:
+def train(rows: TrainingRows, *, until: float, trace_sha256: str, since: float = -np.inf) -> Model:
     """Learn from the rows of [since, until], of which nothing later is seen.
 
     Raises TooShortError where a window does not fit into the span several times.
@@ -150,16 +150,16 @@ def train(rows: Rows, *, until: float, trace_sha256: str, since: float = -np.inf
 
 
 def _train_window(
-    rows: Rows, window: int, since: float, until: float
-) -> tuple[Learned, bytes, bytes]:
+    rows: TrainingRows, window: int, since: float, until: float
+) -> tuple[WindowModel, bytes, bytes]:
     arrivals, threshold, scores = learn_arrivals(rows, window, since, until)
     loads, covered, loss = _learn_loads(rows, window, since, until)
-    learned = Learned(threshold, scores, covered, loss, digest(arrivals), digest(loads))
+    learned = WindowModel(threshold, scores, covered, loss, digest(arrivals), digest(loads))
     return learned, arrivals, loads
 
 
 def learn_arrivals(
-    rows: Rows, window: int, since: float, until: float, features: int | None = None
+    rows: TrainingRows, window: int, since: float, until: float, features: int | None = None
 ) -> tuple[bytes, float, Scores]:
     """Trees for WillJobsArrive from [since, until], their threshold, and the scores held out.
 
@@ -176,7 +176,7 @@ def learn_arrivals(
 
 
 def _learn_loads(
-    rows: Rows, window: int, since: float, until: float
+    rows: TrainingRows, window: int, since: float, until: float
 ) -> tuple[bytes, tuple[float, ...], float]:
     earlier, held = _split(rows, window, since, until)
     logs = booster(_fit_loads(rows, window, earlier)).inplace_predict(rows.inputs(held, window))
@@ -186,7 +186,7 @@ def _learn_loads(
 
 
 def _split(
-    rows: Rows, window: int, since: float, until: float
+    rows: TrainingRows, window: int, since: float, until: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The earlier ticks, whose windows are over before the newest begin, and the newest."""
     begin = max(since, float(rows.times[0]))
@@ -197,33 +197,37 @@ def _split(
     return earlier, held
 
 
-def _fit_arrivals(rows: Rows, window: int, ticks: NDArray[np.int64], features: int | None) -> bytes:
+def _fit_arrivals(
+    rows: TrainingRows, window: int, ticks: NDArray[np.int64], features: int | None
+) -> bytes:
     ticks = _thinned(rows, window, ticks, MAX_ROWS)
     inputs = rows.inputs(ticks, window)[:, :features]
     return _fit(inputs, rows.some(ticks, window), ARRIVAL_TREES, ARRIVAL_ROUNDS)
 
 
-def _fit_loads(rows: Rows, window: int, ticks: NDArray[np.int64]) -> bytes:
+def _fit_loads(rows: TrainingRows, window: int, ticks: NDArray[np.int64]) -> bytes:
     ticks = _thinned(rows, window, ticks, MAX_LOAD_ROWS)
     logs = np.log1p(rows.load(ticks, window))
     return _fit(rows.inputs(ticks, window), logs, LOAD_TREES, LOAD_ROUNDS)
 
 
-def _fit(inputs: Floats, labels: NDArray[Any], trees: dict[str, Any], rounds: int) -> bytes:
+def _fit(inputs: FeatureArray, labels: NDArray[Any], trees: dict[str, Any], rounds: int) -> bytes:
     import xgboost  # noqa: PLC0415  an extra, and slow to load
 
     matrix = xgboost.QuantileDMatrix(inputs, labels, nthread=1)
     return bytes(xgboost.train(trees, matrix, rounds).save_raw("ubj"))
 
 
-def _thinned(rows: Rows, window: int, ticks: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def _thinned(
+    rows: TrainingRows, window: int, ticks: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
     """Ticks far enough from each other, and few enough."""
     apart = int(rows.windows[window] / OVERLAP / rows.step)
     too_many = -(-len(ticks) * rows.jobs.shape[1] // most)
     return ticks[:: max(1, apart, too_many)]
 
 
-def best_threshold(chances: Floats, true: NDArray[np.bool_]) -> float:
+def best_threshold(chances: FeatureArray, true: NDArray[np.bool_]) -> float:
     """The chance from which on to say yes, for the best F: the middle of those nearly as good.
 
     0, always yes, where all or nothing was true: nothing is known then of when to say no.
@@ -251,7 +255,9 @@ def score(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> Scores:
     )
 
 
-def judge(model: Model, rows: Rows, since: float, until: float = np.inf) -> list[Judged]:
+def judge(
+    model: Model, rows: TrainingRows, since: float, until: float = np.inf
+) -> list[JudgedForecast]:
     """What a model says in [since, until], by window; windows that bring no row are left out."""
     judged = []
     for window, seconds in enumerate(rows.windows):
@@ -260,7 +266,9 @@ def judge(model: Model, rows: Rows, since: float, until: float = np.inf) -> list
             inputs, load = rows.inputs(ticks, window), rows.load(ticks, window)
             scores = score(model.arrives(inputs, window), rows.some(ticks, window))
             gpus = model.quantiles(inputs, window)
-            judged.append(Judged(seconds, scores, coverage(gpus, load), pinball(gpus, load)))
+            judged.append(
+                JudgedForecast(seconds, scores, coverage(gpus, load), pinball(gpus, load))
+            )
     return judged
 
 
@@ -282,7 +290,7 @@ def _versions() -> dict[str, str]:
     return {"numpy": np.__version__, "xgboost": xgboost.__version__}
 
 
-def persistence(rows: Rows, ticks: NDArray[np.int64], window: int) -> NDArray[np.bool_]:
+def persistence(rows: TrainingRows, ticks: NDArray[np.int64], window: int) -> NDArray[np.bool_]:
     """The least a forecast must beat: what arrived in the last window arrives in the next."""
     at = NAMES.index("new in [-1k, 0]")
     return rows.inputs(ticks, window)[:, at] > 0

@@ -62,12 +62,12 @@ class PoolClock(VirtualClock):
         self.slowed_jobs = self.slowed_jobs * KEPT + (started > began + SLOWED)
 
 
-class Guard(Loads):
+class GuardedLoads(Loads):
     """A forecast under watch: what it says, or more than any quota where a pool must not lend.
 
     It is not told of quotas that change. A clock goes on with the first quota: where a pool has
     shrunk it finds jobs late that the pool alone would not have started either, and lends less than
-    it might; where a pool has grown it misses some that are late, and only `Misses` watches them.
+    it might; where a pool has grown it misses some that are late, and only `ShortfallCounts` watches them.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Guard(Loads):
         self._look = np.full(len(pools), -inf)  # when to look at each clock again
         self._late = np.zeros(len(pools), bool)
         self._spent = np.zeros(len(pools), bool)  # budgets
-        self._misses = Misses(self._names, windows, start)
+        self._misses = ShortfallCounts(self._names, windows, start)
         shape = len(pools), len(windows)
         self._foretold = np.zeros(shape, np.int64)
         self._said = np.zeros(shape, np.int64)
@@ -166,7 +166,7 @@ class Guard(Loads):
             clock.check()
 
 
-class Misses:
+class ShortfallCounts:
     """Where a forecast fell short of what came, by pool and window.
 
     What is foretold is held against the peak until the window from then on is over. Windows begin

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.learning.features import NAMES, Features, Floats
-from predictors.learning.model import BEYOND, QUANTILES, Learned, Model, between, place
+from predictors.learning.features import NAMES, FeatureArray, Features
+from predictors.learning.model import BEYOND, QUANTILES, Model, WindowModel, between, place
 from predictors.loads.said import differences
 from predictors.loads.sliding import RECENT, SlidingMaximum
 from sia.forecasts import Loads
@@ -25,14 +25,14 @@ less takes weeks to notice that a log has changed; ten times more swings with ev
 ASKED = NAMES.index("GPUs in [-1k, 0]")
 
 
-class Calibration:
+class LoadCalibration:
     """A stated quantile of the loads of one window, over all pools, held to what it states.
 
     It is read off between two of the learned quantiles. Once a window is over, the place moves down
     if more was covered than stated, and up if less (Gibbs and Candès 2021). O(pools) a tick.
     """
 
-    def __init__(self, learned: Learned, quantile: float, ticks: int) -> None:
+    def __init__(self, learned: WindowModel, quantile: float, ticks: int) -> None:
         """Begin where the days held out say, for a window of so many ticks.
 
         Raises ValueError for a quantile beyond those learned.
@@ -95,7 +95,7 @@ class LearnedLoads(Loads):
             raise ValueError("the model is of other features")
         self._model = model
         self._calibrations = [
-            Calibration(learned, load_quantile, ceil(window / self._tick_length))
+            LoadCalibration(learned, load_quantile, ceil(window / self._tick_length))
             for learned, window in zip(model.manifest.learned, windows, strict=True)
             if load_quantile is not None
         ]
@@ -149,7 +149,7 @@ class LearnedLoads(Loads):
                 loads[:, window] = self._load(now, inputs, window)
         return loads
 
-    def _load(self, now: float, features: Floats, window: int) -> NDArray[np.int64]:
+    def _load(self, now: float, features: FeatureArray, window: int) -> NDArray[np.int64]:
         """GPUs thought to arrive within a window: (pools)."""
         if self._sliding is None:
             quantiles = self._model.quantiles(features, window)

@@ -21,7 +21,7 @@ def judged_after(window: float) -> float:
     return TICK * (ticks + WINDOWS_SEEN * apart(ticks))
 
 
-class SeenLoads(Loads):
+class NewPoolLoads(Loads):
     """Another forecast, beyond any quota for pools that have not been seen for long enough.
 
     A forecast of one past for all pools takes the time before one of them came for a time in which

@@ -35,12 +35,12 @@ better."""
 WEIGHTS = DECAY ** np.arange(KEPT - 1, -1, -1.0)
 
 ESTIMATORS = ("average", "median", "rolling", "recent")
-"""The paper's, in the order in which `Estimates` gives them."""
+"""The paper's, in the order in which `RunTimeEstimators` gives them."""
 
 DENSEST = "densest"
 
 
-class Estimates:
+class RunTimeEstimators:
     """The paper's four estimates of a growing list of run times.
 
     The median lies between two heaps: `_low` has the lower half, negated.

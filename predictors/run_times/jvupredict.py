@@ -14,18 +14,18 @@ from math import ceil, exp, inf, sqrt
 from typing import Literal, NamedTuple
 
 from predictors.run_times.conformal import Conformal
-from predictors.run_times.estimators import DENSEST, ESTIMATORS, KEPT, Estimates, densest
+from predictors.run_times.estimators import DENSEST, ESTIMATORS, KEPT, RunTimeEstimators, densest
 from sia.forecasts import RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
-Choice = Literal["nearest", "nrmse"]
+Selection = Literal["nearest", "nrmse"]
 """How the pair that predicts is chosen; see `JVuPredict`."""
 
-Value = tuple[str, str, int]
+FeatureValue = tuple[str, str, int]
 """Feature, its value, and the width or 0."""
 
-ALL: Value = ("all", "", 0)
+ALL: FeatureValue = ("all", "", 0)
 """What every job is of."""
 
 WIDTH = ", width"
@@ -82,7 +82,7 @@ def logical_name(name: str) -> str:
     return logical if logical != name and sum(map(str.isalpha, logical)) >= LETTERS else ""
 
 
-def values_of(job: Job) -> list[Value]:
+def values_of(job: Job) -> list[FeatureValue]:
     """The feature values of a job, most telling first (§3.2); `ALL` is the last.
 
     Widths are whole numbers, to which the paper rounds resources above 1.
@@ -93,7 +93,7 @@ def values_of(job: Job) -> list[Value]:
         ("user", job.user),
         ("pool", job.pool),
     )
-    values: list[Value] = []
+    values: list[FeatureValue] = []
     for feature, value in told:
         if value:
             values += [(feature + WIDTH, value, job.width), (feature, value, 0)]
@@ -133,8 +133,8 @@ class _Past:
     def __init__(self, *, median_filter: bool) -> None:
         self.errors: list[float] = []  # actual / predicted run times of such jobs
         self._runs: list[float] = []
-        self._plain = Estimates()
-        self._filtered = Estimates() if median_filter else None
+        self._plain = RunTimeEstimators()
+        self._filtered = RunTimeEstimators() if median_filter else None
         self._pairs = [_Pair() for _ in ESTIMATORS * (1 + median_filter)]
         self._densest = _Pair()  # says something only when asked: it costs more than all others
 
@@ -200,7 +200,7 @@ class JVuPredict(RunTimes):
         *,
         quantile: float | None = None,
         median_filter: bool = False,
-        choice: Choice = "nearest",
+        choice: Selection = "nearest",
     ) -> None:
         """Start with no past. With a `quantile`, `run_time` is that one.
 
@@ -212,7 +212,7 @@ class JVuPredict(RunTimes):
         self._quantile = quantile
         self._median_filter = median_filter
         self._choice = choice
-        self._pasts: OrderedDict[Value, _Past] = OrderedDict()
+        self._pasts: OrderedDict[FeatureValue, _Past] = OrderedDict()
         self._stated: OrderedDict[str, _Stated] = OrderedDict()
         self._conformal = Conformal()
 
@@ -279,7 +279,7 @@ class JVuPredict(RunTimes):
         """Nothing is learned from it."""
         self._stated.pop(job.id, None)
 
-    def _past(self, value: Value) -> _Past:
+    def _past(self, value: FeatureValue) -> _Past:
         """What is known of a feature value, from now on if nothing is."""
         past = self._pasts.get(value)
         if past is not None:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cells.layout.spec import only_chain
-from replay.cli.options import Number, chosen, foreseen_by, policy_options
+from replay.cli.options import BoundedFloatType, chosen, foreseen_by, policy_options
 from replay.cli.trace import load_bounds
 from replay.cluster.cells_file import node_size, types_of
 from replay.cluster.text_map import described
-from replay.experiment.design import Piece, Pieces, Sizes, plan_pieces, plan_sizes
+from replay.experiment.design import Piece, PieceDesign, Sizes, plan_pieces, plan_sizes
 from replay.experiment.folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
-from replay.experiment.run import Work, checksum, left, run_all
+from replay.experiment.run import RunContext, checksum, left, run_all
 from replay.experiment.table import HEADER, rows_of, show_medians
 from replay.logs.limits import MAX_RUNS
-from replay.logs.preemptible import Marked, mark, note_unstoppable, refuse_idle
+from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, refuse_idle
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.report.terminal import progress_bars, show_foresight
@@ -87,7 +87,7 @@ class Numbers(click.ParamType[list[Any]]):
 )
 @click.option(
     "--weeks",
-    type=Number(0.01, 520),
+    type=BoundedFloatType(0.01, 520),
     help=f"Length of the piece of a run, in weeks.  [default: {WEEKS:g}]",
 )
 @click.option(
@@ -145,7 +145,7 @@ def experiment(
     policies: list[str] | None, cells_file: Path | None, lend_rests: bool, forecast: str,
     durations: str, load_quantile: float | None, run_time_quantile: float | None,
     max_slowed_pct: float | None, windows: tuple[float, ...], recent: int, slack: float,
-    preemptible: Marked | None, recall: float,
+    preemptible: PreemptibleShare | None, recall: float,
     since: float | None, warmup: float | None, resume_cost: float, quota_step: int | None,
     seed: int, jobs: int | None, keep: bool, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
@@ -161,7 +161,7 @@ def experiment(
     asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
     options = Options(windows=windows, slack=slack, resume_cost=resume_cost, recall=recall)
     if warmup is None:
-        warmup = WARMUP if isinstance(asked, Pieces) else 0.0
+        warmup = WARMUP if isinstance(asked, PieceDesign) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
     quantiles = load_quantile, run_time_quantile
     forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
@@ -172,7 +172,7 @@ def experiment(
         preemptible=preemptible,
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
-    work = Work(out, log, checksum(log), settings, keep, skip_invalid, table)
+    work = RunContext(out, log, checksum(log), settings, keep, skip_invalid, table)
     facts = _facts(work, asked, pools, cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
     note_unstoppable(mark(trace, preemptible, seed), policies)
@@ -203,7 +203,7 @@ def _asked(
     pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
     since: float | None, step: int,
-) -> Pieces | Sizes:  # fmt: skip
+) -> PieceDesign | Sizes:  # fmt: skip
     """Pieces or sizes, by the options given; those of the other kind are refused."""
     given = {
         "--queues": queues, "--weeks": weeks, "--runs": runs, "--load": load, "--from": since,
@@ -214,7 +214,7 @@ def _asked(
             raise UserError("--withdraw needs --size; give both")
         length = (weeks or WEEKS) * WEEK
         loads = load_bounds(load or LOAD)
-        return Pieces(queues or QUEUES, runs or RUNS, length, loads, seed, since, step)
+        return PieceDesign(queues or QUEUES, runs or RUNS, length, loads, seed, since, step)
     if strange:
         raise UserError(
             f"{strange[0]} does not work with --size, which replays the whole log; leave one out"
@@ -238,10 +238,10 @@ def _step(step: int | None, types: Spec | None) -> int:
 
 
 def _facts(
-    work: Work, asked: Pieces | Sizes, pools: Path | None, cells: Path | None
+    work: RunContext, asked: PieceDesign | Sizes, pools: Path | None, cells: Path | None
 ) -> dict[str, Any]:
     """All that the results depend on, but for the number of runs: a later one may add to them."""
-    if isinstance(asked, Pieces):
+    if isinstance(asked, PieceDesign):
         kind = {
             "queues": asked.queues,
             "length_s": asked.length,
@@ -285,12 +285,12 @@ def _cells(types: Spec) -> str:
     return f"{described(only_chain(types.types))}, {counted(node_size(types), 'GPU')} a node"
 
 
-def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
+def _refuse_warmup(trace: Trace, asked: PieceDesign | Sizes, warmup: float) -> None:
     """Raise UserError for a warm-up that leaves nothing to measure, or does nothing."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    end = asked.length if isinstance(asked, Pieces) else last
+    end = asked.length if isinstance(asked, PieceDesign) else last
     if warmup > 0 and warmup >= end:
-        default = " (the default)" if isinstance(asked, Pieces) and warmup == WARMUP else ""
+        default = " (the default)" if isinstance(asked, PieceDesign) and warmup == WARMUP else ""
         raise UserError(
             f"--warmup {as_typed(warmup)}{default} leaves no job to measure: the last is "
             f"submitted by {duration(end)}; give a shorter one"
@@ -302,14 +302,14 @@ def _refuse_warmup(trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
         )
 
 
-def _refuse_known(model: Model, trace: Trace, asked: Pieces | Sizes, warmup: float) -> None:
+def _refuse_known(model: Model, trace: Trace, asked: PieceDesign | Sizes, warmup: float) -> None:
     """Raise UserError where a model would be measured on what it was taught."""
     until = taught_until(model, trace)
     if until is None:
         return
-    measured = asked.since or 0.0 if isinstance(asked, Pieces) else warmup
+    measured = asked.since or 0.0 if isinstance(asked, PieceDesign) else warmup
     if measured < until:
-        option = "--from" if isinstance(asked, Pieces) else "--warmup"
+        option = "--from" if isinstance(asked, PieceDesign) else "--warmup"
         raise UserError(
             f"--forecast: the model was trained on this log until second {ceil(until)}; measure "
             f"only later jobs, with {option} {ceil(until)}s"
@@ -317,9 +317,9 @@ def _refuse_known(model: Model, trace: Trace, asked: Pieces | Sizes, warmup: flo
 
 
 def _plan(
-    trace: Trace, table: PoolTable | None, asked: Pieces | Sizes, *, in_cells: bool
+    trace: Trace, table: PoolTable | None, asked: PieceDesign | Sizes, *, in_cells: bool
 ) -> list[Piece]:
-    if isinstance(asked, Pieces):
+    if isinstance(asked, PieceDesign):
         return plan_pieces(trace, table, asked)
     assert table is not None, "--size without --pools is refused"
     if in_cells and table.changes:
@@ -345,7 +345,7 @@ def _resumable(out: Path, pieces: Sequence[Piece]) -> Iterator[None]:
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def _run(pieces: Sequence[Piece], work: Work, trace: Trace, jobs: int) -> None:
+def _run(pieces: Sequence[Piece], work: RunContext, trace: Trace, jobs: int) -> None:
     """Do what is left to do, and show how far it is."""
     todo = left(work.folder, pieces)
     done = len(pieces) - len(todo)

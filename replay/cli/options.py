@@ -52,7 +52,7 @@ class Cost(Seconds):
         return seconds
 
 
-class Number(click.FloatRange):
+class BoundedFloatType(click.FloatRange):
     """A finite number between two bounds; click alone would accept `nan`."""
 
     def convert(
@@ -65,7 +65,7 @@ class Number(click.FloatRange):
         return number
 
 
-class Quantile(Number):
+class Quantile(BoundedFloatType):
     """A number between 0 and 1, excluding both."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ def chosen(policies: list[str] | None, cells: Path | None, *, lend_rests: bool) 
     return policies
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _POLICY_OPTIONS = (
     click.option(
@@ -286,7 +286,7 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--max-slowed-pct",
-        type=Number(0, 100, min_open=True, max_open=True),
+        type=BoundedFloatType(0, 100, min_open=True, max_open=True),
         metavar="PERCENT",
         help="Lend less when more than this percentage of jobs would be slowed.",
     ),
@@ -306,7 +306,7 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--slack",
-        type=Number(0, 1000),
+        type=BoundedFloatType(0, 1000),
         default=1.0,
         show_default=True,
         help="Factor on the reservation of each pool.",
@@ -319,7 +319,7 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--recall",
-        type=Number(0, 1000),
+        type=BoundedFloatType(0, 1000),
         default=RECALL,
         show_default=True,
         help="Part of a window within which sia-recall relies on preempting spare jobs.",
@@ -334,7 +334,7 @@ _POLICY_OPTIONS = (
 )
 
 
-def policy_options(command: Command) -> Command:
+def policy_options(command: _Command) -> _Command:
     """Add the options for policies, forecasts and preemption."""
     for option in reversed(_POLICY_OPTIONS):
         command = option(command)

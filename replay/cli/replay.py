@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from replay.cli.options import QUEUES, Number, chosen, foreseen_by, policy_options
+from replay.cli.options import QUEUES, BoundedFloatType, chosen, foreseen_by, policy_options
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
 from replay.experiment.folder import holds_experiment
-from replay.logs.preemptible import Marked, mark, note_unstoppable, recalls, refuse_idle
+from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.report.terminal import progress_bars, show_foresight, show_policies, show_pools
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--las-promote",
-    type=Number(LEAST_PROMOTE, 1e6),
+    type=BoundedFloatType(LEAST_PROMOTE, 1e6),
     default=LAS_PROMOTE,
     show_default=True,
     metavar="FACTOR",
@@ -98,7 +98,7 @@ def replay(
     lend_rests: bool, forecast: str, durations: str,
     load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
-    preemptible: Marked | None, recall: float,
+    preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
     skip_invalid: bool, no_report: bool, as_json: bool, out: Path,

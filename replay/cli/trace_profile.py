@@ -17,7 +17,7 @@ from sia.console.tables import show_table
 from sia.wording import NONE, counted, decimal, duration
 
 if TYPE_CHECKING:
-    from replay.profile.profile import Facts
+    from replay.profile.profile import ProfileRow
 from sia.console.as_json import json_option, print_json
 
 
@@ -47,7 +47,7 @@ def shape(logs: tuple[str, ...], folders: tuple[Path, ...], out: Path, as_json: 
             "no log given; name a log and its pools file, like jobs.csv:pools.csv, or use --minutes"
         )
     pairs = [_pair(text) for text in logs]
-    shapes: dict[str, Facts] = {}
+    shapes: dict[str, ProfileRow] = {}
     for log, pools in pairs:
         _add(shapes, name_of(log), log, _shape_of_log(log, pools))
     for folder in folders:
@@ -79,7 +79,7 @@ def name_of(log: Path) -> str:
     return log.resolve().parent.name or stem if stem == "trace" else stem
 
 
-def _shape_of_log(log: Path, pools: Path) -> Facts:
+def _shape_of_log(log: Path, pools: Path) -> ProfileRow:
     from replay.profile.profile import shape_of  # noqa: PLC0415  as above
 
     trace, table = read_trace(log), read_pools(pools)
@@ -89,13 +89,13 @@ def _shape_of_log(log: Path, pools: Path) -> Facts:
         raise UserError(f"{log}: {error}") from None
 
 
-def _add(shapes: dict[str, Facts], name: str, path: Path, facts: Facts) -> None:
+def _add(shapes: dict[str, ProfileRow], name: str, path: Path, facts: ProfileRow) -> None:
     if name in shapes:
         raise UserError(f"{path}: two logs have the name {name!r}; rename one")
     shapes[name] = facts
 
 
-def _show(shapes: Mapping[str, Facts]) -> None:
+def _show(shapes: Mapping[str, ProfileRow]) -> None:
     from replay.profile.profile import in_short  # noqa: PLC0415  as above
 
     header = [
@@ -125,7 +125,7 @@ def _show(shapes: Mapping[str, Facts]) -> None:
             click.echo(f"note: {note}")
 
 
-def _show_pools(name: str, facts: Facts) -> None:
+def _show_pools(name: str, facts: ProfileRow) -> None:
     pools = facts["pools"]
     shown = sorted(pools, key=lambda pool: (-pools[pool].get("jobs", 0), pool))[:ROWS_SHOWN]
     header = [

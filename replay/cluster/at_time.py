@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from replay.cluster.gpu_names import Gpus
+from replay.cluster.gpu_names import CellGpus
 from replay.logs.read import BadCellError, columns_of, number, open_table, shown, take_rows
 
 SEGMENTS = "segments.csv"
@@ -27,7 +27,7 @@ class Running(NamedTuple):
     places: Sequence[int]
 
 
-class Second(NamedTuple):
+class ClusterAt(NamedTuple):
     """Who runs at a second, in the order in which they lie; all jobs run from `begin` to `end`."""
 
     at: float
@@ -46,7 +46,7 @@ class _Stay(NamedTuple):
 class _Reader:
     """Reads rows with times and nodes; those that are true at one second, and the range of all."""
 
-    def __init__(self, gpus: Gpus, at: float) -> None:
+    def __init__(self, gpus: CellGpus, at: float) -> None:
         self.begin, self.end = inf, -inf
         self._gpus, self._at = gpus, at
         self._taken: dict[int, str] = {}
@@ -74,7 +74,7 @@ class _Reader:
         return _Stay(start, end, text, places)
 
 
-def running_at(path: Path, at: float, gpus: Gpus) -> Second:
+def running_at(path: Path, at: float, gpus: CellGpus) -> ClusterAt:
     """Who runs at a second of the replay whose `jobs.csv` is at `path`.
 
     For jobs that have rows in a `segments.csv` beside it those alone count. O(rows). Raises
@@ -98,7 +98,7 @@ def running_at(path: Path, at: float, gpus: Gpus) -> Second:
 
         take_rows(path, table, take)
     running.sort(key=lambda job: job.places[0])
-    return Second(at, running, reader.begin, reader.end)
+    return ClusterAt(at, running, reader.begin, reader.end)
 
 
 def _segments_at(path: Path, reader: _Reader) -> dict[str, _Stay | None]:

@@ -17,9 +17,9 @@ from cells.layout.shape import Shape
 from cells.layout.spec import (
     CellsError,
     CellType,
-    Node,
+    NodeSpec,
     Pinned,
-    Quota,
+    QuotaSpec,
     Spec,
     Top,
     only_chain,
@@ -29,7 +29,7 @@ from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
 from sia.model import Options
 from sia.state.places import Places
-from sia.state.state import State
+from sia.state.state import ClusterState
 from sia.wording import counted, some
 
 MAX_CELLS_FILE = 2**26
@@ -197,20 +197,21 @@ def whole_spec(spec: Spec, table: PoolTable) -> Spec:
     return Spec(
         spec.types,
         tuple(
-            Top(top, tuple(Node(f"node{i * nodes + k}") for k in range(nodes))) for i in range(tops)
+            Top(top, tuple(NodeSpec(f"node{i * nodes + k}") for k in range(nodes)))
+            for i in range(tops)
         ),
         tuple(quotas),
     )
 
 
-def _quotas(gpus: Mapping[str, int], chain: Shape) -> list[Quota]:
+def _quotas(gpus: Mapping[str, int], chain: Shape) -> list[QuotaSpec]:
     """As many whole nodes as fit into each pool's GPUs, and smaller cells for the rest."""
     quotas = []
     for pool, left in gpus.items():
         for level in range(chain.node, -1, -1):
             count, left = divmod(left, chain.size[level])  # noqa: PLW2901  what is left of it
             if count:
-                quotas.append(Quota(pool, chain.names[-1], chain.names[level], count))
+                quotas.append(QuotaSpec(pool, chain.names[-1], chain.names[level], count))
     return quotas
 
 
@@ -250,7 +251,7 @@ def places_of(spec: Spec, table: PoolTable) -> Places:
             f"quota.{change.pool}: the pool's quota changes at second {change.time:,.0f}, its "
             "cells do not; give a pools file with one row for each pool"
         )
-    places = State(table.pools, Options(), Cells(spec)).places
+    places = ClusterState(table.pools, Options(), Cells(spec)).places
     assert places is not None, "there are cells"
     return places
 
@@ -293,7 +294,7 @@ def _spec(said: _File) -> Spec:
         ),
         tops=tuple(Top(top.type, tuple(map(_node, top.nodes))) for top in said.cells),
         quotas=tuple(
-            Quota(pool, chain, kind, count)
+            QuotaSpec(pool, chain, kind, count)
             for pool, chains in said.quota.items()
             for chain, kinds in chains.items()
             for kind, count in kinds.items()
@@ -302,5 +303,5 @@ def _spec(said: _File) -> Spec:
     )
 
 
-def _node(said: str | _Node) -> Node:
-    return Node(said) if isinstance(said, str) else Node(said.name, said.gpus, said.bad)
+def _node(said: str | _Node) -> NodeSpec:
+    return NodeSpec(said) if isinstance(said, str) else NodeSpec(said.name, said.gpus, said.bad)

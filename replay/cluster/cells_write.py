@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cells.layout.spec import Node, Spec
+from cells.layout.spec import NodeSpec, Spec
 
 CELLS = "cells.toml"
 """Stands beside the results of a replay in cells."""
@@ -41,7 +41,7 @@ def _lines(spec: Spec) -> Iterator[str]:
             yield f"gpus = {[*pinned.gpus]}"
 
 
-def _node(node: Node) -> str:
+def _node(node: NodeSpec) -> str:
     if not node.gpus and not node.bad:
         return _text(node.name)
     gpus = f", gpus = {[*node.gpus]}" if node.gpus else ""

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from cells.layout.shape import Shape
-from cells.layout.spec import Node, Pinned, Spec, shapes
+from cells.layout.spec import NodeSpec, Pinned, Spec, shapes
 from replay.logs.read import shown
 
 PIECE = re.compile(r"(.+):([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)", re.DOTALL)
@@ -26,7 +26,7 @@ class Chain(NamedTuple):
 
     name: str
     shape: Shape
-    nodes: Sequence[Node]
+    nodes: Sequence[NodeSpec]
     first: int
     first_node: int
 
@@ -41,7 +41,7 @@ class Chain(NamedTuple):
         return range(self.first + place * size, self.first + (place + 1) * size)
 
 
-class Gpus:
+class CellGpus:
     """The GPUs of a cells file, by node and number.
 
     Attributes:

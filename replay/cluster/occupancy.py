@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cells.layout.shape import Shape
-from replay.cluster.gpu_names import Chain, Gpus
+from replay.cluster.gpu_names import CellGpus, Chain
 from replay.logs.limits import POINTS_DRAWN
-from replay.plotting.canvas import Floats
+from replay.plotting.canvas import FloatArray
 
-Counts = NDArray[np.int32]
+GpuCounts = NDArray[np.int32]
 
 MOMENTS = POINTS_DRAWN
 """Moments looked at, evenly spaced: a column of the picture each."""
 
 
-class Stay(NamedTuple):
+class PlacedSpan(NamedTuple):
     """A time, in seconds, in which a job had the same GPUs, like `n3:0-3;n4:5,7`."""
 
     nodes: str
@@ -38,29 +38,29 @@ class FreeCells(NamedTuple):
     shape: Shape
     cells: tuple[int, ...]
     """How many cells of each level there are."""
-    whole: Counts
+    whole: GpuCounts
 
-    def merged(self) -> Counts:
+    def merged(self) -> GpuCounts:
         """Free cells as a buddy allocator keeps them, merged as far as they go, of each level."""
         fan = np.array(self.shape.fan[1:], dtype=np.int32)[:, None]
         merged = self.whole.copy()
         merged[:-1] -= fan * self.whole[1:]
         return merged
 
-    def at_least(self) -> Counts:
+    def at_least(self) -> GpuCounts:
         """Merged free cells of each level or a larger one."""
-        found: Counts = np.cumsum(self.merged()[::-1], axis=0, dtype=np.int32)[::-1]
+        found: GpuCounts = np.cumsum(self.merged()[::-1], axis=0, dtype=np.int32)[::-1]
         return found
 
-    def largest(self) -> Counts:
+    def largest(self) -> GpuCounts:
         """Level of the largest free cell at each moment; -1 where none is free."""
-        found: Counts = np.count_nonzero(self.whole, axis=0).astype(np.int32) - 1
+        found: GpuCounts = np.count_nonzero(self.whole, axis=0).astype(np.int32) - 1
         return found
 
-    def shares(self) -> Floats:
+    def shares(self) -> FloatArray:
         """GPUs in free cells of each level or a larger one, of all GPUs: from 0 to 1."""
         total = max(1, self.cells[0])
-        found: Floats = self.whole * np.array(self.shape.size)[:, None] / total
+        found: FloatArray = self.whole * np.array(self.shape.size)[:, None] / total
         return found
 
 
@@ -79,18 +79,18 @@ class Occupancy(NamedTuple):
         free: Free cells, by chain.
     """
 
-    gpus: Gpus
-    times: Floats
+    gpus: CellGpus
+    times: FloatArray
     begin: float
     end: float
-    dedicated: Counts
-    spare: Counts
-    bad: Counts
-    sizes: Counts
+    dedicated: GpuCounts
+    spare: GpuCounts
+    bad: GpuCounts
+    sizes: GpuCounts
     free: dict[str, FreeCells]
 
 
-def occupancy(gpus: Gpus, stays: Iterable[Stay], begin: float, end: float) -> Occupancy:
+def occupancy(gpus: CellGpus, stays: Iterable[PlacedSpan], begin: float, end: float) -> Occupancy:
     """What is in use from `begin` to `end` (seconds), at `MOMENTS` moments.
 
     What runs between two moments alone is not seen. Times are half open: who ends at a moment is
@@ -100,7 +100,7 @@ def occupancy(gpus: Gpus, stays: Iterable[Stay], begin: float, end: float) -> Oc
     ValueError for GPUs that there are not.
     """
     edges = np.linspace(begin, end, MOMENTS + 1)
-    times: Floats = (edges[:-1] + edges[1:]) / 2
+    times: FloatArray = (edges[:-1] + edges[1:]) / 2
     dedicated, spare = (_in_use(gpus, some, times) for some in _by_stream(stays))
     parts = [_of_chain(chain, dedicated, spare) for chain in gpus.chains]
     shape = (gpus.nodes, MOMENTS)
@@ -120,12 +120,12 @@ def occupancy(gpus: Gpus, stays: Iterable[Stay], begin: float, end: float) -> Oc
     )
 
 
-def _by_stream(stays: Iterable[Stay]) -> tuple[list[Stay], list[Stay]]:
+def _by_stream(stays: Iterable[PlacedSpan]) -> tuple[list[PlacedSpan], list[PlacedSpan]]:
     kept = [*stays]
     return [stay for stay in kept if not stay.spare], [stay for stay in kept if stay.spare]
 
 
-def _in_use(gpus: Gpus, stays: list[Stay], times: Floats) -> NDArray[np.bool_]:
+def _in_use(gpus: CellGpus, stays: list[PlacedSpan], times: FloatArray) -> NDArray[np.bool_]:
     """Whether each GPU is in use at each moment: of shape (GPUs, moments)."""
     bounds = np.array([stay[1:3] for stay in stays], dtype=np.float64).reshape(-1, 2)
     first, last = np.searchsorted(times, bounds.T)  # of those at or after the start, the end
@@ -145,7 +145,7 @@ def _in_use(gpus: Gpus, stays: list[Stay], times: Floats) -> NDArray[np.bool_]:
 
 def _of_chain(
     chain: Chain, dedicated: NDArray[np.bool_], spare: NDArray[np.bool_]
-) -> tuple[Counts, Counts, FreeCells]:
+) -> tuple[GpuCounts, GpuCounts, FreeCells]:
     """GPUs in use of each node, of dedicated and of spare jobs, and the free cells."""
     mine = slice(chain.gpus.start, chain.gpus.stop)
     size = chain.shape.size[chain.shape.node]

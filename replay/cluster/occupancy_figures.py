@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.cluster.gpu_names import Gpus
+from replay.cluster.gpu_names import CellGpus
 from replay.cluster.occupancy import Occupancy
 from replay.plotting.canvas import COLOURS, GREY, axes_in, drawn, plain
 
@@ -36,14 +36,14 @@ NAME = 18
 """Characters of a name of a node or type."""
 
 
-class Rows(NamedTuple):
+class NodeGrid(NamedTuple):
     """Nodes in so many rows, `nodes` together in each but the last; colours, (rows, moments, 3)."""
 
     colours: NDArray[np.uint8]
     nodes: int
 
 
-def rows_of(found: Occupancy) -> Rows:
+def rows_of(found: Occupancy) -> NodeGrid:
     """Mix the colours of each row by how many of its GPUs are what. O(nodes · moments)."""
     together = max(1, -(-len(found.sizes) // ROWS))
     first = np.arange(0, len(found.sizes), together)
@@ -54,7 +54,7 @@ def rows_of(found: Occupancy) -> Rows:
     parts = np.stack([dedicated, spare, sizes - dedicated - spare - bad, bad], axis=-1)
     colours = np.array([_rgb(colour) for colour in PARTS.values()])
     mixed = parts / sizes[..., None] @ colours
-    return Rows(mixed.round().astype(np.uint8), together)
+    return NodeGrid(mixed.round().astype(np.uint8), together)
 
 
 def _rgb(colour: str) -> list[int]:
@@ -86,14 +86,14 @@ def draw_occupancy(found: Occupancy, number: int = 0) -> str:
 
 
 def _whole(
-    extent: tuple[float, float, float, float], rows: Rows
+    extent: tuple[float, float, float, float], rows: NodeGrid
 ) -> tuple[float, float, float, float]:
     """Where the picture ends: below the last node, if the last row has fewer than the others."""
     left, right, _, top = extent
     return left, right, float(len(rows.colours) * rows.nodes), top
 
 
-def _name_nodes(axes: Axes, gpus: Gpus) -> None:
+def _name_nodes(axes: Axes, gpus: CellGpus) -> None:
     """Names at some nodes, and a line between chains."""
     names = [node.name for chain in gpus.chains for node in chain.nodes]
     shown = np.unique(np.linspace(0, len(names) - 1, NAMED).round().astype(int)).tolist()

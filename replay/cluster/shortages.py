@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cells.cells import Cells
-from cells.layout.requests import Short
+from cells.layout.requests import CellShortage
 from cells.layout.spec import Pinned, Spec
 from sia.wording import some
 
@@ -21,7 +21,7 @@ def shortages(spec: Spec) -> list[str]:
     ]
 
 
-def _quota(spec: Spec, short: Short, quotas: dict[str, dict[str, dict[str, int]]]) -> str:
+def _quota(spec: Spec, short: CellShortage, quotas: dict[str, dict[str, dict[str, int]]]) -> str:
     """Like `pool a owns 2 node, 1 of that is not there: n3, n4 are bad`."""
     owned = sum(quotas[pool][short.chain].get(short.type, 0) for pool in short.pools)
     several = len(short.pools) > 1
@@ -33,7 +33,7 @@ def _quota(spec: Spec, short: Short, quotas: dict[str, dict[str, dict[str, int]]
     return f"{who} {owned:,} {short.type}, {missing}: {_are_bad(bad)}"
 
 
-def _pinned(spec: Spec, short: Short) -> str:
+def _pinned(spec: Spec, short: CellShortage) -> str:
     """The same of pinned cells: without jobs no others are bound."""
     bad = {node.name for top in spec.tops for node in top.nodes if node.bad}
 

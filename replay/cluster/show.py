@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from cells.layout.spec import CellsError, Spec, only_chain
-from replay.cluster.at_time import Second, running_at
+from replay.cluster.at_time import ClusterAt, running_at
 from replay.cluster.cells_file import read_cells, read_spec
-from replay.cluster.gpu_names import Chain, Gpus
-from replay.cluster.text_map import MARKS, Picture, described, legend
-from replay.cluster.view import View, data, nobody, types
+from replay.cluster.gpu_names import CellGpus, Chain
+from replay.cluster.text_map import MARKS, ChainPicture, described, legend
+from replay.cluster.view import ClusterView, data, nobody, types
 from replay.logs.limits import ROWS_SHOWN
 from sia.console.as_json import print_json
 from sia.console.errors import UserError
@@ -31,9 +31,9 @@ def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> N
         _show_types(path, spec, jobs, as_json=as_json)
         return
     read_cells(path)  # refuses what cannot be
-    gpus = Gpus(spec)
+    gpus = CellGpus(spec)
     second = running_at(jobs, at, gpus) if jobs is not None and at is not None else None
-    view = View(spec, gpus, second)
+    view = ClusterView(spec, gpus, second)
     if as_json:
         _echo_json(data(view))
         return
@@ -69,7 +69,7 @@ def _show_types(path: Path, spec: Spec, jobs: Path | None, *, as_json: bool) -> 
     click.echo("note: types alone, no cells and no quota")
 
 
-def _show_chain(view: View, chain: Chain) -> None:
+def _show_chain(view: ClusterView, chain: Chain) -> None:
     shape = chain.shape
     rows = view.rows(chain)
     tops = len(chain.gpus) // shape.size[shape.top]
@@ -82,11 +82,11 @@ def _show_chain(view: View, chain: Chain) -> None:
         f"{counted(len(chain.gpus), 'GPU')}: {gpus}\n"
     )
     width = shutil.get_terminal_size().columns
-    for line in Picture(shape, chain.nodes, rows, width).lines():
+    for line in ChainPicture(shape, chain.nodes, rows, width).lines():
         click.echo(line)
 
 
-def _show_pools(view: View) -> None:
+def _show_pools(view: ClusterView) -> None:
     holdings = view.holdings()
     if not holdings:
         return
@@ -118,7 +118,7 @@ def _quota_words(quota: Mapping[str, Mapping[str, int]], *, several: bool) -> st
     )
 
 
-def _show_jobs(second: Second) -> None:
+def _show_jobs(second: ClusterAt) -> None:
     if not second.running:
         click.echo(f"\nnote: {nobody(second)}")
         return

@@ -8,7 +8,7 @@ from itertools import groupby
 import click
 
 from cells.layout.shape import Shape
-from cells.layout.spec import Node
+from cells.layout.spec import NodeSpec
 from sia.console.terminal import printable
 
 DEDICATED, SPARE, PINNED, FREE, BAD = "#+o.x"
@@ -65,7 +65,7 @@ def described(shape: Shape) -> str:
     )
 
 
-class Picture:
+class ChainPicture:
     """The picture of one chain.
 
     Args:
@@ -76,7 +76,7 @@ class Picture:
     """
 
     def __init__(
-        self, shape: Shape, nodes: Sequence[Node], marks: Sequence[str], width: int
+        self, shape: Shape, nodes: Sequence[NodeSpec], marks: Sequence[str], width: int
     ) -> None:
         """Work out how wide names and nodes are. O(nodes)."""
         self._shape, self._width = shape, width

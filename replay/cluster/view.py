@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from cells.layout.shape import Shape
 from cells.layout.spec import Spec
-from replay.cluster.at_time import Running, Second
-from replay.cluster.gpu_names import Chain, Gpus
+from replay.cluster.at_time import ClusterAt, Running
+from replay.cluster.gpu_names import CellGpus, Chain
 from replay.cluster.shortages import shortages
 from replay.cluster.text_map import BAD, DEDICATED, FREE, MARKS, PINNED, SPARE
 from sia.wording import as_typed
@@ -26,14 +26,14 @@ class Holding(NamedTuple):
     spare: int
 
 
-class View:
+class ClusterView:
     """The cells of a file, and who is in them.
 
     Attributes:
         marks: A character of `cells_picture.MARKS` for each GPU, by place.
     """
 
-    def __init__(self, spec: Spec, gpus: Gpus, second: Second | None = None) -> None:
+    def __init__(self, spec: Spec, gpus: CellGpus, second: ClusterAt | None = None) -> None:
         """Mark each GPU. O(GPUs). The file must be right."""
         self.spec, self.gpus, self.second = spec, gpus, second
         marks = [FREE] * gpus.count
@@ -105,7 +105,7 @@ def _size(shape: Shape, kind: str) -> int:
     return shape.size[shape.names.index(kind)]
 
 
-def nobody(second: Second) -> str:
+def nobody(second: ClusterAt) -> str:
     """Say that no job runs at that second, and when any does."""
     if second.begin > second.end:
         return f"no job runs at {as_typed(second.at)}; there are none"
@@ -113,7 +113,7 @@ def nobody(second: Second) -> str:
     return f"no job runs at {as_typed(second.at)}; jobs run from {span}"
 
 
-def data(view: View) -> dict[str, Any]:
+def data(view: ClusterView) -> dict[str, Any]:
     """All that is shown, for scripts."""
     answer: dict[str, Any] = {
         "chains": {chain.name: types(chain.shape) for chain in view.gpus.chains},

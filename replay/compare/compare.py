@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from replay.experiment.folder import holds_experiment
 from replay.logs.limits import DRAWN_AT_ONCE
-from replay.logs.read import BadCellError, Row, bad_row, columns_of, number, open_table, shown
+from replay.logs.read import BadCellError, LogRow, bad_row, columns_of, number, open_table, shown
 from sia.console.errors import UserError
 from sia.limits import SLOWED
 from sia.wording import as_typed
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Share of repetitions in which an interval is to hold the true value."""
@@ -63,21 +63,21 @@ class Side(NamedTuple):
     policy: str = ""
 
 
-class Job(NamedTuple):
+class JobTimes(NamedTuple):
     """When a job was submitted and how long it took to complete, in seconds."""
 
     submit: float
     jct: float
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     """What a run was drawn as, and its measures; None where no job was measured."""
 
     draw: Mapping[str, str]
     measures: Mapping[str, float | None]
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class IntervalEstimate(msgspec.Struct, frozen=True):
     """A value with the ends of its interval; None where one pair, or none, gives no interval."""
 
     value: float
@@ -96,8 +96,10 @@ class Resampling(NamedTuple):
     seed: int = 0
 
     def estimate(
-        self, columns: Sequence[Floats], statistics: Sequence[Callable[[Floats], Floats]]
-    ) -> list[Estimate]:
+        self,
+        columns: Sequence[FloatArray],
+        statistics: Sequence[Callable[[FloatArray], FloatArray]],
+    ) -> list[IntervalEstimate]:
         """Statistics of the columns' means, each from (…, columns) to (…), with their intervals.
 
         The columns hold a value a pair, one pair or more. O(resamples · pairs · columns).
@@ -105,16 +107,16 @@ class Resampling(NamedTuple):
         values = np.asarray(columns, dtype=np.float64)
         means = values.mean(axis=1)
         if values.shape[1] < 2:
-            return [Estimate(float(of(means)), None, None) for of in statistics]
+            return [IntervalEstimate(float(of(means)), None, None) for of in statistics]
         drawn = self._means(values)
         tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
         ends = [np.quantile(of(drawn), tails) for of in statistics]
         return [
-            Estimate(float(of(means)), float(low), float(high))
+            IntervalEstimate(float(of(means)), float(low), float(high))
             for of, (low, high) in zip(statistics, ends, strict=True)
         ]
 
-    def _means(self, values: Floats) -> Floats:
+    def _means(self, values: FloatArray) -> FloatArray:
         """Means of each column over pairs drawn with replacement, of shape (resamples, columns)."""
         random = np.random.default_rng(self.seed)
         pairs = values.shape[1]
@@ -161,7 +163,7 @@ def _folder_and_policy(text: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def _parsing(path: Path, row: Row, width: int) -> Iterator[None]:
+def _parsing(path: Path, row: LogRow, width: int) -> Iterator[None]:
     """Say in one line which cell of a row was wrong."""
     try:
         if len(row.cells) != width:
@@ -172,10 +174,10 @@ def _parsing(path: Path, row: Row, width: int) -> Iterator[None]:
         raise bad_row(path, row, bad) from None
 
 
-def read_jobs(folder: Path) -> dict[str, Job]:
+def read_jobs(folder: Path) -> dict[str, JobTimes]:
     """The jobs of a policy's folder by id. Raises UserError."""
     path = folder / JOBS
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, JobTimes] = {}
     with open_table(path) as table:
         at = columns_of(path, table.header, ("job_id", "submit", "end"))
         for row in table.rows:
@@ -189,14 +191,14 @@ def read_jobs(folder: Path) -> dict[str, Job]:
                 if end < submit:
                     early = "the job ends before it was submitted"
                     raise BadCellError("end", early, "write the results anew", "")
-            jobs[job_id] = Job(submit, end - submit)
+            jobs[job_id] = JobTimes(submit, end - submit)
     return jobs
 
 
-def read_runs(folder: Path) -> dict[str, dict[int, Run]]:
+def read_runs(folder: Path) -> dict[str, dict[int, MeasuredRun]]:
     """The runs of an experiment, by policy and number. Raises UserError."""
     path = folder / RUNS
-    policies: dict[str, dict[int, Run]] = {}
+    policies: dict[str, dict[int, MeasuredRun]] = {}
     with open_table(path) as table:
         at = columns_of(
             path, table.header, ("run", "policy", "measured", *SAME_DRAW, *HIGHER_IS_BETTER)
@@ -215,12 +217,12 @@ def read_runs(folder: Path) -> dict[str, dict[int, Run]]:
                     else None
                     for key in HIGHER_IS_BETTER
                 }
-            runs[run] = Run({key: row.cells[at[key]] for key in SAME_DRAW}, measures)
+            runs[run] = MeasuredRun({key: row.cells[at[key]] for key in SAME_DRAW}, measures)
     return policies
 
 
 def compare_jobs(
-    a: Mapping[str, Job], b: Mapping[str, Job], warmup: float, resampling: Resampling
+    a: Mapping[str, JobTimes], b: Mapping[str, JobTimes], warmup: float, resampling: Resampling
 ) -> dict[str, Any]:
     """Measures of the jobs of both, paired by id; times are seconds.
 
@@ -247,7 +249,7 @@ def compare_jobs(
     # Where submissions differ, as in a closed loop, a job may end sooner and take no less.
     ends_later = later + np.array([x.submit - y.submit for x, y in pairs])
     columns = [of_a, of_b, np.log(of_a / of_b), later < -SLOWED, later > SLOWED, ends_later]
-    statistics: dict[str, Callable[[Floats], Floats]] = {
+    statistics: dict[str, Callable[[FloatArray], FloatArray]] = {
         "avg_jct_a_s": lambda means: means[..., 0],
         "avg_jct_b_s": lambda means: means[..., 1],
         "difference_s": lambda means: means[..., 0] - means[..., 1],
@@ -270,7 +272,7 @@ def compare_jobs(
 
 
 def compare_runs(
-    a: Mapping[int, Run], b: Mapping[int, Run], resampling: Resampling
+    a: Mapping[int, MeasuredRun], b: Mapping[int, MeasuredRun], resampling: Resampling
 ) -> dict[str, Any]:
     """Means over the runs of both, and of the differences A − B, run by run.
 

@@ -12,9 +12,9 @@ from replay.compare.compare import (
     HIGHER_IS_BETTER,
     JOBS,
     RUNS,
-    Estimate,
+    IntervalEstimate,
+    MeasuredRun,
     Resampling,
-    Run,
     Side,
     compare_jobs,
     compare_runs,
@@ -99,7 +99,7 @@ def _experiments(a: Side, b: Side, resampling: Resampling) -> dict[str, Any]:
     return {label: _noted(compare_runs(*pair, resampling))}
 
 
-def _of(runs: dict[str, dict[int, Run]], side: Side) -> dict[int, Run]:
+def _of(runs: dict[str, dict[int, MeasuredRun]], side: Side) -> dict[int, MeasuredRun]:
     if side.policy not in runs:
         wrong = f"there is no policy {side.policy!r}" if side.policy else "a policy is missing"
         raise UserError(
@@ -154,8 +154,8 @@ def _show_jobs(comparison: dict[str, Any]) -> None:
     header = ["", "value", f"{WIDE} from", "to"]
     show_table(f"{counted(comparison['pairs'], 'job')} in both", header, rows)
     click.echo()
-    difference = Estimate(**comparison["measures"]["difference_s"])
-    ratio = Estimate(**comparison["measures"]["geomean_ratio"])
+    difference = IntervalEstimate(**comparison["measures"]["difference_s"])
+    ratio = IntervalEstimate(**comparison["measures"]["geomean_ratio"])
     click.echo(_verdict("average JCT", difference, 0.0, "time", higher_is_better=False))
     click.echo(_verdict("geometric mean JCT", ratio, 1.0, "ratio", higher_is_better=False))
 
@@ -175,7 +175,7 @@ def _show_runs(policy: str, comparison: dict[str, Any]) -> None:
             *(_cell(difference[end], kind) for end in ("value", "low", "high")),
             f"{measure['above']:,}",
             f"{measure['below']:,}",
-            _better(Estimate(**difference), 0.0, higher=HIGHER_IS_BETTER[key]),
+            _better(IntervalEstimate(**difference), 0.0, higher=HIGHER_IS_BETTER[key]),
         ])  # fmt: skip
     header = ["", "A", "B", "A − B", f"{WIDE} from", "to", "A above", "below", "better"]
     show_table(f"{policy}: means over {counted(comparison['pairs'], 'run')}", header, rows)
@@ -184,12 +184,12 @@ def _show_runs(policy: str, comparison: dict[str, Any]) -> None:
         measure = comparison["measures"][key]
         if measure["pairs"]:
             words, kind = RUN_ROWS[key]
-            estimate = Estimate(**measure["difference"])
+            estimate = IntervalEstimate(**measure["difference"])
             better = HIGHER_IS_BETTER[key]
             click.echo(_verdict(words, estimate, 0.0, kind, higher_is_better=bool(better)))
 
 
-def _better(estimate: Estimate, neutral: float, *, higher: bool | None) -> str:
+def _better(estimate: IntervalEstimate, neutral: float, *, higher: bool | None) -> str:
     """Which side is better, where the interval says so."""
     if higher is None or not estimate.excludes(neutral):
         return NONE
@@ -197,7 +197,7 @@ def _better(estimate: Estimate, neutral: float, *, higher: bool | None) -> str:
 
 
 def _verdict(
-    what: str, estimate: Estimate, neutral: float, kind: str, *, higher_is_better: bool
+    what: str, estimate: IntervalEstimate, neutral: float, kind: str, *, higher_is_better: bool
 ) -> str:
     """Which is better, in words, and whether the interval excludes that there is no difference."""
     if estimate.low is None:

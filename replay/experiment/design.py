@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from replay.logs.limits import MAX_HOURS, WINDOWS_DRAWN
-from replay.logs.past import Past, past_of
+from replay.logs.past import PastJobs, past_of
 from replay.logs.slice import scaled_quota, slice_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from sia.console.errors import UserError
@@ -29,7 +29,7 @@ TOO_WIDE = "only jobs wider than its quota"
 TOO_LARGE = "more work than any quota allows"
 
 
-class Pieces(NamedTuple):
+class PieceDesign(NamedTuple):
     """What is asked for: so many runs for each number of queues, each `length` seconds of the log.
 
     Each pool's load comes from U(`loads`); pieces begin at second `since` of the log or later.
@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
     sizes: Sequence[float]
     withdraw: int = 0
     step: int = 1
-    """As in `Pieces`."""
+    """As in `PieceDesign`."""
 
 
 class Piece(NamedTuple):
@@ -73,7 +73,7 @@ class Piece(NamedTuple):
     withdraw: int = 0
     whole: bool = False
 
-    def past(self, trace: Trace, starts: Mapping[str, float]) -> Past | None:
+    def past(self, trace: Trace, starts: Mapping[str, float]) -> PastJobs | None:
         """What forecasts may learn from before the piece begins; None before the whole log.
 
         `starts` says when each job of the log started.
@@ -129,7 +129,7 @@ def _up(quota: int, step: int) -> int:
     return -(-quota // step) * step
 
 
-def plan_pieces(trace: Trace, table: PoolTable | None, asked: Pieces) -> list[Piece]:
+def plan_pieces(trace: Trace, table: PoolTable | None, asked: PieceDesign) -> list[Piece]:
     """Draw pools, weeks and loads of every run: those of `table`, or any pool of the log.
 
     What run k of so many queues draws depends on the log, the seed, the queues and k alone: a later
@@ -150,7 +150,7 @@ def plan_pieces(trace: Trace, table: PoolTable | None, asked: Pieces) -> list[Pi
 
 
 def _refuse(
-    trace: Trace, logs: Mapping[str, _PoolLog], pools: Sequence[Pool], asked: Pieces
+    trace: Trace, logs: Mapping[str, _PoolLog], pools: Sequence[Pool], asked: PieceDesign
 ) -> None:
     idle = [pool.name for pool in pools if pool.name not in logs]
     if idle:
@@ -165,7 +165,7 @@ def _refuse(
     _refuse_length(trace, asked)
 
 
-def _refuse_length(trace: Trace, asked: Pieces) -> None:
+def _refuse_length(trace: Trace, asked: PieceDesign) -> None:
     """Raise UserError where no piece of that length fits into the log, or after `since`."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     weeks, span = asked.length / WEEK, f"from second {first:,.0f} to second {last:,.0f}"
@@ -182,7 +182,7 @@ def _refuse_length(trace: Trace, asked: Pieces) -> None:
         )
 
 
-def _span(trace: Trace, asked: Pieces) -> tuple[float, float]:
+def _span(trace: Trace, asked: PieceDesign) -> tuple[float, float]:
     """Where pieces may lie."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     return first if asked.since is None else max(first, asked.since), last
@@ -191,7 +191,7 @@ def _span(trace: Trace, asked: Pieces) -> tuple[float, float]:
 def _draw(
     logs: Mapping[str, _PoolLog],
     pools: Sequence[Pool],
-    asked: Pieces,
+    asked: PieceDesign,
     span: tuple[float, float],
     run: int,
     queues: int,

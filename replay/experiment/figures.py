@@ -19,9 +19,9 @@ from replay.plotting.canvas import (
     GREY,
     TIMES,
     WIDTH,
-    Floats,
-    Look,
-    Picture,
+    FloatArray,
+    PolicyStyle,
+    RenderedFigure,
     curve,
     picture,
     plain,
@@ -52,23 +52,23 @@ FEW = 8
 BEYOND = 2
 """Runs that must lie beyond each end of a box: further out they are shown one by one."""
 
-Values = Mapping[str, Floats]
+Values = Mapping[str, FloatArray]
 """A value a run, by policy."""
 
-NOTHING: Floats = np.empty(0)
+NOTHING: FloatArray = np.empty(0)
 
 SIZES_NAMED = 6
 """Sizes named below an axis: more would run into each other."""
 
 
-class Panel(NamedTuple):
+class MeasurePanel(NamedTuple):
     """One measure's values, under the name of each group of runs."""
 
     measure: Measure
     groups: Mapping[str, Values]
 
 
-class Scale(NamedTuple):
+class LogAxis(NamedTuple):
     """A logarithmic axis from `least` to `most`, with a place for 0 unless `zero` is 0."""
 
     unit: str
@@ -81,9 +81,9 @@ class Scale(NamedTuple):
         """Where the axis begins."""
         return self.zero * (self.zero / self.least) ** 0.4 if self.zero else self.least
 
-    def place(self, values: Floats) -> Floats:
+    def place(self, values: FloatArray) -> FloatArray:
         """Where values stand on the axis."""
-        placed: Floats = np.maximum(values, self.zero or self.least)
+        placed: FloatArray = np.maximum(values, self.zero or self.least)
         return placed
 
     def ticks(self, inches: float) -> list[tuple[float, str]]:
@@ -107,7 +107,7 @@ class Scale(NamedTuple):
         return [(x, f"{x:,.10g}{sign}") for x in round_ticks(self.least, self.most)]
 
 
-def scale_of(unit: str, values: Iterable[Floats]) -> Scale:
+def scale_of(unit: str, values: Iterable[FloatArray]) -> LogAxis:
     """An axis on which all of these values have a place, 0 one of its own.
 
     What is drawn must be among them: values between 0 and the least would stand in 0's place.
@@ -120,10 +120,10 @@ def scale_of(unit: str, values: Iterable[Floats]) -> Scale:
     least = min(least, float(some.min(initial=np.inf)) / 1.25)
     most = max(most, float(some.max(initial=0.0)) * 1.25, least * 30)
     zero = 0.0 if unit == "speed" else least / (most / least) ** 0.1
-    return Scale(unit, least, most, zero)
+    return LogAxis(unit, least, most, zero)
 
 
-def draw_cdfs(panels: Sequence[Panel], style: Mapping[str, Look]) -> Picture:
+def draw_cdfs(panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]) -> RenderedFigure:
     """The distribution of each measure over runs, a curve a policy (Fig. 13)."""
 
     def draw(figure: Figure) -> None:
@@ -144,7 +144,7 @@ def draw_cdfs(panels: Sequence[Panel], style: Mapping[str, Look]) -> Picture:
     return picture("fig13", _Cells.height(len(panels) + 1, 1.65), draw, PAPER_DPI)
 
 
-def draw_hours(hours: Values, style: Mapping[str, Look]) -> Picture:
+def draw_hours(hours: Values, style: Mapping[str, PolicyStyle]) -> RenderedFigure:
     """The distribution over hours of the share of all GPU-time in use (Fig. 2)."""
 
     def draw(figure: Figure) -> None:
@@ -161,7 +161,9 @@ def draw_hours(hours: Values, style: Mapping[str, Look]) -> Picture:
     return picture("fig02", 3.2, draw, PAPER_DPI)
 
 
-def draw_boxes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) -> Picture:
+def draw_boxes(
+    name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
+) -> RenderedFigure:
     """Letter-value boxes over runs, a group a number of queues, a box a policy (Figs. 14, 15a)."""
     rows = _rows(panels)
     down = 0.158 * len(rows)
@@ -184,7 +186,9 @@ def draw_boxes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) ->
     return picture(name, _Cells.height(len(panels), down), draw, PAPER_DPI)
 
 
-def draw_sizes(name: str, panels: Sequence[Panel], style: Mapping[str, Look]) -> Picture:
+def draw_sizes(
+    name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
+) -> RenderedFigure:
     """Each measure against the size of the pools, a line a policy (Fig. 18).
 
     The groups of a panel are the sizes, as text.
@@ -246,7 +250,7 @@ class _Cells:
         return self._axes.index(axes) % 3 == 0
 
 
-def logarithmic(axes: Axes, along: str, scale: Scale, inches: float) -> None:
+def logarithmic(axes: Axes, along: str, scale: LogAxis, inches: float) -> None:
     """Give an axis (`x` or `y`), so long, its scale, ticks and, at 1 and after 0, its lines."""
     getattr(axes, f"set_{along}scale")("log")
     getattr(axes, f"set_{along}lim")(scale.begin, scale.most)
@@ -261,7 +265,7 @@ def logarithmic(axes: Axes, along: str, scale: Scale, inches: float) -> None:
         across(scale.least, color=GREY, linewidth=0.7, linestyle=(0, (1, 2)))
 
 
-def _cumulative(axes: Axes, values: Floats, most: float, look: Look, over: int) -> None:
+def _cumulative(axes: Axes, values: FloatArray, most: float, look: PolicyStyle, over: int) -> None:
     """The share of values (%) that are at most x."""
     ordered = np.sort(values)
     ranks = np.arange(len(ordered))
@@ -274,7 +278,7 @@ def _cumulative(axes: Axes, values: Floats, most: float, look: Look, over: int) 
     curve(axes, x, y, look, over)
 
 
-def _rows(panels: Sequence[Panel]) -> list[tuple[str, str]]:
+def _rows(panels: Sequence[MeasurePanel]) -> list[tuple[str, str]]:
     """(group, policy) from top to bottom; a group's heading has no policy."""
     rows = []
     for group, values in panels[0].groups.items():
@@ -296,18 +300,18 @@ def _name_rows(axes: Axes, rows: Sequence[tuple[str, str]], *, named: bool) -> N
                       weight=weight, fontsize=8)  # fmt: skip
 
 
-def _ends(runs: Floats) -> list[Floats]:
+def _ends(runs: FloatArray) -> list[FloatArray]:
     """The ends of each box, the thickest first; they may fall between 0 and the least slowdown."""
     tails = [tail for tail in TAILS if len(runs) >= FEW and len(runs) * tail >= BEYOND]
     return [np.quantile(runs, [tail, 1 - tail]) for tail in tails]
 
 
-def _median(runs: Floats) -> Floats:
+def _median(runs: FloatArray) -> FloatArray:
     """The median, which may fall there too; nothing of no runs."""
     return np.quantile(runs, [0.5]) if len(runs) else NOTHING
 
 
-def _box(axes: Axes, y: float, scale: Scale, runs: Floats, colour: str) -> None:
+def _box(axes: Axes, y: float, scale: LogAxis, runs: FloatArray, colour: str) -> None:
     """One policy's runs: ever wider boxes, the median, and single runs beyond the boxes."""
     ends = _ends(runs)
     hair = (scale.most / scale.begin) ** 0.004  # so that boxes without width are seen
@@ -331,11 +335,13 @@ def _tint(colour: str, depth: int) -> tuple[float, ...]:
     return tuple(1 - (1 - part) * (0.85 * 0.66**depth) for part in parts)
 
 
-def _drawn_policies(panels: Sequence[Panel]) -> list[str]:
+def _drawn_policies(panels: Sequence[MeasurePanel]) -> list[str]:
     return list(dict.fromkeys(n for p in panels for values in p.groups.values() for n in values))
 
 
-def _legend(axes: Axes, names: Sequence[str], style: Mapping[str, Look], inches: float) -> None:
+def _legend(
+    axes: Axes, names: Sequence[str], style: Mapping[str, PolicyStyle], inches: float
+) -> None:
     """Which line is which policy, in axes of its own so many inches high."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from predictors.catalog import GUARD, Choice
-from replay.experiment.figures import INK, NAME, PAPER_DPI, Scale, logarithmic, scale_of
+from replay.experiment.figures import INK, NAME, PAPER_DPI, LogAxis, logarithmic, scale_of
 from replay.experiment.measures import GEOMEAN, Experiment, Measure
-from replay.plotting.canvas import GREY, PALETTE, WIDTH, Floats, Picture, picture, plain
+from replay.plotting.canvas import GREY, PALETTE, WIDTH, FloatArray, RenderedFigure, picture, plain
 from replay.report.provenance import quantiles
 from sia.limits import MAX_SLOWED_PCT
 
@@ -49,7 +49,7 @@ REACH = (0.0, 1.1)
 """Captured gain shown at least. What no SIA reaches stands at the edge, with its number."""
 
 
-class Point(NamedTuple):
+class FrontierPoint(NamedTuple):
     """What a policy captured and cost, over the runs in which perfect forecasts were run too.
 
     `captured` is a ratio, `slowed_pct_*` are percent of a run's jobs, `slowdown_min_mean` the
@@ -71,7 +71,7 @@ class Point(NamedTuple):
         return self.captured >= TARGET and self.slowed_pct_mean <= MAX_SLOWED_PCT
 
 
-class Curve(NamedTuple):
+class FrontierCurve(NamedTuple):
     """Points that differ in nothing but how cautious they are, the most cautious first.
 
     `quantiles` are in words, one for each point.
@@ -79,7 +79,7 @@ class Curve(NamedTuple):
 
     name: str
     marker: str
-    points: Sequence[Point]
+    points: Sequence[FrontierPoint]
     quantiles: Sequence[str] = ()
     guarded: bool = False
 
@@ -93,18 +93,18 @@ class Frontier(NamedTuple):
     """What is compared: curves of SIA's forecasts, single points of whatever else was run."""
 
     reference: str
-    rivals: Sequence[Curve]
-    curves: Sequence[Curve]
-    honest: Sequence[Point]
+    rivals: Sequence[FrontierCurve]
+    curves: Sequence[FrontierCurve]
+    honest: Sequence[FrontierPoint]
     """SIA with forecasts that a live system could have made, and that are more than a coin flip."""
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[FrontierPoint]:
         """All of them, as they stand in the table."""
         return [point for curve in (*self.rivals, *self.curves) for point in curve.points]
 
     @property
-    def best(self) -> Point:
+    def best(self) -> FrontierPoint:
         """Of the honest ones on target that which captures most; else that which slows fewest."""
         good = [point for point in self.honest if point.on_target]
         if good:
@@ -135,7 +135,7 @@ def frontier(experiment: Experiment) -> Frontier | None:
     if not honest:
         return None
     rivals = [
-        Curve(label, "*" if label == reference else "D", [point])
+        FrontierCurve(label, "*" if label == reference else "D", [point])
         for label, point in found.items()
         if label not in lenders
     ]
@@ -153,7 +153,7 @@ def _perfect(experiment: Experiment, label: str) -> bool:
     )
 
 
-def _point(experiment: Experiment, label: str, reference: str) -> Point | None:
+def _point(experiment: Experiment, label: str, reference: str) -> FrontierPoint | None:
     """None where nothing was measured, or there was nothing to gain."""
     both = [
         (run["policies"][label], run["policies"][reference])
@@ -165,7 +165,7 @@ def _point(experiment: Experiment, label: str, reference: str) -> Point | None:
     if most <= 0:
         return None
     slowed = [own["slowed_pct"] for own, _ in both]
-    return Point(
+    return FrontierPoint(
         label,
         gain / most,
         fsum(slowed) / len(both),
@@ -177,7 +177,7 @@ def _point(experiment: Experiment, label: str, reference: str) -> Point | None:
     )
 
 
-def _curves(lenders: dict[str, Choice], points: dict[str, Point]) -> list[Curve]:
+def _curves(lenders: dict[str, Choice], points: dict[str, FrontierPoint]) -> list[FrontierCurve]:
     """Labels that differ only in quantiles, and in the guard's budget, are one curve."""
     curves: dict[str, list[str]] = {}
     for label, choice in lenders.items():
@@ -188,7 +188,9 @@ def _curves(lenders: dict[str, Choice], points: dict[str, Point]) -> list[Curve]
         guarded = lenders[labels[0]].guard is not None
         words = [_words(lenders[label]) for label in labels]
         marker = "^" if guarded else "o"
-        found.append(Curve(name, marker, [points[label] for label in labels], words, guarded))
+        found.append(
+            FrontierCurve(name, marker, [points[label] for label in labels], words, guarded)
+        )
     return found
 
 
@@ -210,7 +212,7 @@ def _words(choice: Choice) -> str:
     return ", ".join(f"{quantile:g}" for quantile in quantiles(choice) if quantile is not None)
 
 
-def draw_frontier(found: Frontier, experiment: Experiment) -> Picture:
+def draw_frontier(found: Frontier, experiment: Experiment) -> RenderedFigure:
     """Captured gain against jobs slowed: a curve for each pair of forecasts."""
     curves = [*found.rivals, *found.curves]
     colours = _colours(found, experiment)
@@ -246,7 +248,7 @@ def _colours(found: Frontier, experiment: Experiment) -> dict[str, str]:
     return colours | {pair: free[i % len(free)] for i, pair in enumerate(pairs)}
 
 
-def _mark_target(axes: Axes, scale: Scale) -> None:
+def _mark_target(axes: Axes, scale: LogAxis) -> None:
     """Where forecasts are good enough to lend by."""
     for level in LEVELS:
         axes.axhline(level, color=INK, linewidth=0.8)
@@ -258,10 +260,10 @@ def _mark_target(axes: Axes, scale: Scale) -> None:
 
 
 def _draw_curve(
-    axes: Axes, curve: Curve, scale: Scale, colour: str, reach: tuple[float, float]
+    axes: Axes, curve: FrontierCurve, scale: LogAxis, colour: str, reach: tuple[float, float]
 ) -> None:
     """A curve, and the quantiles at both of its ends."""
-    x: Floats = scale.place(np.array([point.slowed_pct_mean for point in curve.points]))
+    x: FloatArray = scale.place(np.array([point.slowed_pct_mean for point in curve.points]))
     captured = np.array([point.captured for point in curve.points])
     y = captured.clip(*reach)
     axes.plot(x, y, curve.marker, **_look(curve, colour), clip_on=False)
@@ -287,13 +289,13 @@ def _clear_of_levels(axes: Axes, y: float, *, guarded: bool) -> float:
     return below
 
 
-def _draw_name(axes: Axes, curve: Curve, colour: str, y: float) -> None:
+def _draw_name(axes: Axes, curve: FrontierCurve, colour: str, y: float) -> None:
     x = [0.03, 0.13] if curve.quantiles else [0.08]
     axes.plot(x, [y] * len(x), curve.marker, **_look(curve, colour))
     axes.text(0.18, y, plain(curve.name, NAME), va="center", color=INK, fontsize=8)
 
 
-def _look(curve: Curve, colour: str) -> dict[str, Any]:
+def _look(curve: FrontierCurve, colour: str) -> dict[str, Any]:
     """Hollow and dashed where a guard watches."""
     return {
         "color": colour,

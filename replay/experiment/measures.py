@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from predictors.catalog import Choice
-from replay.logs.preemptible import Marked
-from replay.plotting.canvas import Floats, Look, looks
+from replay.logs.preemptible import PreemptibleShare
+from replay.plotting.canvas import FloatArray, PolicyStyle, looks
 from replay.plotting.numbers import hours, speed
 from replay.run.arrays import shares
 from replay.run.run import BASELINE, Settings, known_in_advance
@@ -18,10 +18,10 @@ from sia.limits import RECALL
 from sia.model import Options
 from sia.wording import NONE, decimal, percent
 
-Run = Mapping[str, Any]
+RunRow = Mapping[str, Any]
 """The contents of a run.json."""
 
-Runs = Sequence[Run]
+RunRows = Sequence[RunRow]
 
 
 class Measure(NamedTuple):
@@ -68,13 +68,13 @@ LENT = Measure("gpu_hours_lent", "GPU-hours lent", "hours")
 class Experiment:
     """An experiment's runs, and what is asked of them again and again."""
 
-    def __init__(self, runs: Runs, settings: Mapping[str, Any]) -> None:
+    def __init__(self, runs: RunRows, settings: Mapping[str, Any]) -> None:
         """Take one run or more, of the same policies."""
         self.runs = sorted(runs, key=lambda run: int(run["run"]))
         self.settings = settings
         self.policies = list(dict.fromkeys(name for run in runs for name in run["policies"]))
         self.rivals = [name for name in self.policies if name != BASELINE]
-        self.looks: dict[str, Look] = looks(self.policies, BASELINE)
+        self.looks: dict[str, PolicyStyle] = looks(self.policies, BASELINE)
         self.sizes = sorted({float(run["size"]) for run in runs})
         self.withdrawn = [run for run in self.runs if run["withdrawn"]]
 
@@ -89,12 +89,12 @@ class Experiment:
         return bool(self.settings.get("sizes") or self.withdrawn or len(self.sizes) > 1)
 
     @cached_property
-    def by_queues(self) -> dict[str, Runs]:
+    def by_queues(self) -> dict[str, RunRows]:
         """The runs of each number of queues."""
         numbers = sorted({run["queues"] for run in self.runs})
         return {queues(n): [r for r in self.runs if r["queues"] == n] for n in numbers}
 
-    def at_size(self, size: float, *, withdrawn: bool) -> Runs:
+    def at_size(self, size: float, *, withdrawn: bool) -> RunRows:
         """The runs of the whole log at a size, with or without pools that keep to themselves."""
         same = [run for run in self.runs if run["size"] == size]
         return [run for run in same if bool(run["withdrawn"]) == withdrawn]
@@ -115,7 +115,7 @@ class Experiment:
         if "recent_windows" in self.settings:
             known["recent"] = self.settings["recent_windows"]
         if self.settings.get("preemptible") is not None:
-            known["preemptible"] = Marked(*self.settings["preemptible"])
+            known["preemptible"] = PreemptibleShare(*self.settings["preemptible"])
         options = Options(
             resume_cost=self.settings.get("resume_cost_s", 0.0),
             recall=self.settings.get("recall", RECALL),
@@ -136,24 +136,24 @@ class Experiment:
         return bool(known_in_advance(self.asked, label))
 
 
-def entries(runs: Runs, policy: str) -> list[Mapping[str, Any]]:
+def entries(runs: RunRows, policy: str) -> list[Mapping[str, Any]]:
     """What a policy gave, in each run that has it and in which a job was measured."""
     found = [run["policies"][policy] for run in runs if policy in run["policies"]]
     return [entry for entry in found if entry["measured"]]
 
 
-def values(runs: Runs, policy: str, key: str) -> Floats:
+def values(runs: RunRows, policy: str, key: str) -> FloatArray:
     """A measure over runs; those that do not have it are left out."""
     found = [entry[key] for entry in entries(runs, policy)]
     return np.array([value for value in found if value is not None], dtype=np.float64)
 
 
-def at(runs: Runs, policy: str, key: str, share: float = 0.5) -> float | None:
+def at(runs: RunRows, policy: str, key: str, share: float = 0.5) -> float | None:
     """A quantile of a measure over runs: without `share` the median; None of no runs."""
     return quantile(values(runs, policy, key), share)
 
 
-def quantile(found: Floats, share: float) -> float | None:
+def quantile(found: FloatArray, share: float) -> float | None:
     """A quantile of values, between the two nearest if it falls between; None of none."""
     return float(np.quantile(found, share)) if len(found) else None
 
@@ -163,7 +163,7 @@ def shown(value: float | None, unit: str) -> str:
     return NONE if value is None else UNITS[unit](value)
 
 
-def spread(runs: Runs, policy: str, measure: Measure, tail: float = 0.25) -> str:
+def spread(runs: RunRows, policy: str, measure: Measure, tail: float = 0.25) -> str:
     """What runs lie between without the `tail` at each end, like `3.2–8.1x`; "" of one value."""
     low, high = (shown(at(runs, policy, measure.key, x), measure.unit) for x in (tail, 1 - tail))
     unit = low.lstrip("0123456789.,e-")

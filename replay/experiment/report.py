@@ -25,8 +25,8 @@ from replay.experiment.measures import (
     USED,
     Experiment,
     Measure,
-    Run,
-    Runs,
+    RunRow,
+    RunRows,
     at,
     brief,
     counted,
@@ -35,7 +35,7 @@ from replay.experiment.measures import (
     shown,
     spread,
 )
-from replay.experiment.sections import Section, sections
+from replay.experiment.sections import ReportSection, sections
 from replay.plotting.numbers import inlined
 from replay.report.provenance import in_cells, senses, stopping
 from replay.report.report import page, styles
@@ -53,22 +53,22 @@ WITHDRAWN = "♣"
 """Marks rows of runs in which some pools keep to themselves, as in Table 17."""
 
 
-class Cell(NamedTuple):
+class MedianRange(NamedTuple):
     """The median over runs, and the middle half of them where that is more than one value."""
 
     median: str
     spread: str = ""
 
 
-class Line(NamedTuple):
+class PolicyRow(NamedTuple):
     """A row of the table: a policy over some runs."""
 
     policy: str
     mark: str
-    cells: Sequence[Cell]
+    cells: Sequence[MedianRange]
 
 
-def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any]) -> None:
+def write_experiment_report(folder: Path, runs: RunRows, settings: Mapping[str, Any]) -> None:
     """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`.
 
     Where there is a frontier, its points are written into frontier.json: a list of objects. `runs`
@@ -94,7 +94,7 @@ def write_experiment_report(folder: Path, runs: Runs, settings: Mapping[str, Any
     (folder / "report.html").write_text(html, "utf-8", errors="replace", newline="\n")
 
 
-def render(experiment: Experiment, found: Sequence[Section]) -> str:
+def render(experiment: Experiment, found: Sequence[ReportSection]) -> str:
     """The report as HTML."""
     return page(
         "experiment.html",
@@ -151,7 +151,7 @@ def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
     }
 
 
-def _largest(run: Run, policy: str) -> float:
+def _largest(run: RunRow, policy: str) -> float:
     """Minutes of the worst slowdown, below 0 where the run has no such policy."""
     entry = run["policies"].get(policy)
     return float(entry["slowdown_max_min"]) if entry else -1.0
@@ -167,7 +167,7 @@ def _over(experiment: Experiment, policy: str, measure: Measure) -> str:
     return f"{median} ({between})" if between else median
 
 
-def _place(experiment: Experiment, run: Run) -> str:
+def _place(experiment: Experiment, run: RunRow) -> str:
     """Which of the runs it is."""
     if not experiment.whole:
         return queues(run["queues"])
@@ -175,7 +175,7 @@ def _place(experiment: Experiment, run: Run) -> str:
     return f"size {run['size']:g}" + (f", {counted(away, 'pool')} withdrawn" if away else "")
 
 
-def _table(experiment: Experiment) -> list[tuple[str, list[Line]]]:
+def _table(experiment: Experiment) -> list[tuple[str, list[PolicyRow]]]:
     """A row a policy, for each number of queues or, of a whole log, each size (Table 17)."""
     if not experiment.whole:
         groups = experiment.by_queues.items()
@@ -190,19 +190,20 @@ def _table(experiment: Experiment) -> list[tuple[str, list[Line]]]:
     ]
 
 
-def _lines(experiment: Experiment, runs: Runs, mark: str) -> list[Line]:
+def _lines(experiment: Experiment, runs: RunRows, mark: str) -> list[PolicyRow]:
     names = experiment.rivals if mark else experiment.policies  # the baseline shares nothing anyhow
-    return [Line(name, mark, _cells(runs, name)) for name in names] if runs else []
+    return [PolicyRow(name, mark, _cells(runs, name)) for name in names] if runs else []
 
 
-def _cells(runs: Runs, policy: str) -> list[Cell]:
+def _cells(runs: RunRows, policy: str) -> list[MedianRange]:
     found = entries(runs, policy)
     hurt = sum(1 for entry in found if entry["slowed"])
     measures = (MEAN, GEOMEAN, P5, P95, SLOWED, TOTAL, LARGEST, USED, LENT)
     cells = [
-        Cell(shown(at(runs, policy, m.key), m.unit), spread(runs, policy, m)) for m in measures
+        MedianRange(shown(at(runs, policy, m.key), m.unit), spread(runs, policy, m))
+        for m in measures
     ]
-    return [*cells[:4], Cell(f"{hurt:,} of {len(found):,}"), *cells[4:]]
+    return [*cells[:4], MedianRange(f"{hurt:,} of {len(found):,}"), *cells[4:]]
 
 
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:
@@ -212,7 +213,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     loads = [pool["load"] for pool in pools if pool["load"] is not None]
     each = ", ".join(f"{len(some):,} of {name}" for name, some in experiment.by_queues.items())
     facts = [
-        ("Runs", f"{len(runs):,}" if experiment.whole else f"{len(runs):,}: {each}"),
+        ("RunRows", f"{len(runs):,}" if experiment.whole else f"{len(runs):,}: {each}"),
         ("Pools", f"{len({pool['pool'] for pool in pools}):,} different ones"),
         ("Jobs a run", _range([run["jobs"] for run in runs])),
         ("GPUs a run", _range([sum(pool["quota"] for pool in run["pools"]) for run in runs])),

@@ -40,7 +40,7 @@ from sia.console.errors import UserError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Work(NamedTuple):
+class RunContext(NamedTuple):
     """What the runs of an experiment have in common; `keep` says to write schedules too.
 
     In the pools of `table`, unless the log says when, the jobs ran that forecasts learn from.
@@ -55,21 +55,21 @@ class Work(NamedTuple):
     table: PoolTable | None = None
 
 
-class Log(NamedTuple):
+class WholeLog(NamedTuple):
     """The whole log, and when its jobs started, if forecasts are to learn from that."""
 
     trace: Trace
     starts: Mapping[str, float]
 
 
-def as_it_ran(trace: Trace, work: Work) -> Log:
+def as_it_ran(trace: Trace, work: RunContext) -> WholeLog:
     """The log and its starts, if anybody learns from them. Raises UserError as `starts_of` does."""
     settings = work.settings
     if not any(learns(settings.choice(label)) for label in settings.policies):
-        return Log(trace, {})
+        return WholeLog(trace, {})
     runnable = trace if work.table is None else playable(trace, work.table)
     pairs = zip(runnable.arrivals, starts_of(runnable, work.table), strict=True)
-    return Log(trace, {a.job.id: start for a, start in pairs if start is not None})
+    return WholeLog(trace, {a.job.id: start for a, start in pairs if start is not None})
 
 
 def checksum(path: Path) -> str:
@@ -84,7 +84,7 @@ def left(folder: Path, pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def run_all(
-    pieces: Sequence[Piece], work: Work, trace: Trace, jobs: int, tell: Callable[[], None]
+    pieces: Sequence[Piece], work: RunContext, trace: Trace, jobs: int, tell: Callable[[], None]
 ) -> None:
     """Do these runs in so many processes, and tell of each that is finished.
 
@@ -129,11 +129,11 @@ def _signals_held() -> Iterator[None]:
 class _Worker:
     """What a process of its own keeps from run to run."""
 
-    work: Work
-    log: Log | None = None
+    work: RunContext
+    log: WholeLog | None = None
 
 
-def _begin_worker(work: Work) -> None:
+def _begin_worker(work: RunContext) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     Thread(target=_end_with_parent, daemon=True).start()
     _Worker.work = work
@@ -156,7 +156,7 @@ def _run_in_worker(piece: Piece) -> None:
     run_piece(_Worker.log, piece, work)
 
 
-def run_piece(whole: Log, piece: Piece, work: Work) -> None:
+def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
     """Replay one piece of the log through all policies, and write its folder whole."""
     settings = work.settings
     log = mark(piece.cut(whole.trace), settings.preemptible, settings.seed)

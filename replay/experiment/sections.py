@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.experiment.figures import Panel, draw_boxes, draw_cdfs, draw_hours, draw_sizes
-from replay.experiment.frontier import TARGET, Frontier, Point, draw_frontier
+from replay.experiment.figures import MeasurePanel, draw_boxes, draw_cdfs, draw_hours, draw_sizes
+from replay.experiment.frontier import TARGET, Frontier, FrontierPoint, draw_frontier
 from replay.experiment.measures import (
     GEOMEAN,
     LARGEST,
@@ -19,7 +19,7 @@ from replay.experiment.measures import (
     TOTAL,
     Experiment,
     Measure,
-    Runs,
+    RunRows,
     at,
     counted,
     entries,
@@ -27,7 +27,7 @@ from replay.experiment.measures import (
     shown,
     values,
 )
-from replay.plotting.canvas import Floats, Picture
+from replay.plotting.canvas import FloatArray, RenderedFigure
 from replay.run.run import BASELINE
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load
@@ -49,24 +49,24 @@ BOXES = (
 )
 
 
-class Table(NamedTuple):
+class SectionTable(NamedTuple):
     """A table beside a picture: the first cell of each row is its heading."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """A picture of the report: its title, how to read it, what it shows of these runs."""
 
     title: str
-    picture: Picture
+    picture: RenderedFigure
     reading: str
     showing: Sequence[str]
-    table: Table | None = None
+    table: SectionTable | None = None
 
 
-def sections(experiment: Experiment, compared: Frontier | None) -> list[Section]:
+def sections(experiment: Experiment, compared: Frontier | None) -> list[ReportSection]:
     """All that these runs, and their frontier, can show.
 
     Pieces are distributions, one log at several sizes is not.
@@ -80,20 +80,20 @@ def sections(experiment: Experiment, compared: Frontier | None) -> list[Section]
     return [*found, *_frontier(experiment, compared), *_hours(experiment)]
 
 
-def _by_policy(runs: Runs, policies: Sequence[str], measure: Measure) -> dict[str, Floats]:
+def _by_policy(runs: RunRows, policies: Sequence[str], measure: Measure) -> dict[str, FloatArray]:
     return {name: values(runs, name, measure.key) for name in policies}
 
 
 def _panels(
-    groups: Mapping[str, Runs], policies: Sequence[str], measures: Sequence[Measure]
-) -> list[Panel]:
+    groups: Mapping[str, RunRows], policies: Sequence[str], measures: Sequence[Measure]
+) -> list[MeasurePanel]:
     return [
-        Panel(m, {group: _by_policy(runs, policies, m) for group, runs in groups.items()})
+        MeasurePanel(m, {group: _by_policy(runs, policies, m) for group, runs in groups.items()})
         for m in measures
     ]
 
 
-def _distributions(experiment: Experiment) -> Section:
+def _distributions(experiment: Experiment) -> ReportSection:
     """Fig. 13."""
     runs, rivals = experiment.runs, experiment.rivals
     measures = (MEAN, P95, SLOWED, TOTAL, LARGEST)
@@ -103,7 +103,7 @@ def _distributions(experiment: Experiment) -> Section:
     if hurt:
         words = (f"{name} in {_slowing(experiment, name)}" for name in hurt)
         showing.append(f"Jobs were slowed by {', '.join(words)}.")
-    return Section(
+    return ReportSection(
         "All runs, as distributions",
         draw_cdfs(_panels({"": runs}, rivals, measures), experiment.looks),
         "A curve's height at x is the share of the runs in which the measure was x or less. For "
@@ -119,7 +119,7 @@ def _slowing(experiment: Experiment, policy: str) -> str:
     return f"{sum(1 for e in found if e['slowed']):,} of {counted(len(found), 'run')}"
 
 
-def _queues(experiment: Experiment) -> Section:
+def _queues(experiment: Experiment) -> ReportSection:
     """Fig. 14; Fig. 16 where jobs have places."""
     measures = (MEAN, P90, P95, SLOWED, TOTAL, LARGEST)
     groups, rivals = experiment.by_queues, experiment.rivals
@@ -133,7 +133,7 @@ def _queues(experiment: Experiment) -> Section:
                 f"{group}: the median of the runs' mean speed-ups is highest under {best}, "
                 f"{shown(found[best], 'speed')}."
             )
-    return Section(
+    return ReportSection(
         "By the number of queues that share",
         draw_boxes(
             "fig16" if experiment.in_cells else "fig14",
@@ -145,7 +145,7 @@ def _queues(experiment: Experiment) -> Section:
     )
 
 
-def _ablation(experiment: Experiment) -> list[Section]:
+def _ablation(experiment: Experiment) -> list[ReportSection]:
     """Fig. 15a: SIA by what it foresees with, and max-min beside it."""
     names = {label: label.partition("@")[0] for label in experiment.rivals}
     variants = [label for label, name in names.items() if f"{name}-".startswith("sia-")]
@@ -160,7 +160,7 @@ def _ablation(experiment: Experiment) -> list[Section]:
     ]
     panels = _panels(experiment.by_queues, chosen, (MEAN, SLOWED, TOTAL))
     return [
-        Section(
+        ReportSection(
             "SIA by what it foresees with",
             draw_boxes("fig15a", panels, experiment.looks),
             "Variants of SIA side by side: after @ a label says what arrivals and run times are "
@@ -179,12 +179,12 @@ def _unsaid(experiment: Experiment, label: str) -> str:
     return f" ({choice.forecast}+{choice.durations})" if needs.loads else ""
 
 
-def _frontier(experiment: Experiment, found: Frontier | None) -> list[Section]:
+def _frontier(experiment: Experiment, found: Frontier | None) -> list[ReportSection]:
     """What forecasts capture, and whom they slow for it."""
     if found is None:
         return []
     return [
-        Section(
+        ReportSection(
             "What forecasts are worth",
             draw_frontier(found, experiment),
             "The higher the better, and the further left. Captured gain is the logarithm of the "
@@ -194,7 +194,7 @@ def _frontier(experiment: Experiment, found: Frontier | None) -> list[Section]:
             "controller watches. Left of the dotted line is the place of 0, where nobody was "
             "slowed; whatever lies beyond the frame stands at its edge, with its captured gain.",
             [*_on_target(found), *_beside_max_min(found)],
-            Table(
+            SectionTable(
                 ("policy", "captured", "jobs slowed, mean", "most", "slowdown a run, mean",
                  "worst delay", "runs with nobody slowed"),
                 [_frontier_row(point) for point in found.points],
@@ -203,7 +203,7 @@ def _frontier(experiment: Experiment, found: Frontier | None) -> list[Section]:
     ]  # fmt: skip
 
 
-def _frontier_row(point: Point) -> list[str]:
+def _frontier_row(point: FrontierPoint) -> list[str]:
     slowed = (point.slowed_pct_mean, point.slowed_pct_most)
     minutes = (point.slowdown_min_mean, point.slowdown_min_most)
     return [
@@ -243,7 +243,7 @@ def _beside_max_min(found: Frontier) -> list[str]:
     return [f"In the mean run all jobs together lost {', and '.join(lost)}."] if rivals else []
 
 
-def _hours(experiment: Experiment) -> list[Section]:
+def _hours(experiment: Experiment) -> list[ReportSection]:
     """Fig. 2, before and after."""
     kept = [name for name in (BASELINE, *experiment.sharing()) if name in experiment.policies]
     kept = list(dict.fromkeys(kept))
@@ -264,7 +264,7 @@ def _hours(experiment: Experiment) -> list[Section]:
         f"{name} {decimal(quantile(shares, 0.5), 1)} %" for name, shares in found.items()
     )
     return [
-        Section(
+        ReportSection(
             "GPUs in use, before and after",
             draw_hours(found, experiment.looks),
             "A curve's height at x is the share of hours, of all runs together, in which at most x "
@@ -275,7 +275,7 @@ def _hours(experiment: Experiment) -> list[Section]:
     ]
 
 
-def _sizes(experiment: Experiment) -> list[Section]:
+def _sizes(experiment: Experiment) -> list[ReportSection]:
     """Fig. 18, and once more with pools that keep to themselves."""
     found = []
     for withdrawn, name in ((False, "fig18"), (True, "fig18-withdrawn")):
@@ -297,7 +297,7 @@ def _sizes(experiment: Experiment) -> list[Section]:
         ]
         away = " with some pools keeping to themselves" if withdrawn else ""
         found.append(
-            Section(
+            ReportSection(
                 f"By the size of the pools{away}",
                 draw_sizes(name, panels, experiment.looks),
                 "To the right, every pool has more GPUs for the same jobs; the baseline that each "

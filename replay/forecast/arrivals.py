@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from predictors.learning.features import GROUPS
 from predictors.learning.model import QUANTILES, Model, Scores, booster
-from predictors.learning.training import Rows, judge, learn_arrivals, persistence, score
-from predictors.loads.learned import ASKED, Calibration
+from predictors.learning.training import TrainingRows, judge, learn_arrivals, persistence, score
+from predictors.loads.learned import ASKED, LoadCalibration
 from replay.logs.trace import Trace
 from sia.wording import HOUR, WEEK
 
-Facts = dict[str, Any]
+ScoreRow = dict[str, Any]
 Bools = NDArray[np.bool_]
 
 BASE = "persistence"
@@ -38,7 +38,7 @@ STATED = QUANTILES[2:]
 DIGITS = 4
 
 
-class Said(NamedTuple):
+class ArrivalForecasts(NamedTuple):
     """What one set of features said of one window (seconds), and what came: (ticks, pools)."""
 
     window: float
@@ -57,15 +57,15 @@ class ArrivalScores(NamedTuple):
     for each window and stated quantile of load.
     """
 
-    table: list[Facts]
-    groups: list[Facts]
+    table: list[ScoreRow]
+    groups: list[ScoreRow]
     pool_recall: dict[float, list[float]]
     hour_recall: dict[float, list[float]]
-    reliability: list[Facts]
+    reliability: list[ScoreRow]
 
 
 def evaluate_arrivals(
-    rows: Rows,
+    rows: TrainingRows,
     model: Model,
     trace: Trace,
     pools: Sequence[str],
@@ -94,7 +94,9 @@ def evaluate_arrivals(
     )
 
 
-def _said(rows: Rows, model: Model, since: float, *, sets: bool) -> Iterator[Said]:
+def _said(
+    rows: TrainingRows, model: Model, since: float, *, sets: bool
+) -> Iterator[ArrivalForecasts]:
     """By window, what each set of features says from `since` on, the smaller sets first."""
     for window, seconds in enumerate(rows.windows):
         ticks = rows.ticks(window, since, rows.end)
@@ -112,10 +114,10 @@ def _said(rows: Rows, model: Model, since: float, *, sets: bool) -> Iterator[Sai
                 chances = booster(trees).inplace_predict(inputs[:, :count])
                 answers[features] = chances >= np.float32(threshold)
         for features, said in answers.items():
-            yield Said(seconds, features, rows.times[ticks], said.reshape(shape), true)
+            yield ArrivalForecasts(seconds, features, rows.times[ticks], said.reshape(shape), true)
 
 
-def _row(name: str, of: Said, scores: Scores) -> Facts:
+def _row(name: str, of: ArrivalForecasts, scores: Scores) -> ScoreRow:
     return {
         "trace": name,
         "window_s": of.window,
@@ -137,7 +139,7 @@ def mean_durations(trace: Trace, pools: Sequence[str]) -> NDArray[np.float64]:
     return np.array([sum(of) / max(1, len(of)) for of in sums.values()])
 
 
-def _by_length(name: str, of: Said, lengths: NDArray[np.float64]) -> Iterator[Facts]:
+def _by_length(name: str, of: ArrivalForecasts, lengths: NDArray[np.float64]) -> Iterator[ScoreRow]:
     """A row for each group of pools, with how many they are."""
     for least, most in LENGTHS:
         group = (lengths > least * 60) & (lengths <= most * 60)
@@ -154,7 +156,7 @@ def _recalls(said: Bools, true: Bools) -> list[float]:
     return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
 
 
-def _hourly_recalls(of: Said) -> list[float]:
+def _hourly_recalls(of: ArrivalForecasts) -> list[float]:
     """The recall in each hour of each pool; hours without arrivals are left out."""
     starts = np.flatnonzero(np.diff(of.times // HOUR, prepend=-np.inf))
     hits = np.add.reduceat(of.said & of.true, starts, axis=0, dtype=np.int64).ravel()
@@ -163,7 +165,7 @@ def _hourly_recalls(of: Said) -> list[float]:
     return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
 
 
-def _reliable(rows: Rows, model: Model, window: int, since: float) -> Iterator[Facts]:
+def _reliable(rows: TrainingRows, model: Model, window: int, since: float) -> Iterator[ScoreRow]:
     """For each stated quantile the share covered: as learned, and as held to it online."""
     ticks = rows.ticks(window, since, rows.end)
     shape = (len(ticks), rows.jobs.shape[1], len(QUANTILES))
@@ -183,7 +185,7 @@ def _reliable(rows: Rows, model: Model, window: int, since: float) -> Iterator[F
 
 
 def _online(
-    rows: Rows,
+    rows: TrainingRows,
     model: Model,
     window: int,
     quantile: float,
@@ -192,7 +194,7 @@ def _online(
 ) -> NDArray[np.int64]:
     """What an online forecast states tick by tick: (ticks, pools)."""
     length = ceil(rows.windows[window] / rows.tick)
-    calibration = Calibration(model.manifest.learned[window], quantile, length)
+    calibration = LoadCalibration(model.manifest.learned[window], quantile, length)
     return np.stack(
         [
             calibration.state(
@@ -203,7 +205,7 @@ def _online(
     )
 
 
-def ageing(rows: Rows, model: Model) -> list[Facts]:
+def ageing(rows: TrainingRows, model: Model) -> list[ScoreRow]:
     """How a model does week by week after what it learned from: a row a week and window."""
     begin, facts = model.manifest.until, []
     for week in range(int((rows.end - begin) / WEEK)):

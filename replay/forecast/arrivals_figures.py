@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.forecast.arrivals import ArrivalScores, Facts
-from replay.plotting.canvas import DASHES, GREY, PALETTE, Look, Picture, axes_in, curve, picture
+from replay.forecast.arrivals import ArrivalScores, ScoreRow
+from replay.plotting.canvas import (
+    DASHES,
+    GREY,
+    PALETTE,
+    PolicyStyle,
+    RenderedFigure,
+    axes_in,
+    curve,
+    picture,
+)
 from sia.wording import as_typed
 
 if TYPE_CHECKING:
@@ -20,14 +29,14 @@ LEAST = 0.1
 """Percent: the lower left of the reliability diagram, whose axes are logarithmic."""
 
 
-def _looks(windows: Sequence[float]) -> dict[float, Look]:
+def _looks(windows: Sequence[float]) -> dict[float, PolicyStyle]:
     return {
-        window: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
+        window: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, window in enumerate(windows)
     }
 
 
-def draw_recall(scores: ArrivalScores) -> Picture:
+def draw_recall(scores: ArrivalScores) -> RenderedFigure:
     """CDFs of the recall in each hour of each pool, and in each pool, a curve a window."""
 
     def draw(figure: Figure) -> None:
@@ -43,7 +52,10 @@ def draw_recall(scores: ArrivalScores) -> Picture:
 
 
 def _recalls(
-    axes: Axes, recalls: Mapping[float, Sequence[float]], looks: Mapping[float, Look], what: str
+    axes: Axes,
+    recalls: Mapping[float, Sequence[float]],
+    looks: Mapping[float, PolicyStyle],
+    what: str,
 ) -> None:
     axes.set_title(f"% of the {what}", loc="left", fontsize=9, weight="bold", color="#333c44")
     axes.set_xlim(-0.02, 1.02)
@@ -57,7 +69,7 @@ def _recalls(
             axes.lines[-1].set_label(f"within {as_typed(window)}")
 
 
-def draw_reliability(rows: Sequence[Facts]) -> Picture:
+def draw_reliability(rows: Sequence[ScoreRow]) -> RenderedFigure:
     """How often more came than each stated quantile of load, a curve a window."""
 
     def draw(figure: Figure) -> None:
@@ -89,7 +101,7 @@ def draw_reliability(rows: Sequence[Facts]) -> Picture:
     return picture("arrivals-reliability", 4.2, draw)
 
 
-def draw_ageing(rows: Sequence[Facts]) -> Picture:
+def draw_ageing(rows: Sequence[ScoreRow]) -> RenderedFigure:
     """F week by week after what was learned from, and without learning (dotted)."""
 
     def draw(figure: Figure) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from predictors.learning.model import Model
 from predictors.run_times.jvupredict import JVuPredict
 from predictors.run_times.survival import SurvivalRunTimes
-from replay.forecast.arrivals import ArrivalScores, Facts, ageing, evaluate_arrivals
+from replay.forecast.arrivals import ArrivalScores, ScoreRow, ageing, evaluate_arrivals
 from replay.forecast.loads import judge_loads
 from replay.forecast.run_times import (
     PREDICTORS,
@@ -27,7 +27,7 @@ from sia.console.errors import UserError
 from sia.forecasts import RunTimes
 from sia.wording import as_typed
 
-Tell = Callable[[str], None]
+StageCallback = Callable[[str], None]
 """Called with what is done next."""
 
 
@@ -54,17 +54,17 @@ class Evaluation(NamedTuple):
 
     split: Split
     arrivals: ArrivalScores | None
-    ages: list[Facts]
+    ages: list[ScoreRow]
     run_times: dict[str, RunTimeScores]
     pairs: PairScores | None
     notes: list[str]
-    loads: list[Facts]
+    loads: list[ScoreRow]
 
-    def arrival_rows(self) -> list[Facts]:
+    def arrival_rows(self) -> list[ScoreRow]:
         """As `arrivals.json` has them."""
         return [] if self.arrivals is None else self.arrivals.table
 
-    def run_time_rows(self) -> list[Facts]:
+    def run_time_rows(self) -> list[ScoreRow]:
         """As `run_times.json` has them."""
         return [of.row(self.split.name, name) for name, of in self.run_times.items()]
 
@@ -83,7 +83,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate_all(
-    split: Split, model: Model | None, asked: Collection[str], tell: Tell
+    split: Split, model: Model | None, asked: Collection[str], tell: StageCallback
 ) -> Evaluation:
     """Judge forecasts of what is asked for, `arrivals`, `run-times` or both.
 
@@ -121,8 +121,8 @@ def _unsaid(trace: Trace) -> list[str]:
 
 
 def _arrivals(
-    split: Split, model: Model | None, notes: list[str], tell: Tell
-) -> tuple[ArrivalScores, list[Facts], list[Facts]]:
+    split: Split, model: Model | None, notes: list[str], tell: StageCallback
+) -> tuple[ArrivalScores, list[ScoreRow], list[ScoreRow]]:
     """Judge a model on the test span, learned before it if none is given, and loads without any."""
     log, trace, since = split.log, split.trace, split.since
     tell("arrivals: looking at every tick")
@@ -178,7 +178,7 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
 
 
 def _run_times(
-    split: Split, notes: list[str], tell: Tell
+    split: Split, notes: list[str], tell: StageCallback
 ) -> tuple[dict[str, RunTimeScores], PairScores]:
     """Ask each predictor about each job; all start without a past at the log's begin."""
     notes.append(told_by(split.trace, split.table))

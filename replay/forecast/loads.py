@@ -12,10 +12,10 @@ from math import ceil, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.learning.training import Rows
+from predictors.learning.training import TrainingRows
 from predictors.loads.peaks import PeakLoads, Peaks
 from predictors.loads.sliding import SlidingMaximum
-from replay.forecast.arrivals import DIGITS, Facts
+from replay.forecast.arrivals import DIGITS, ScoreRow
 from replay.forecast.train import pools_of, watch
 from replay.logs.trace import PoolTable, Trace
 from sia import Pool
@@ -29,10 +29,12 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 RECENTS = (3, 6, 12, 24, 48)
 """Windows that the sliding maximum looks back on: the paper's twelve, and up to four times more."""
 
-Counts = NDArray[np.int64]
+LoadCounts = NDArray[np.int64]
 
 
-def judge_loads(trace: Trace, table: PoolTable | None, rows: Rows, since: float) -> list[Facts]:
+def judge_loads(
+    trace: Trace, table: PoolTable | None, rows: TrainingRows, since: float
+) -> list[ScoreRow]:
     """A row for each window, forecast and setting: the share of ticks and pools it was enough for.
 
     `rows` are of the same log and pools. From `since` (seconds) on each forecast, told of all that
@@ -53,7 +55,9 @@ class _Said(Loads):
     Kept is only what is judged: of a large log not every tick is `looked_at`.
     """
 
-    def __init__(self, pools: Sequence[Pool], looked_at: Rows, start: float, since: float) -> None:
+    def __init__(
+        self, pools: Sequence[Pool], looked_at: TrainingRows, start: float, since: float
+    ) -> None:
         self._rows = {pool.name: row for row, pool in enumerate(pools)}
         self._quotas = np.array([pool.quota for pool in pools])
         self._since, self._end = since, looked_at.end
@@ -64,14 +68,14 @@ class _Said(Loads):
             **{("sliding-max", n): SlidingMaximum(names, windows, start, n) for n in RECENTS},
         }
         self._now = {key: np.zeros((len(pools), len(windows)), np.int64) for key in self._asked}
-        self._said: dict[tuple[str, float], list[Counts]] = {key: [] for key in self._asked}
+        self._said: dict[tuple[str, float], list[LoadCounts]] = {key: [] for key in self._asked}
         self._tick = self._first = ceil(start / TICK)
         judged = looked_at.times[looked_at.times >= since]
         self._kept = np.rint(judged / TICK).astype(np.int64)  # ticks of which answers are kept
         self._keeps = frozenset(self._kept.tolist())
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(names, max(self._ticks) + 1)
-        self._came: list[list[Counts]] = [[] for _ in windows]
+        self._came: list[list[LoadCounts]] = [[] for _ in windows]
 
     def submitted(self, now: float, job: Job) -> None:
         self._tell(now, job, lambda of: of.submitted(now, job))
@@ -108,7 +112,7 @@ class _Said(Loads):
                 begun = self._tick - ticks - self._first
                 self._came[window].append(self._peaks.since(begun).copy())
 
-    def facts(self, rows: Rows, *, known: bool) -> Iterator[Facts]:
+    def facts(self, rows: TrainingRows, *, known: bool) -> Iterator[ScoreRow]:
         """What was found; without `known` quotas what was beyond any is left out of the mean."""
         self._look_before(inf)
         for window, seconds in enumerate(rows.windows):

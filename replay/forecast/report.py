@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from predictors.learning.features import GROUPS
-from replay.forecast.arrivals import BASE, ArrivalScores, Facts
+from replay.forecast.arrivals import BASE, ArrivalScores, ScoreRow
 from replay.forecast.arrivals_figures import draw_ageing, draw_recall, draw_reliability
 from replay.forecast.evaluate import Evaluation
 from replay.forecast.run_times import PairScores, RunTimeScores
 from replay.forecast.run_times_figures import draw_chosen, draw_errors, draw_outside
 from replay.forecast.run_times_figures import draw_reliability as draw_run_time_reliability
-from replay.plotting.canvas import Picture
+from replay.plotting.canvas import RenderedFigure
 from replay.plotting.numbers import inlined
 from replay.report.report import page
 from replay.run.output import write_json
@@ -48,13 +48,13 @@ class Grid(NamedTuple):
         return [sum(span for _, span in self.groups[:i]) for i in range(len(self.groups))]
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A part of the page, and how to read it."""
 
     title: str
     reading: str
     grid: Grid | None = None
-    drawn: Picture | None = None
+    drawn: RenderedFigure | None = None
 
     @property
     def picture(self) -> Markup | None:
@@ -98,7 +98,7 @@ def _facts(found: Evaluation) -> list[tuple[str, str]]:
     ]
 
 
-def sections(found: Evaluation) -> list[Section]:
+def sections(found: Evaluation) -> list[PageSection]:
     """All that the log can show."""
     return [
         *(_of_arrivals(found.arrivals, found.ages, found.loads) if found.arrivals else []),
@@ -107,10 +107,10 @@ def sections(found: Evaluation) -> list[Section]:
 
 
 def _of_arrivals(
-    scores: ArrivalScores, ages: Sequence[Facts], loads: Sequence[Facts]
-) -> list[Section]:
+    scores: ArrivalScores, ages: Sequence[ScoreRow], loads: Sequence[ScoreRow]
+) -> list[PageSection]:
     parts = [
-        Section(
+        PageSection(
             "Will jobs arrive? By what it is foretold from",
             "P, precision: of the windows in which jobs were said to arrive, those in which some "
             "did. R, recall: of those in which some did, those of which it was said. F: their "
@@ -120,14 +120,14 @@ def _of_arrivals(
             "and 23).",
             arrivals_grid(scores),
         ),
-        Section(
+        PageSection(
             "Recall, by hour and by pool",
             "A curve's height at x is the share of hours (left), or pools (right), in which at "
             "most x of the windows with arrivals were foretold. Where it leaps at 0 and at 1, an "
             "hour is foretold wholly or not at all (Figs. 21 and 22).",
             drawn=draw_recall(scores),
         ),
-        Section(
+        PageSection(
             "How true are the stated quantiles of load?",
             "On the diagonal as much is covered as is stated; below it loads are overstated, which "
             "lends less, above it understated. Where nothing arrives in many windows, even a low "
@@ -135,7 +135,7 @@ def _of_arrivals(
             reliability_grid(scores.reliability),
             draw_reliability(scores.reliability),
         ),
-        Section(
+        PageSection(
             "How often are peaks and sliding maxima enough?",
             "Neither learns in advance. Peaks state a quantile of the most GPUs that new jobs held "
             "at once, the sliding maximum the most that arrived in one of the last N windows. The "
@@ -146,7 +146,7 @@ def _of_arrivals(
     ]
     if ages:
         parts.append(
-            Section(
+            PageSection(
                 "How the model ages",
                 "The model as it was learned, judged in each week after.",
                 drawn=draw_ageing(ages),
@@ -173,11 +173,11 @@ def arrivals_grid(scores: ArrivalScores) -> Grid:
     return Grid(["foretold from", *"PRF" * len(groups)], parts, groups)
 
 
-def _key(row: Facts) -> tuple[Any, ...]:
+def _key(row: ScoreRow) -> tuple[Any, ...]:
     return row["window_s"], row["feature_set"]
 
 
-def _number(row: Facts | None, key: str) -> str:
+def _number(row: ScoreRow | None, key: str) -> str:
     return NONE if row is None or not row["positives"] else decimal(row[key])
 
 
@@ -188,7 +188,7 @@ def _between(least: float, most: float | None) -> str:
     return f"{least:g} to {most:g} min" if least else f"up to {most:g} min"
 
 
-def reliability_grid(rows: Sequence[Facts]) -> Grid:
+def reliability_grid(rows: Sequence[ScoreRow]) -> Grid:
     """Rows by stated quantile of load: what was covered, and how much was stated on average."""
     keys = ("covered", "covered_as_learned")
     parts = [
@@ -209,7 +209,7 @@ def reliability_grid(rows: Sequence[Facts]) -> Grid:
     return Grid(["% stated", "% covered", "% as learned", "GPUs on average"], parts)
 
 
-def loads_grid(rows: Sequence[Facts]) -> Grid:
+def loads_grid(rows: Sequence[ScoreRow]) -> Grid:
     """Rows by window, forecast and its setting."""
     parts = [
         (
@@ -232,11 +232,11 @@ def _percent(share: float) -> str:
     return decimal(100 * share, 1)
 
 
-def _of_run_times(found: Evaluation) -> list[Section]:
+def _of_run_times(found: Evaluation) -> list[PageSection]:
     scores = found.run_times
     reliable = {name: of for name, of in scores.items() if of.reliability}
     return [
-        Section(
+        PageSection(
             "How long will jobs run?",
             "Jobs are asked about when submitted and told of when they end. “Known”: of a job "
             "alike in anything one had ended. Within 2: from half to twice the true run time; 10 "
@@ -248,14 +248,14 @@ def _of_run_times(found: Evaluation) -> list[Section]:
             draw_errors(scores),
         ),
         *(_of_pairs(found.pairs) if found.pairs else []),
-        Section(
+        PageSection(
             "How true are the stated quantiles of run time?",
             "Of the measured jobs, the percentage that ran no longer than stated, by the quantile "
             "stated. On the diagonal as many did as was said.",
             quantiles_grid(reliable),
             draw_run_time_reliability(reliable),
         ),
-        Section(
+        PageSection(
             "Which window does a job fit? Foretold and true",
             "Rows are the true bins of run time, columns the foretold ones, numbers percent of the "
             "row's jobs. Right of the diagonal a chance to borrow was missed, left of it a lender "
@@ -265,10 +265,10 @@ def _of_run_times(found: Evaluation) -> list[Section]:
     ]
 
 
-def _of_pairs(pairs: PairScores) -> list[Section]:
+def _of_pairs(pairs: PairScores) -> list[PageSection]:
     """JamaisVu's own way of choosing: the pair of the lowest error so far."""
     return [
-        Section(
+        PageSection(
             "JamaisVu's pairs of feature and estimator, each alone",
             "Jobs whose estimate is off by more than a factor of two or of ten, if this pair alone "
             "foretold all jobs, and (chosen) if for each job the pair with the lowest normalised "
@@ -277,7 +277,7 @@ def _of_pairs(pairs: PairScores) -> list[Section]:
             features_grid(pairs),
             draw_outside(pairs),
         ),
-        Section(
+        PageSection(
             "How often each pair is chosen",
             "Of the measured jobs (JamaisVu, Fig. 13).",
             drawn=draw_chosen(pairs),

@@ -19,7 +19,7 @@ from msgspec import Struct
 from predictors.run_times.history import HistoryRunTimes
 from predictors.run_times.jvupredict import JVuPredict, values_of
 from replay.logs.trace import Trace
-from replay.plotting.canvas import Floats
+from replay.plotting.canvas import FloatArray
 from replay.run.starts import starts_of
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
@@ -243,7 +243,7 @@ def _refuse_none(measured: int, since: float) -> None:
         raise UserError(f"no job was submitted at second {since:g} or later; measure from earlier")
 
 
-def _scores(actual: Floats, answers: _Asked, windows: Sequence[float]) -> RunTimeScores:
+def _scores(actual: FloatArray, answers: _Asked, windows: Sequence[float]) -> RunTimeScores:
     said = np.array(answers.run_times)
     known = said < UNKNOWN_RUN_TIME
     classes, _ = np.histogram(100 * (said / actual - 1)[known], [*ERRORS, inf])
@@ -262,7 +262,7 @@ def _scores(actual: Floats, answers: _Asked, windows: Sequence[float]) -> RunTim
     )
 
 
-def _within(actual: Floats, said: Floats, factor: float) -> float:
+def _within(actual: FloatArray, said: FloatArray, factor: float) -> float:
     return float(((said >= actual / factor) & (said <= actual * factor)).mean())
 
 

@@ -12,9 +12,9 @@ from replay.plotting.canvas import (
     DASHES,
     GREY,
     PALETTE,
-    Floats,
-    Look,
-    Picture,
+    FloatArray,
+    PolicyStyle,
+    RenderedFigure,
     axes_in,
     curve,
     picture,
@@ -38,7 +38,7 @@ MATRICES = 3
 INK = "#333c44"
 
 
-def draw_errors(scores: Mapping[str, RunTimeScores]) -> Picture:
+def draw_errors(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
     """Jobs by the error of their estimate, a curve a predictor (Fig. 11)."""
     middles = np.array(ERRORS) + 2.5
 
@@ -58,7 +58,7 @@ def draw_errors(scores: Mapping[str, RunTimeScores]) -> Picture:
     return picture("run-times-errors", 3.4, draw)
 
 
-def draw_reliability(scores: Mapping[str, RunTimeScores]) -> Picture:
+def draw_reliability(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
     """Stated quantiles against the share of jobs that they cover, a curve a predictor."""
     some = {name: score.reliability for name, score in scores.items() if score.reliability}
 
@@ -79,7 +79,7 @@ def draw_reliability(scores: Mapping[str, RunTimeScores]) -> Picture:
     return picture("run-times-reliability", 4.2, draw)
 
 
-def draw_outside(pairs: PairScores) -> Picture:
+def draw_outside(pairs: PairScores) -> RenderedFigure:
     """How often each pair alone, and the choice, are off by more than 2 and 10 times (Fig. 12)."""
     alone = [name for name in pairs.outside_2x if name != CHOSEN]
     names = [name for name in pairs.outside_2x if name == CHOSEN]
@@ -101,7 +101,7 @@ def draw_outside(pairs: PairScores) -> Picture:
     return picture("run-times-outside", _height(names), draw)
 
 
-def draw_chosen(pairs: PairScores) -> Picture:
+def draw_chosen(pairs: PairScores) -> RenderedFigure:
     """How often each pair predicts (Fig. 13)."""
     names = list(pairs.chosen)
 
@@ -114,7 +114,7 @@ def draw_chosen(pairs: PairScores) -> Picture:
     return picture("run-times-chosen", _height(names), draw)
 
 
-def draw_confusion(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> Picture:
+def draw_confusion(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> RenderedFigure:
     """In which bin jobs of each bin were thought to fall, a matrix a predictor."""
     ends = [as_typed(window) for window in windows]
     bins = [f"≤ {end}" for end in ends] + [f"> {ends[-1]}"]
@@ -149,8 +149,8 @@ def _matrix(axes: Axes, confusion: Sequence[Sequence[int]], bins: Sequence[str])
         axes.text(column, row, words, ha="center", va="center", color=ink, fontsize=7.5)
 
 
-def _line(axes: Axes, x: Floats, y: Floats, name: str, i: int) -> None:
-    curve(axes, x, y, Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)]), i)
+def _line(axes: Axes, x: FloatArray, y: FloatArray, name: str, i: int) -> None:
+    curve(axes, x, y, PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)]), i)
     axes.lines[-1].set(drawstyle="default", label=plain(name, NAME))
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predictors.learning.features import NAMES, Features, Floats
+from predictors.learning.features import NAMES, FeatureArray, Features
 from predictors.learning.model import Model
-from predictors.learning.training import Judged, Rows, TooShortError, judge, train
+from predictors.learning.training import JudgedForecast, TooShortError, TrainingRows, judge, train
 from predictors.run_times.history import HistoryRunTimes
 from replay.forecast.model_folder import require_xgboost
 from replay.logs.limits import MAX_HOURS
@@ -59,7 +59,12 @@ def train_on(
 
 
 def learn(
-    rows: Rows, *, until: float, trace_sha256: str, since: float = -inf, name: str = "the log"
+    rows: TrainingRows,
+    *,
+    until: float,
+    trace_sha256: str,
+    since: float = -inf,
+    name: str = "the log",
 ) -> Model:
     """Learn from rows. Raises UserError where there are too few, or xgboost is not installed."""
     require_xgboost()
@@ -79,7 +84,7 @@ def observe(
     until: float = inf,
     windows: Sequence[float] = WINDOWS,
     name: str = "the log",
-) -> Rows:
+) -> TrainingRows:
     """What an online forecast would have seen at every tick, and what then came.
 
     The log is replayed first come, first served in the pools of `table`; without one every job
@@ -100,7 +105,7 @@ def observe(
     return observer.rows([arrival.job for arrival in arrivals])
 
 
-def thinned(rows: Rows) -> str:
+def thinned(rows: TrainingRows) -> str:
     """What to say where not every tick of a log was looked at (`MAX_OBSERVED`); else nothing."""
     every = round(rows.step / rows.tick)
     if every <= 1:
@@ -151,7 +156,9 @@ class _Observer(Loads):
         self._every = max(1, ceil(ticks * len(pools) * len(windows) / MAX_OBSERVED))
         self._times: list[float] = []
         most = ceil(ticks / self._every)
-        self._seen: Floats = np.empty((most, len(pools), len(windows), len(NAMES)), np.float32)
+        self._seen: FeatureArray = np.empty(
+            (most, len(pools), len(windows), len(NAMES)), np.float32
+        )
 
     def submitted(self, now: float, job: Job) -> None:
         self._look_before(now)
@@ -183,7 +190,7 @@ class _Observer(Loads):
         among = int(self._every * (begun * GOLDEN % 1))  # each of the next few has its turn
         self._tick = self._first + self._every * begun + among
 
-    def rows(self, jobs: Sequence[Job]) -> Rows:
+    def rows(self, jobs: Sequence[Job]) -> TrainingRows:
         self._look_before(inf)
         times = np.array(self._times)
         shape = (len(times), len(self._pools), len(self._windows))
@@ -197,15 +204,17 @@ class _Observer(Loads):
                 by = np.searchsorted(submits, times + length, "right")
                 counts[:, i, window] = by - after
                 gpus[:, i, window] = asked[by] - asked[after]
-        return Rows(times, self._seen[: len(times)], counts, gpus, self._end, self._windows, TICK)
+        return TrainingRows(
+            times, self._seen[: len(times)], counts, gpus, self._end, self._windows, TICK
+        )
 
 
 class Comparison(NamedTuple):
     """A new model beside an old one, by window, on days that neither of them learned from."""
 
     new: Model
-    of_new: list[Judged]
-    of_old: list[Judged]
+    of_new: list[JudgedForecast]
+    of_old: list[JudgedForecast]
 
     @property
     def f(self) -> tuple[float, float]:
@@ -226,7 +235,12 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    rows: Rows, old: Model, *, held_from: float, trace_sha256: str, since: float | None = None
+    rows: TrainingRows,
+    old: Model,
+    *,
+    held_from: float,
+    trace_sha256: str,
+    since: float | None = None,
 ) -> Comparison:
     """Learn anew from what came in [since, held_from], and judge both models on what came later.
 

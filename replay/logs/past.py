@@ -27,7 +27,7 @@ _Event = tuple[float, int, int, Arrival]
 """When, what, the job's place in the past, the job."""
 
 
-class Past(NamedTuple):
+class PastJobs(NamedTuple):
     """Jobs submitted from `begin` on and before second 0, with when they started."""
 
     begin: float
@@ -36,7 +36,7 @@ class Past(NamedTuple):
 
 def past_of(
     arrivals: Sequence[Arrival], starts: Mapping[str, float], table: PoolTable, begin: float
-) -> Past:
+) -> PastJobs:
     """The jobs of these pools before second `begin` of a log, which becomes second 0.
 
     `starts` says when each job of the log started; jobs that are not in it, or too wide for their
@@ -50,14 +50,14 @@ def past_of(
         if job.id in starts and job.width <= quotas.get(job.pool, 0):
             moved = msgspec.structs.replace(job, submit=job.submit - begin)
             jobs.append((Arrival(moved, duration), starts[job.id] - begin))
-    return Past(since - begin, jobs)
+    return PastJobs(since - begin, jobs)
 
 
 def _submit(arrival: Arrival) -> float:
     return arrival.job.submit
 
 
-def tell(past: Past, run_times: RunTimes | None, loads: Loads | None) -> None:
+def tell(past: PastJobs, run_times: RunTimes | None, loads: Loads | None) -> None:
     """Tell forecasts what happened before second 0; who is there then is gone.
 
     A piece begins with empty pools, so nobody is left to run or to wait in it.
@@ -109,7 +109,7 @@ def _tell_loads(
         loads.withdrawn(0.0, job)
 
 
-def _events(past: Past) -> list[_Event]:
+def _events(past: PastJobs) -> list[_Event]:
     """All that happened before second 0, in order."""
     events = []
     for i, (arrival, start) in enumerate(past.jobs):

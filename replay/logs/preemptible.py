@@ -18,29 +18,29 @@ from sia.policies import load
 from sia.wording import as_typed, parse_seconds, some
 
 
-class Marked(NamedTuple):
+class PreemptibleShare(NamedTuple):
     """So many percent of the jobs may be stopped, and lose so many seconds each time."""
 
     percent: float
     cost: float
 
 
-class PercentAndCost(click.ParamType[Marked]):
+class PercentAndCost(click.ParamType[PreemptibleShare]):
     """`30:5m`."""
 
     name = "percent:cost"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Marked:
+    ) -> PreemptibleShare:
         """Parse a percentage and a time."""
-        if isinstance(value, Marked):
+        if isinstance(value, PreemptibleShare):
             return value
         percent, _, cost = str(value).partition(":")
         try:
-            marked = Marked(float(percent), parse_seconds(cost))
+            marked = PreemptibleShare(float(percent), parse_seconds(cost))
         except ValueError:
-            marked = Marked(-1.0, 0.0)
+            marked = PreemptibleShare(-1.0, 0.0)
         if not (0 <= marked.percent <= 100 and 0 <= marked.cost <= MAX_RESUME_COST):
             self.fail(
                 f"{value}: write a percentage of jobs and the time that each loses, like 30:5m; "
@@ -61,7 +61,7 @@ def stops(label: str) -> bool:
     return load(label.partition("@")[0]).needs.preemption
 
 
-def refuse_idle(policies: Sequence[str], marked: Marked | None, recall: float) -> None:
+def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall: float) -> None:
     """Raise UserError for an option that has no effect on any of these policies."""
     if marked is not None and not any(map(stops, policies)):
         raise UserError(
@@ -84,7 +84,7 @@ def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
         )
 
 
-def mark(trace: Trace, marked: Marked | None, seed: int) -> Trace:
+def mark(trace: Trace, marked: PreemptibleShare | None, seed: int) -> Trace:
     """The same jobs, of which some may be stopped and no others, whatever the log says.
 
     Which ones depends on the seed and their ids alone.

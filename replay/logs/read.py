@@ -47,24 +47,24 @@ class BadCellError(Exception):
         self.column, self.problem, self.mend, self.reason = column, problem, mend, reason
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """The number of a row in its file (a line for text) and its cells as text."""
 
     number: int
     cells: Sequence[str]
 
 
-def bad_row(path: Path, row: Row, bad: BadCellError) -> UserError:
+def bad_row(path: Path, row: LogRow, bad: BadCellError) -> UserError:
     """The one line that says where a bad cell stands and how to mend it."""
     kind = OtherFormatError if bad.reason == CELLS else UserError
     return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
 
 
-class Table(NamedTuple):
+class LogTable(NamedTuple):
     """A file's header and its rows, read as they are asked for."""
 
     header: list[str]
-    rows: Iterator[Row]
+    rows: Iterator[LogRow]
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _odd_row(path: Path) -> int:
 
 
 @contextmanager
-def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[Table]:
+def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[LogTable]:
     """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError.
 
     The first of `layouts` names the columns of a CSV file that comes without a header. It may have
@@ -123,7 +123,7 @@ def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[Table]:
             yield from _open_csv(path, file, layouts)
 
 
-def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> Iterator[Table]:
+def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> Iterator[LogTable]:
     with _text(file) as text:
         rows = _csv_rows(path, text)
         first = next(rows, None)
@@ -132,9 +132,9 @@ def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> I
             raise UserError(f"{path}: the file is empty; {lacks}")
         header = [name.strip() for name in first.cells]
         if not layouts or any(len(set(names).intersection(header)) > 1 for names in layouts):
-            yield Table(header, rows)
+            yield LogTable(header, rows)
         else:
-            yield Table(list(layouts[0]), chain([first], rows))
+            yield LogTable(list(layouts[0]), chain([first], rows))
 
 
 @contextmanager
@@ -156,13 +156,13 @@ def _text(file: BinaryIO, errors: str = "strict") -> TextIOWrapper:
     return TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="")
 
 
-def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Row]:
+def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[LogRow]:
     reader = csv.reader(_lines(path, text), strict=True)
     first = 1  # line of the row that is being read: an open quote may swallow many
     try:
         for cells in reader:
             if cells:
-                yield Row(reader.line_num, cells)
+                yield LogRow(reader.line_num, cells)
             first = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -181,7 +181,7 @@ def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> LogTable:
     duckdb = duckdb_for(path, "reading")
 
     @contextmanager
@@ -199,7 +199,7 @@ def _parquet(path: Path) -> Table:
         result = duckdb.connect().execute(query, [glob.escape(str(path))])
     header = [column[0] for column in result.description or ()]
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[LogRow]:
         number = 0
         while True:
             with querying():
@@ -208,9 +208,9 @@ def _parquet(path: Path) -> Table:
                 return
             for cells in chunk:
                 number += 1
-                yield Row(number, [cell or "" for cell in cells])
+                yield LogRow(number, [cell or "" for cell in cells])
 
-    return Table(header, rows())
+    return LogTable(header, rows())
 
 
 def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> dict[str, int]:
@@ -235,7 +235,7 @@ def complete(cells: Sequence[str], columns: int, first: str) -> None:
         raise BadCellError(first, problem, "fill it up or cut it: a cell for each column", CELLS)
 
 
-def take_rows(path: Path, table: Table, take: Callable[[Sequence[str]], object]) -> None:
+def take_rows(path: Path, table: LogTable, take: Callable[[Sequence[str]], object]) -> None:
     """Hand the cells of each row over. Raises UserError, also for a BadCellError of `take`."""
     for row in table.rows:
         try:

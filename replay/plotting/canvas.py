@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 WIDTH = 10.0
 """Inches of a picture; the page stretches it to its own width."""
@@ -107,7 +107,7 @@ DURATION_TICKS = (
 )
 
 
-class Look(NamedTuple):
+class PolicyStyle(NamedTuple):
     """How one policy is drawn, everywhere."""
 
     colour: str
@@ -117,21 +117,21 @@ class Look(NamedTuple):
 class Steps(NamedTuple):
     """A step function of time: what it changes by, and when; 0 before. In any order."""
 
-    times: Floats
-    changes: Floats
+    times: FloatArray
+    changes: FloatArray
 
 
 class TimeLine(NamedTuple):
     """GPUs of one pool, averaged over each bin between two `edges` (seconds)."""
 
-    edges: Floats
-    owned: Floats
-    dedicated: Floats
-    own_spare: Floats
-    lent: Floats
-    idle: Floats
-    borrowed: Floats
-    waiting: Floats
+    edges: FloatArray
+    owned: FloatArray
+    dedicated: FloatArray
+    own_spare: FloatArray
+    lent: FloatArray
+    idle: FloatArray
+    borrowed: FloatArray
+    waiting: FloatArray
 
 
 class SlowedBars(NamedTuple):
@@ -142,14 +142,14 @@ class SlowedBars(NamedTuple):
     shares: Sequence[float]
 
 
-def looks(policies: Iterable[str], baseline: str) -> dict[str, Look]:
+def looks(policies: Iterable[str], baseline: str) -> dict[str, PolicyStyle]:
     """A look for each policy, by its place; the baseline is grey."""
     others = [name for name in policies if name != baseline]
     chosen = {
-        name: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
+        name: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, name in enumerate(others)
     }
-    return {baseline: Look(GREY), **chosen}
+    return {baseline: PolicyStyle(GREY), **chosen}
 
 
 def during(begin: ArrayLike, end: ArrayLike, amount: ArrayLike) -> Steps:
@@ -158,12 +158,12 @@ def during(begin: ArrayLike, end: ArrayLike, amount: ArrayLike) -> Steps:
     return Steps(np.concatenate([begin, end]).astype(np.float64), np.concatenate([up, -up]))
 
 
-def bins(begin: float, end: float) -> Floats:
+def bins(begin: float, end: float) -> FloatArray:
     """Edges of the time line's bins: one more than `POINTS_DRAWN`."""
     return np.linspace(begin, end, POINTS_DRAWN + 1, dtype=np.float64)
 
 
-def averages(parts: Sequence[Steps], edges: Floats) -> Floats:
+def averages(parts: Sequence[Steps], edges: FloatArray) -> FloatArray:
     """The mean of the sum of step functions in each bin, not below 0 at any time.
 
     It is exact: the integral is linear between two steps, so its values at the edges are too; no
@@ -180,12 +180,12 @@ def averages(parts: Sequence[Steps], edges: Floats) -> Floats:
     area = np.concatenate([[0.0], np.cumsum(level * np.diff(at))])
     kept = np.append(np.diff(at) > 0, True)
     total = np.interp(edges, at[kept], area[kept])
-    means: Floats = np.maximum(np.diff(total), 0.0) / np.diff(edges)
+    means: FloatArray = np.maximum(np.diff(total), 0.0) / np.diff(edges)
     return means
 
 
 def time_line(
-    edges: Floats,
+    edges: FloatArray,
     *,
     owned: Steps,
     dedicated: Steps,
@@ -208,7 +208,7 @@ def time_line(
     )
 
 
-def draw_speedups(speedups: Mapping[str, Floats], style: Mapping[str, Look]) -> str:
+def draw_speedups(speedups: Mapping[str, FloatArray], style: Mapping[str, PolicyStyle]) -> str:
     """The distribution of the jobs' speed-ups under each policy (Fig. 11)."""
     some = {name: np.sort(values[values > 0]) for name, values in speedups.items()}
     some = {name: values for name, values in some.items() if len(values)}
@@ -239,7 +239,9 @@ def draw_speedups(speedups: Mapping[str, Floats], style: Mapping[str, Look]) -> 
 
 
 def draw_slowdowns(
-    slowdowns: Mapping[str, Floats], measured: Mapping[str, int], style: Mapping[str, Look]
+    slowdowns: Mapping[str, FloatArray],
+    measured: Mapping[str, int],
+    style: Mapping[str, PolicyStyle],
 ) -> str:
     """How many of the jobs were slowed by how much (seconds), under each policy that slowed any."""
     some = {name: np.sort(values) for name, values in slowdowns.items() if len(values)}
@@ -272,7 +274,7 @@ def draw_slowdowns(
 
 
 def draw_slowed_bars(
-    pools: Sequence[str], bars: Sequence[SlowedBars], style: Mapping[str, Look]
+    pools: Sequence[str], bars: Sequence[SlowedBars], style: Mapping[str, PolicyStyle]
 ) -> str:
     """Slowed jobs by pool, one panel a policy."""
     down = ceil(len(bars) / 3)
@@ -357,7 +359,7 @@ def axes_in(figure: Figure, *, left: float, right: float, bottom: float, top: fl
 
 
 def curve(
-    axes: Axes, x: Floats, y: Floats, look: Look, over: int, *, falling: bool = False
+    axes: Axes, x: FloatArray, y: FloatArray, look: PolicyStyle, over: int, *, falling: bool = False
 ) -> None:
     """Draw a curve over so many others: thinner, so that all show where they fall together."""
     (line,) = axes.plot(x, y, color=look.colour, linewidth=max(1.3, 2.8 - 0.3 * over))
@@ -366,7 +368,7 @@ def curve(
         line.set_dashes(look.dash)
 
 
-def _spots(ordered: Floats) -> NDArray[np.int64]:
+def _spots(ordered: FloatArray) -> NDArray[np.int64]:
     """Positions of at most `POINTS_DRAWN` - 3 of these ascending values that show their shape.
 
     Half are even in rank, half in the logarithm: ranks alone would leave out the tails.
@@ -391,7 +393,7 @@ def _short(share: float) -> str:
     return f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
 
 
-class Picture(NamedTuple):
+class RenderedFigure(NamedTuple):
     """A picture as a part of a page, and as files of their own."""
 
     name: str
@@ -400,10 +402,12 @@ class Picture(NamedTuple):
     png: bytes
 
 
-def picture(name: str, height: float, draw: Callable[[Figure], None], dpi: int = DPI) -> Picture:
+def picture(
+    name: str, height: float, draw: Callable[[Figure], None], dpi: int = DPI
+) -> RenderedFigure:
     """A picture for a page and for papers, drawn once; `name` is unique in the page."""
     inline, svg, png = _saved(name, height, draw, INLINE, _file("svg"), _file("png", dpi))
-    return Picture(name, _inline(inline.decode()), _rounded(svg.decode()).encode(), png)
+    return RenderedFigure(name, _inline(inline.decode()), _rounded(svg.decode()).encode(), png)
 
 
 def render(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from replay.logs.limits import POINTS_DRAWN
-from replay.plotting.canvas import DASHES, GREY, PALETTE, Look, plain, render
-from replay.profile.profile import Facts, over_pools
+from replay.plotting.canvas import DASHES, GREY, PALETTE, PolicyStyle, plain, render
+from replay.profile.profile import ProfileRow, over_pools
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ MOST_NAMED = 6
 """Logs in one row of names above the panels."""
 
 
-class Panel(NamedTuple):
+class CurvePanel(NamedTuple):
     """One measure, its curve over the pools of each log; `control` is drawn thin and dotted."""
 
     title: str
@@ -34,14 +34,18 @@ class Panel(NamedTuple):
 
 
 PANELS = (
-    Panel("GPUs in use, by hour (Fig. 2)", "% of all pools' GPUs", "hourly_pct"),
-    Panel("GPUs in use, by pool", "% of a pool's GPU-time", "utilisation_pct"),
-    Panel(
+    CurvePanel("GPUs in use, by hour (Fig. 2)", "% of all pools' GPUs", "hourly_pct"),
+    CurvePanel("GPUs in use, by pool", "% of a pool's GPU-time", "utilisation_pct"),
+    CurvePanel(
         "Times between arrivals (Fig. 3a)", "coefficient of variation", "gap_cv", log=True, mark=1
     ),
-    Panel("Largest load in 5 minutes (Fig. 3b)", "% of the pool", "burst_pct", log=True, mark=100),
-    Panel("Durations (Fig. 3c)", "99th percentile / median", "duration_ratio", log=True, mark=10),
-    Panel(
+    CurvePanel(
+        "Largest load in 5 minutes (Fig. 3b)", "% of the pool", "burst_pct", log=True, mark=100
+    ),
+    CurvePanel(
+        "Durations (Fig. 3c)", "99th percentile / median", "duration_ratio", log=True, mark=10
+    ),
+    CurvePanel(
         "Submitted soon after an end",
         "% of submissions within 30 min (thin: control)",
         "soon_pct",
@@ -50,10 +54,10 @@ PANELS = (
 )
 
 
-def draw_shapes(shapes: Mapping[str, Facts], form: str) -> bytes:
+def draw_shapes(shapes: Mapping[str, ProfileRow], form: str) -> bytes:
     """CDFs over pools, and over hours for all GPUs, of all logs; `form` is `svg` or `png`."""
     styles = {
-        name: Look(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
+        name: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, name in enumerate(shapes)
     }
     rows = -(-len(shapes) // MOST_NAMED)
@@ -75,7 +79,10 @@ def draw_shapes(shapes: Mapping[str, Facts], form: str) -> bytes:
 
 
 def _draw_panel(
-    axes: Axes, panel: Panel, shapes: Mapping[str, Facts], styles: Mapping[str, Look]
+    axes: Axes,
+    panel: CurvePanel,
+    shapes: Mapping[str, ProfileRow],
+    styles: Mapping[str, PolicyStyle],
 ) -> None:
     from matplotlib.ticker import LogLocator  # noqa: PLC0415
 
@@ -90,7 +97,7 @@ def _draw_panel(
         values = values or over_pools(facts, panel.key)
         drawn |= _draw_curve(axes, values, styles[name], 1.7)
         if panel.control:
-            look = Look(styles[name].colour, (1, 1.2))
+            look = PolicyStyle(styles[name].colour, (1, 1.2))
             _draw_curve(axes, over_pools(facts, panel.control), look, 0.9)
     if panel.log and drawn:
         axes.set_xscale("log")
@@ -105,7 +112,7 @@ def _draw_panel(
         )
 
 
-def _draw_curve(axes: Axes, values: Sequence[float], look: Look, width: float) -> bool:
+def _draw_curve(axes: Axes, values: Sequence[float], look: PolicyStyle, width: float) -> bool:
     """The share of the values (ascending) up to each; False if there are none."""
     if not values:
         return False
@@ -124,7 +131,9 @@ def _draw_curve(axes: Axes, values: Sequence[float], look: Look, width: float) -
     return True
 
 
-def _name(figure: Figure, shapes: Mapping[str, Facts], styles: Mapping[str, Look]) -> None:
+def _name(
+    figure: Figure, shapes: Mapping[str, ProfileRow], styles: Mapping[str, PolicyStyle]
+) -> None:
     from matplotlib.lines import Line2D  # noqa: PLC0415
 
     lines = []

@@ -16,8 +16,8 @@ import numpy as np
 from replay.logs.importers.local_time import seconds
 from replay.logs.limits import MAX_HOURS
 from replay.logs.read import BadCellError, bad_row, columns_of, number, open_table, shown
-from replay.plotting.canvas import Floats
-from replay.profile.profile import BURST, Facts, soon_after_an_end, utilisation
+from replay.plotting.canvas import FloatArray
+from replay.profile.profile import BURST, ProfileRow, soon_after_an_end, utilisation
 from sia.console.errors import UserError
 from sia.wording import HOUR, MINUTE
 
@@ -33,14 +33,14 @@ NOTE = (
 class _Pool(NamedTuple):
     """One file, a value a row: epoch seconds, GPUs, GPU jobs that run or wait."""
 
-    times: Floats
-    owned: Floats
-    running: Floats
-    pending: Floats
-    jobs: Floats
+    times: FloatArray
+    owned: FloatArray
+    running: FloatArray
+    pending: FloatArray
+    jobs: FloatArray
 
 
-def shape_of_minutes(folder: Path) -> Facts:
+def shape_of_minutes(folder: Path) -> ProfileRow:
     """What such a folder can say of a log's shape, utilisation as recorded. Raises UserError."""
     if not folder.is_dir():
         raise UserError(f"{folder}: is no folder; give one with a file of minutes a pool")
@@ -54,7 +54,7 @@ def shape_of_minutes(folder: Path) -> Facts:
     hours = int(max(pool.times[-1] for pool in found.values()) // HOUR - first) + 1
     if hours > MAX_HOURS:
         raise UserError(f"{folder}: spans {hours:,} hours; check column time")
-    pools: dict[str, Facts] = {}
+    pools: dict[str, ProfileRow] = {}
     used, owned = [], []
     for name, pool in found.items():
         hour = (pool.times // HOUR - first).astype(np.int64)
@@ -70,7 +70,7 @@ def shape_of_minutes(folder: Path) -> Facts:
     }
 
 
-def _changes(pool: _Pool) -> Facts:
+def _changes(pool: _Pool) -> ProfileRow:
     """The largest net rise of demand within five minutes, and whether rises follow falls."""
     rises = np.diff(pool.running + pool.pending).clip(min=0.0)
     rises[np.diff(pool.times) > MINUTE] = 0.0  # over a gap they may have come at any time

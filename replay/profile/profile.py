@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.logs.limits import MAX_HOURS
 from replay.logs.trace import PoolTable, Trace, largest_load, playable
-from replay.plotting.canvas import Floats, Steps, averages, during
+from replay.plotting.canvas import FloatArray, Steps, averages, during
 from replay.run.run import BASELINE, Settings, replay_one
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
@@ -27,11 +27,11 @@ SHIFTS = 7
 """Whole days, one to so many either way, by which submissions are moved for the control: the time
 of day stays, and a busy month stays busy; what followed an end no longer does."""
 
-Facts = dict[str, Any]
+ProfileRow = dict[str, Any]
 """Plain values, as in `shape.json`."""
 
 
-def shape_of(trace: Trace, table: PoolTable) -> Facts:
+def shape_of(trace: Trace, table: PoolTable) -> ProfileRow:
     """The shape of a log that is replayed first come, first served.
 
     Utilisation is of each whole hour from the first submission to the last. Raises UserError where
@@ -46,7 +46,7 @@ def shape_of(trace: Trace, table: PoolTable) -> Facts:
     for run in schedule.runs(kept):
         arrival = kept.arrivals[run.position]
         by_pool[arrival.job.pool].append((arrival, run.start, run.end))
-    pools: dict[str, Facts] = {}
+    pools: dict[str, ProfileRow] = {}
     used, owned = [], []
     for name, steps in table.quotas().items():
         ran = sorted(by_pool[name], key=lambda row: row[0].job.submit)
@@ -67,7 +67,7 @@ def shape_of(trace: Trace, table: PoolTable) -> Facts:
     }
 
 
-def _hours(first: float, last: float) -> Floats:
+def _hours(first: float, last: float) -> FloatArray:
     hours = max(1, int((last - first) // HOUR))
     if hours > MAX_HOURS:
         raise UserError(f"it spans {hours:,} hours; are its times seconds?")
@@ -79,7 +79,7 @@ def _owned(steps: Sequence[tuple[float, int]]) -> Steps:
     return Steps(np.array(times), np.diff([0.0, *quotas]))
 
 
-def utilisation(used: Floats, owned: Floats) -> Facts:
+def utilisation(used: FloatArray, owned: FloatArray) -> ProfileRow:
     """GPUs used / owned, in percent: of all hours, and of each in which any were owned (Fig. 2)."""
     there = owned > 0
     hourly = 100 * used[there] / owned[there]
@@ -93,7 +93,7 @@ def _rounded(value: float) -> float:
     return round(float(value), 4)
 
 
-def _jobs(arrivals: Sequence[Arrival], gpus: int, ends: Sequence[float]) -> Facts:
+def _jobs(arrivals: Sequence[Arrival], gpus: int, ends: Sequence[float]) -> ProfileRow:
     """What one pool's jobs say, in order of submission; None where they are too few to say it."""
     lengths = sorted(arrival.duration for arrival in arrivals)
     submits = np.array([arrival.job.submit for arrival in arrivals])
@@ -117,7 +117,7 @@ def _ratio(lengths: Sequence[float]) -> float | None:
     return _rounded(lengths[int(n * 0.99)] / lengths[n // 2]) if n else None
 
 
-def _variation(gaps: Floats) -> float | None:
+def _variation(gaps: FloatArray) -> float | None:
     """The coefficient of variation: 1 where arrivals are a Poisson process (Fig. 3a)."""
     return _rounded(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None
 
@@ -134,7 +134,7 @@ def _widths(arrivals: Sequence[Arrival]) -> int | None:
 
 
 def soon_after_an_end(
-    submits: Floats, counts: Floats, ends: Floats
+    submits: FloatArray, counts: FloatArray, ends: FloatArray
 ) -> tuple[float | None, float | None]:
     """% of submissions at most `SOON` after an end in the pool, and what chance would give.
 
@@ -156,18 +156,18 @@ def soon_after_an_end(
     return share, _rounded(sum(moved) / len(moved))
 
 
-def _soon(submits: Floats, counts: Floats, ends: Floats) -> float:
+def _soon(submits: FloatArray, counts: FloatArray, ends: FloatArray) -> float:
     before = np.searchsorted(ends, submits, "right")
     following = before > np.searchsorted(ends, submits - SOON, "left")
     return _rounded(100 * counts[following].sum() / counts.sum())
 
 
-def over_pools(facts: Facts, key: str) -> list[float]:
+def over_pools(facts: ProfileRow, key: str) -> list[float]:
     """A measure of every pool that has it, ascending."""
     return sorted(pool[key] for pool in facts["pools"].values() if pool.get(key) is not None)
 
 
-def in_short(facts: Facts) -> Mapping[str, float | None]:
+def in_short(facts: ProfileRow) -> Mapping[str, float | None]:
     """The statements of §2 in one number each: shares of the pools and medians over them."""
 
     def share(key: str, above: float) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.cluster.gpu_names import Gpus
-from replay.cluster.occupancy import Occupancy, Stay, occupancy
+from replay.cluster.gpu_names import CellGpus
+from replay.cluster.occupancy import Occupancy, PlacedSpan, occupancy
 from replay.cluster.occupancy_figures import PARTS, draw_fragmentation, draw_occupancy
 from replay.plotting.numbers import inlined
 from replay.run.arrays import Replayed
@@ -18,12 +18,12 @@ def cells_section(replayed: Replayed) -> dict[str, Any] | None:
     spec = replayed.settings.cells
     if spec is None:
         return None
-    gpus = Gpus(spec)
+    gpus = CellGpus(spec)
     begin, end = replayed.range()
     shown = []
     for number, (policy, outcome) in enumerate(replayed.outcomes.items()):
         runs = outcome.schedule.runs(outcome.trace)
-        stays = [Stay(nodes_text(run.nodes), run.start, run.end, run.spare) for run in runs]
+        stays = [PlacedSpan(nodes_text(run.nodes), run.start, run.end, run.spare) for run in runs]
         found = occupancy(gpus, stays, begin, end)
         pieces = [inlined(draw_fragmentation(found, chain.name, number)) for chain in gpus.chains]
         picture = inlined(draw_occupancy(found, number))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from replay.logs.limits import POOLS_DRAWN
 from replay.logs.trace import PoolTable
 from replay.plotting import canvas
-from replay.plotting.canvas import Floats, Look, SlowedBars, Steps, TimeLine
+from replay.plotting.canvas import FloatArray, PolicyStyle, SlowedBars, Steps, TimeLine
 from replay.plotting.numbers import hours, inlined, minutes, share, speed
 from replay.report.cluster import cells_section
 from replay.report.provenance import facts, foreseen
-from replay.run.arrays import Outcome, Replayed, floats
+from replay.run.arrays import PolicyOutcome, Replayed, floats
 from replay.run.run import BASELINE, Settings
 from replay.run.schedule import Result
 from sia.wording import NONE, counted, decimal, duration, percent
@@ -31,7 +31,7 @@ WORST_SHOWN = 10
 """Slowed jobs named one by one: enough to look into, few enough to read."""
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """A row of a table: its policy or pool, and the other cells."""
 
     name: str
@@ -100,7 +100,7 @@ def page(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def styles(looks: Mapping[str, Look]) -> dict[str, dict[str, str]]:
+def styles(looks: Mapping[str, PolicyStyle]) -> dict[str, dict[str, str]]:
     """How the page's keys show each policy."""
     return {
         name: {"colour": colour, "dash": " ".join(f"{2 * length:g}" for length in dash)}
@@ -136,12 +136,12 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
     return {"policy": policy, "harmless": not m["slowed"] + lost, "words": words, "more": more}
 
 
-def _measures_row(replayed: Replayed, policy: str) -> Row:
+def _measures_row(replayed: Replayed, policy: str) -> ReportRow:
     m = replayed.measures[policy]
     speeds = [m[f"speedup_{key}"] for key in ("mean", "geomean", "p5", "p50", "p90", "p95")]
     slowed = f"{percent(m['slowed_pct'])} %" if m["measured"] else NONE
     used = m["utilisation_pct"]
-    return Row(
+    return ReportRow(
         policy,
         [
             *map(speed, speeds),
@@ -198,11 +198,11 @@ def _slowed(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-def _later(outcome: Outcome) -> Floats:
+def _later(outcome: PolicyOutcome) -> FloatArray:
     return outcome.jct - outcome.baseline_jct
 
 
-def _slowed_sentence(outcome: Outcome) -> str:
+def _slowed_sentence(outcome: PolicyOutcome) -> str:
     n = int(np.count_nonzero(outcome.measured))
     never = (
         f"; {counted(outcome.lost, 'job')} never ended that would have alone"
@@ -264,9 +264,11 @@ def _pools(replayed: Replayed) -> dict[str, Any]:
             decimal(pool["median_width"], 0),
             duration(pool["median_duration_s"]),
         ]
-        rows.append(Row(name, cells + [speed(under[p]["speedup_geomean"]) for p in policies]))
+        rows.append(ReportRow(name, cells + [speed(under[p]["speedup_geomean"]) for p in policies]))
         keys = ("gpu_hours_lent", "gpu_hours_borrowed")
-        loans.append(Row(name, [hours(under[p][key]) for p in replayed.sharing for key in keys]))
+        loans.append(
+            ReportRow(name, [hours(under[p][key]) for p in replayed.sharing for key in keys])
+        )
     return {"policies": policies, "rows": rows, "sharing": replayed.sharing, "loans": loans}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from replay.logs.limits import ROWS_SHOWN
-from replay.run.run import Progress as Tell
+from replay.run.run import ReplayProgress as Tell
 from replay.run.run import Settings, known_in_advance
 from sia.console.tables import show_table
 from sia.policies import load

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replay.logs.trace import PoolTable, Trace
 from replay.plotting import canvas
-from replay.plotting.canvas import Floats
+from replay.plotting.canvas import FloatArray
 from replay.run.run import BASELINE, Settings
 from replay.run.schedule import Result, Schedule
 from replay.run.summary import span
@@ -19,25 +19,25 @@ from sia.limits import SLOWED
 from sia.policies import load
 
 
-class Log(NamedTuple):
+class JobArrays(NamedTuple):
     """The jobs of a trace, by position; `pool` is their pool's place in the table."""
 
-    submit: Floats
-    width: Floats
-    duration: Floats
+    submit: FloatArray
+    width: FloatArray
+    duration: FloatArray
     pool: NDArray[np.int64]
 
 
-class Outcome(NamedTuple):
+class PolicyOutcome(NamedTuple):
     """One schedule against the baseline, by position in its log; JCTs only where `measured`."""
 
     trace: Trace
-    log: Log
+    log: JobArrays
     schedule: Schedule
-    starts: Floats
-    ends: Floats
-    jct: Floats
-    baseline_jct: Floats
+    starts: FloatArray
+    ends: FloatArray
+    jct: FloatArray
+    baseline_jct: FloatArray
     measured: NDArray[np.bool_]
     slowed: NDArray[np.bool_]
     lost: int
@@ -69,17 +69,17 @@ class Replayed:
             if shares(name, lent=bool(outcome.schedule.loans))
         ]
 
-    def _log(self, trace: Trace) -> Log:
+    def _log(self, trace: Trace) -> JobArrays:
         jobs = [arrival.job for arrival in trace.arrivals]
         place = {pool.name: i for i, pool in enumerate(self.table.pools)}
-        return Log(
+        return JobArrays(
             submit=floats([job.submit for job in jobs]),
             width=floats([job.width for job in jobs]),
             duration=floats([arrival.duration for arrival in trace.arrivals]),
             pool=np.asarray([place[job.pool] for job in jobs], dtype=np.int64),
         )
 
-    def _outcome(self, result: Result) -> Outcome:
+    def _outcome(self, result: Result) -> PolicyOutcome:
         trace, baseline, schedule = result[:3]
         log = self.log if trace is self.trace else self._log(trace)
         base = floats(baseline.ends)
@@ -88,7 +88,7 @@ class Replayed:
         measured = (log.submit >= self.settings.warmup) & (jct > 0) & ~np.isnan(baseline_jct)
         slowed = measured & (jct - baseline_jct > SLOWED)
         lost = int(np.count_nonzero(np.isnan(ends) & ~np.isnan(base)))
-        return Outcome(
+        return PolicyOutcome(
             trace, log, schedule, starts, ends, jct, baseline_jct, measured, slowed, lost
         )
 
@@ -99,7 +99,7 @@ class Replayed:
         names = [pool.name for pool in self.table.pools]
         return sorted(range(len(names)), key=lambda i: (-asked[i], names[i]))
 
-    def by_pool(self, log: Log, weights: Floats | NDArray[np.bool_]) -> Floats:
+    def by_pool(self, log: JobArrays, weights: FloatArray | NDArray[np.bool_]) -> FloatArray:
         """The sum over each pool's jobs."""
         return np.bincount(log.pool, weights, len(self.table.pools)).astype(np.float64)
 
@@ -119,7 +119,7 @@ class Replayed:
         return begin, max(begin + shortest, *map(float, ends))
 
 
-def floats(values: Sequence[float | None]) -> Floats:
+def floats(values: Sequence[float | None]) -> FloatArray:
     """As an array; None becomes NaN."""
     return np.array(values, dtype=np.float64)
 

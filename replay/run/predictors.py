@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from predictors.catalog import Choice, Means, loads_by, run_times_by
 from predictors.perfect import PerfectLoads, PerfectRunTimes
-from replay.logs.past import Past
+from replay.logs.past import PastJobs
 from replay.logs.trace import PoolTable, Trace, checksum_of_jobs
 from sia.forecasts import Loads, RunTimes
 
@@ -20,7 +20,9 @@ def taught_until(model: Model, trace: Trace) -> float | None:
     return until if checksum_of_jobs(trace, until) == model.manifest.trace_sha256 else None
 
 
-def run_times_of(choice: Choice, trace: Trace, means: Means, past: Past | None = None) -> RunTimes:
+def run_times_of(
+    choice: Choice, trace: Trace, means: Means, past: PastJobs | None = None
+) -> RunTimes:
     """The run-time predictor that is chosen."""
     if choice.durations != "perfect":
         return run_times_by(choice, means)
@@ -29,7 +31,7 @@ def run_times_of(choice: Choice, trace: Trace, means: Means, past: Past | None =
 
 
 def loads_of(
-    choice: Choice, trace: Trace, table: PoolTable, means: Means, past: Past | None = None
+    choice: Choice, trace: Trace, table: PoolTable, means: Means, past: PastJobs | None = None
 ) -> Loads | None:
     """The load forecast that is chosen, which begins to observe with the `past`, if there is one.
 
@@ -45,9 +47,9 @@ def guarded(
     loads: Loads, max_slowed_pct: float, trace: Trace, table: PoolTable, means: Means
 ) -> Loads:
     """The same forecast with a share controller that watches it from the first job on."""
-    from predictors.loads.guard import Guard  # noqa: PLC0415  numpy takes its time
+    from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
 
-    return Guard(loads, table.pools, means.windows, _begin(trace), max_slowed_pct)
+    return GuardedLoads(loads, table.pools, means.windows, _begin(trace), max_slowed_pct)
 
 
 def _begin(trace: Trace) -> float:

@@ -11,12 +11,12 @@ from cells.layout.spec import Spec
 from predictors.catalog import Choice, Means, parse
 from predictors.loads.rounded import RoundedLoads, rounded
 from predictors.loads.sliding import RECENT
-from replay.logs.past import Past, tell
-from replay.logs.preemptible import Marked
+from replay.logs.past import PastJobs, tell
+from replay.logs.preemptible import PreemptibleShare
 from replay.logs.trace import PoolTable, Trace
 from replay.run.closed_loop import ClosedLoop
 from replay.run.predictors import guarded, loads_of, run_times_of
-from replay.run.schedule import Loop, Recorder, Result, Schedule
+from replay.run.schedule import ClosedLoopLog, Recorder, Result, Schedule
 from sia import Core
 from sia.core.playout import Arrival, play
 from sia.events import FutureRevealed, PoolChanged
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BASELINE = "fcfs"
 
-Progress = Callable[[str, int, int], None]
+ReplayProgress = Callable[[str, int, int], None]
 """Called now and then with a policy's name, the jobs that have ended, and all jobs."""
 
 PROGRESS_EVERY = 4096
@@ -61,7 +61,7 @@ class Settings(NamedTuple):
     model: Model | None = None
     cells: Spec | None = None
     lend_rests: bool = False
-    preemptible: Marked | None = None
+    preemptible: PreemptibleShare | None = None
 
     @property
     def means(self) -> Means:
@@ -97,8 +97,8 @@ def replay_all(
     trace: Trace,
     table: PoolTable,
     settings: Settings,
-    progress: Progress | None = None,
-    past: Past | None = None,
+    progress: ReplayProgress | None = None,
+    past: PastJobs | None = None,
 ) -> list[Result]:
     """The policies asked for, in their order, each against the baseline.
 
@@ -108,7 +108,7 @@ def replay_all(
     results = []
     for label in settings.policies:
         if label == BASELINE:
-            same = Loop(trace, 0.0) if settings.closed_loop else None  # nothing is shifted
+            same = ClosedLoopLog(trace, 0.0) if settings.closed_loop else None  # nothing is shifted
             results.append(Result(trace, baseline, baseline, same))
         elif settings.closed_loop:
             results.append(_replay_closed(trace, table, label, settings, baseline, progress))
@@ -124,14 +124,14 @@ def _replay_closed(
     label: str,
     settings: Settings,
     baseline: Schedule,
-    progress: Progress | None,
+    progress: ReplayProgress | None,
 ) -> Result:
     loop = ClosedLoop(trace, baseline)
     schedule = replay_one(trace, table, label, settings, None, progress, loop)
     effective, schedule = loop.effective(schedule)
     alone = replay_one(effective, table, BASELINE, settings, None)
     sooner = loop.sooner(effective, schedule, settings.warmup)
-    return Result(effective, alone, schedule, Loop(trace, sooner))
+    return Result(effective, alone, schedule, ClosedLoopLog(trace, sooner))
 
 
 def replay_one(
@@ -140,9 +140,9 @@ def replay_one(
     label: str,
     settings: Settings,
     baseline: Schedule | None,
-    progress: Progress | None = None,
+    progress: ReplayProgress | None = None,
     loop: ClosedLoop | None = None,
-    past: Past | None = None,
+    past: PastJobs | None = None,
 ) -> Schedule:
     """Replay one policy. `baseline` is asked for by policies that must know the future.
 

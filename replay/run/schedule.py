@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from replay.logs.trace import Trace
 from sia.core.playout import Instant
-from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import JobFinished
 from sia.model import Nodes, Stream
 
@@ -17,7 +17,7 @@ PLACES_KEPT = 65536
 """Places whose text is kept: jobs are narrow, so that a few thousand come again and again."""
 
 
-class Loan(NamedTuple):
+class LoanSpan(NamedTuple):
     """GPUs of `donor` that a spare job used for a while; `donor` may be the job's own pool."""
 
     job_id: str
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
     """As in `Schedule`."""
 
 
-class Run(NamedTuple):
+class RunSpan(NamedTuple):
     """A time in which the job at that position of the trace ran without a change."""
 
     position: int
@@ -63,7 +63,7 @@ class Schedule:
     starts: list[float | None]
     ends: list[float | None]
     spare: list[bool]
-    loans: list[Loan] = field(default_factory=list)
+    loans: list[LoanSpan] = field(default_factory=list)
     segments: list[Segment] | None = None
     nodes: list[Nodes] | None = None
     """Where there are cells: which GPUs each job ran on; `nodes_text` writes them."""
@@ -72,18 +72,18 @@ class Schedule:
     seconds: float = 0.0
     """From the first event to the last decision, on the wall."""
 
-    def runs(self, trace: Trace) -> Iterator[Run]:
+    def runs(self, trace: Trace) -> Iterator[RunSpan]:
         """Who runs when and how wide, in segments where there are any."""
         if self.segments is not None:
             positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
             for job_id, start, end, width, spare, nodes in self.segments:
-                yield Run(positions[job_id], start, end, width, spare, nodes)
+                yield RunSpan(positions[job_id], start, end, width, spare, nodes)
             return
         places = self.nodes or [()] * len(trace.arrivals)
         for i, (begun, ended) in enumerate(zip(self.starts, self.ends, strict=True)):
             if begun is not None and ended is not None:
                 width = trace.arrivals[i].job.width
-                yield Run(i, begun, ended, width, self.spare[i], places[i])
+                yield RunSpan(i, begun, ended, width, self.spare[i], places[i])
 
 
 class Recorder:
@@ -139,7 +139,7 @@ class Recorder:
                 self._go_on(decision, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
-            elif type(decision) is Refused:
+            elif type(decision) is ProposalRefused:
                 label = self.schedule.policy
                 raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
 
@@ -198,7 +198,7 @@ class Recorder:
     def _close(self, job_id: str, donor: str, now: float) -> int:
         gpus, since = self._lent[job_id].pop(donor)
         if now > since:
-            self.schedule.loans.append(Loan(job_id, donor, gpus, since, now))
+            self.schedule.loans.append(LoanSpan(job_id, donor, gpus, since, now))
         return gpus
 
 
@@ -219,7 +219,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-class Loop(NamedTuple):
+class ClosedLoopLog(NamedTuple):
     """What a closed loop came from, and what it brought: see `replay.closed_loop`."""
 
     log: Trace
@@ -233,4 +233,4 @@ class Result(NamedTuple):
     trace: Trace
     baseline: Schedule
     schedule: Schedule
-    loop: Loop | None = None
+    loop: ClosedLoopLog | None = None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from replay.logs.limits import MAX_JOBS_MADE
 from replay.logs.trace import PoolTable, Trace
-from replay.synthetic.cloud_parameters import Cloud, Nature, Range
+from replay.synthetic.cloud_parameters import Cloud, PoolProfile, Range
 from replay.synthetic.cloud_users import User
 from sia import Core
 from sia.console.errors import UserError
@@ -55,7 +55,7 @@ def make_cloud(cloud: Cloud, seed: int) -> tuple[Trace, PoolTable]:
     return Trace(arrivals), PoolTable([nature.pool for nature in natures])
 
 
-def _nature(cloud: Cloud, seed: int, name: str) -> Nature:
+def _nature(cloud: Cloud, seed: int, name: str) -> PoolProfile:
     random = Random(f"{seed} {name}")  # noqa: S311
     drawn = _log_uniform(random, cloud.quota)
     fewest, most = cloud.slots
@@ -68,7 +68,7 @@ def _nature(cloud: Cloud, seed: int, name: str) -> Nature:
     # A burst's mean, not its median, and half of a user's time: the rest is thought and slept.
     busy = burst * exp(cloud.burst_spread**2 / 2) / 2
     least, greatest = cloud.users
-    return Nature(
+    return PoolProfile(
         pool=Pool(name, quota),
         width=width,
         mixed=random.random() < cloud.mixed,
@@ -81,7 +81,7 @@ def _nature(cloud: Cloud, seed: int, name: str) -> Nature:
     )
 
 
-def _calibrated(cloud: Cloud, seed: int, nature: Nature) -> list[Arrival]:
+def _calibrated(cloud: Cloud, seed: int, nature: PoolProfile) -> list[Arrival]:
     """The log of a pool whose users pause between experiments so long that its load comes out."""
     tried: dict[float, _Log] = {}
 
@@ -100,7 +100,7 @@ class _Log(NamedTuple):
     load: float
 
 
-def _live(cloud: Cloud, seed: int, nature: Nature, pause: float) -> _Log:
+def _live(cloud: Cloud, seed: int, nature: PoolProfile, pause: float) -> _Log:
     """Have the users of a pool live, its queue first come, first served, to the last day."""
     end = cloud.days * DAY
     users = {

@@ -82,7 +82,7 @@ APART = (0.2, 2.0)
 """Seconds between two jobs of a burst, which a script submits."""
 
 
-class Nature(NamedTuple):
+class PoolProfile(NamedTuple):
     """What one pool is like; see `Cloud`."""
 
     pool: Pool

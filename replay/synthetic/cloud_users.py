@@ -6,13 +6,13 @@ from math import exp, log, log2
 from random import Random
 from typing import NamedTuple
 
-from replay.synthetic.cloud_parameters import APART, MAYFLY, PROMPT, Cloud, Nature, Range
+from replay.synthetic.cloud_parameters import APART, MAYFLY, PROMPT, Cloud, PoolProfile, Range
 from sia.core.playout import Arrival
 from sia.model import Job
 from sia.wording import DAY, HOUR
 
 
-class Experiment(NamedTuple):
+class JobChain(NamedTuple):
     """Similar jobs in a chain of bursts: GPUs, seconds, jobs a burst."""
 
     tag: str
@@ -25,7 +25,9 @@ class Experiment(NamedTuple):
 class User:
     """One who submits bursts; draws depend on the number of the burst alone, not on its time."""
 
-    def __init__(self, cloud: Cloud, nature: Nature, seed: str, name: str, pause: float) -> None:
+    def __init__(
+        self, cloud: Cloud, nature: PoolProfile, seed: str, name: str, pause: float
+    ) -> None:
         """Draw the user's habits; `pause` is the mean time between two experiments (seconds)."""
         self._cloud, self._nature, self._seed, self._pause = cloud, nature, seed, pause
         random = Random(seed)  # noqa: S311
@@ -33,7 +35,7 @@ class User:
         self._tuned = random.random() < cloud.tuned
         self._rises = nature.zone + random.uniform(*cloud.rises)
         self._bursts = self._experiments = self._left = 0
-        self._experiment: Experiment
+        self._experiment: JobChain
         self.waits_for = 0
 
     def burst(self, now: float) -> list[Arrival]:
@@ -71,7 +73,7 @@ class User:
         random = Random(f"{self._seed} day {day:.0f}")  # noqa: S311
         return random.random() < self._cloud.works[day % 7 < 5], random.uniform(0, HOUR)
 
-    def _begin(self) -> Experiment:
+    def _begin(self) -> JobChain:
         cloud, nature = self._cloud, self._nature
         random = Random(f"{self._seed} experiment {self._experiments}")  # noqa: S311
         tag = f"{self._name}-x{self._experiments}"
@@ -82,7 +84,7 @@ class User:
         elif random.random() < cloud.odd:
             width = max(1, width // 2)
         share = nature.burst * exp(random.gauss(0, cloud.burst_spread))
-        return Experiment(
+        return JobChain(
             tag,
             width,
             median=_clamp(nature.median * exp(random.gauss(0, nature.spread)), cloud.duration),

@@ -16,7 +16,7 @@ from sia.wording import DAY, MINUTE
 
 WIDTHS = (1, 2, 4, 8)
 
-Spread = tuple[tuple[float, float, float], ...]
+Mixture = tuple[tuple[float, float, float], ...]
 """Durations: (probability, least, most) in minutes, uniform between the two."""
 
 
@@ -26,7 +26,7 @@ class Preset(NamedTuple):
     queues: int = 4
     queue_size: int = 8
     load_factor: float = 1.0
-    durations: Spread = ((0.8, sqrt(10), 1e2), (0.2, 1e2, 1e3))
+    durations: Mixture = ((0.8, sqrt(10), 1e2), (0.2, 1e2, 1e3))
     widths: tuple[float, ...] = (0.7, 0.1, 0.15, 0.05)
     """Probabilities of `WIDTHS`."""
 
@@ -76,7 +76,7 @@ def synthesize(
     return Trace(arrivals), PoolTable(pools)
 
 
-def mean_minutes(spread: Spread) -> float:
+def mean_minutes(spread: Mixture) -> float:
     """The expected duration."""
     return sum(p * (least + most) / 2 for p, least, most in spread)
 
@@ -121,6 +121,6 @@ def _bursts(random: Random, weights: Sequence[float], size: int) -> Iterator[lis
         yield burst
 
 
-def _minutes(random: Random, spread: Spread) -> float:
+def _minutes(random: Random, spread: Mixture) -> float:
     _, least, most = random.choices(spread, [part[0] for part in spread])[0]
     return random.uniform(least, most)

@@ -1,4 +1,4 @@
-"""The only writer of `State`: it applies events, and does what a policy proposes if it fits.
+"""The only writer of `ClusterState`: it applies events, and does what a policy proposes if it fits.
 
 A policy's proposal is re-checked here against the newest state, whatever the policy believes.
 """
@@ -28,11 +28,18 @@ from sia.events import (
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import Job, Nodes, Stream
-from sia.policies import Keep, Policy, Preempt, Release, Resize, Start
+from sia.policies import (
+    Policy,
+    PreemptProposal,
+    ReleaseCells,
+    ReserveCells,
+    ResizeProposal,
+    StartProposal,
+)
 from sia.state.bounds import check_job, check_priority, check_sharing
-from sia.state.loans import Accounts
+from sia.state.loans import LoanCounts
 from sia.state.places import Places
-from sia.state.state import JobState, State
+from sia.state.state import ClusterState, JobState
 
 
 class RefusedError(Exception):
@@ -58,11 +65,11 @@ class Committer:
         came_free: Cells did, since those that lacked some were looked at.
     """
 
-    def __init__(self, state: State, policy: Policy) -> None:
+    def __init__(self, state: ClusterState, policy: Policy) -> None:
         """Write `state` on behalf of `policy`."""
         self._state = state
         self._policy = policy
-        self.accounts = Accounts()
+        self.accounts = LoanCounts()
         self.came_free = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
@@ -97,7 +104,7 @@ class Committer:
             if self._state.placeless:
                 self._look_again()
 
-    def start(self, proposal: Start, now: float, decisions: list[Decision]) -> None:
+    def start(self, proposal: StartProposal, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
         Where there are cells but none for it now, where it would have to borrow more than a limit
@@ -155,13 +162,13 @@ class Committer:
         self._state.dirty.update(self._state.placeless)
         self._state.placeless.clear()
 
-    def keep(self, proposal: Keep | Release) -> None:
+    def keep(self, proposal: ReserveCells | ReleaseCells) -> None:
         """Keep cells for a job, or no longer, or raise `RefusedError` with nothing changed.
 
         Costs what a place does. Nobody is told: no job starts or stops.
         """
         job, places = proposal.job, self._state.places
-        keeps = type(proposal) is Keep
+        keeps = type(proposal) is ReserveCells
         if places is None or places.keeps(job.job.id) is keeps:
             raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
         if not keeps:
@@ -172,7 +179,7 @@ class Committer:
         if not places.keeps(job.job.id):
             self._note_placeless(job, Stream.DEDICATED)
 
-    def preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> None:
+    def preempt(self, proposal: PreemptProposal, now: float, decisions: list[Decision]) -> None:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
 
         O(log preempted), plus O(log pools) for each of its donors.
@@ -193,7 +200,7 @@ class Committer:
         self._policy.submitted(job)
         self.accounts.settle(decisions)
 
-    def resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> None:
+    def resize(self, proposal: ResizeProposal, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
 
         Where a limit keeps it from borrowing what it lacks, nothing is changed and nothing decided.

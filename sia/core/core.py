@@ -7,11 +7,11 @@ from copy import deepcopy
 
 from cells.cells import Cells
 from sia.core.commit import Committer, RefusedError
-from sia.decisions import Decision, Refused, WakeAt
+from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.model import Options, Pool
-from sia.policies import Keep, Policy, Preempt, Release, Start
-from sia.state.state import State
+from sia.policies import Policy, PreemptProposal, ReleaseCells, ReserveCells, StartProposal
+from sia.state.state import ClusterState
 
 
 class Core:
@@ -33,11 +33,11 @@ class Core:
     ) -> None:
         """Build an empty cluster, of `cells` if they are given.
 
-        Raises ValueError as `State` does, and for a policy that knows no cells.
+        Raises ValueError as `ClusterState` does, and for a policy that knows no cells.
         """
         if cells is not None and not policy.places:
             raise ValueError(f"{type(policy).__name__} knows no cells")
-        self.state = State(pools, options or Options(), cells)
+        self.state = ClusterState(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)
         self.committer = Committer(self.state, policy)
@@ -63,16 +63,16 @@ class Core:
             for proposal in self.policy.propose(now):
                 if type(proposal) is float:
                     self._ask(proposal, decisions)
-                elif type(proposal) is Start:
+                elif type(proposal) is StartProposal:
                     self.committer.start(proposal, now, decisions)
-                elif type(proposal) is Keep or type(proposal) is Release:
+                elif type(proposal) is ReserveCells or type(proposal) is ReleaseCells:
                     self.committer.keep(proposal)
-                elif type(proposal) is Preempt:
+                elif type(proposal) is PreemptProposal:
                     self.committer.preempt(proposal, now, decisions)
                 else:
                     self.committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
         except RefusedError as refused:
-            decisions.append(Refused(refused.job_id, refused.why))
+            decisions.append(ProposalRefused(refused.job_id, refused.why))
             # The policy was cut short: have it look at everything again, soon.
             state.dirty.update(dict.fromkeys(state.pools.values()))
             self._ask((now // state.options.tick + 1.0) * state.options.tick, decisions)

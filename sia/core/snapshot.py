@@ -23,13 +23,13 @@ from sia.model import Job, Options, Pool, Stream
 from sia.policies import Policy
 from sia.state.bounds import check_job
 from sia.state.places import Places
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 VERSION = 2
 """Of the format: another number for every change that older code would misread."""
 
 
-class JobRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A job; all but the first three is of one that runs, or has run. As in `JobState`."""
 
     job: Job
@@ -47,7 +47,7 @@ class JobRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknow
     """(pool, GPUs): who lends them to it, oldest first."""
 
 
-class PoolRecord(Struct, frozen=True, forbid_unknown_fields=True):
+class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """A pool with the quota, limits and weight of the moment."""
 
     pool: Pool
@@ -57,7 +57,7 @@ class PoolRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs on GPUs of its quota, its own spare ones included; the oldest loan first."""
 
 
-class CellsRecord(Struct, frozen=True, forbid_unknown_fields=True):
+class PlacesSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """The cells of a cluster that has some."""
 
     cells: CellsSnapshot
@@ -79,15 +79,15 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     wake: float | None
     arrivals: int
     lending: bool
-    pools: tuple[PoolRecord, ...]
-    jobs: tuple[JobRecord, ...]
+    pools: tuple[PoolSnapshot, ...]
+    jobs: tuple[JobSnapshot, ...]
     """In order of arrival."""
     dirty: tuple[str, ...]
     """Pools that changed since the last pass."""
     overdrawn: tuple[str, ...]
     """The first pool of each group that lends GPUs it has lost."""
     memory: Any = None
-    cells: CellsRecord | None = None
+    cells: PlacesSnapshot | None = None
     out: dict[str, int] | UnsetType = UNSET
     """GPUs that are out where there are no cells, by the first pool of each group that has some;
     not written where none has."""
@@ -145,7 +145,7 @@ def _names(pools: Iterable[PoolState]) -> tuple[str, ...]:
     return tuple(pool.name for pool in pools)
 
 
-def _pool_record(state: PoolState) -> PoolRecord:
+def _pool_record(state: PoolState) -> PoolSnapshot:
     name, group = state.name, state.group
     share = group.name != f"{name} alone" or len(group.pools) > 1
     pool = Pool(
@@ -157,18 +157,18 @@ def _pool_record(state: PoolState) -> PoolRecord:
         _limit(state.borrow_limit),
         state.weight,
     )
-    return PoolRecord(pool, tuple(state.load), tuple(state.lent_to))
+    return PoolSnapshot(pool, tuple(state.load), tuple(state.lent_to))
 
 
 def _limit(gpus: int) -> int | None:
     return None if gpus == UNLIMITED else gpus
 
 
-def _job_record(state: JobState) -> JobRecord:
+def _job_record(state: JobState) -> JobSnapshot:
     job = state.job
     if not state.attempt:
-        return JobRecord(job, state.run_time, state.arrival)
-    return JobRecord(
+        return JobSnapshot(job, state.run_time, state.arrival)
+    return JobSnapshot(
         job,
         state.run_time,
         state.arrival,
@@ -183,9 +183,9 @@ def _job_record(state: JobState) -> JobRecord:
     )
 
 
-def _cells_record(core: Core, places: Places) -> CellsRecord:
+def _cells_record(core: Core, places: Places) -> PlacesSnapshot:
     placeless = _names(core.state.placeless)
-    return CellsRecord(places.dump(), places.chains(), core.committer.came_free, placeless)
+    return PlacesSnapshot(places.dump(), places.chains(), core.committer.came_free, placeless)
 
 
 def restore(snapshot: Snapshot, policy: Policy) -> Core:
@@ -237,7 +237,7 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
     accounts.unsettled = bool(accounts.overdrawn)
 
 
-def _place(core: Core, record: CellsRecord) -> None:
+def _place(core: Core, record: PlacesSnapshot) -> None:
     state = core.state
     if not core.policy.places:
         raise ValueError(f"{type(core.policy).__name__} knows no cells")
@@ -247,7 +247,7 @@ def _place(core: Core, record: CellsRecord) -> None:
     core.committer.came_free = record.came_free
 
 
-def _submit(state: State, snapshot: Snapshot) -> None:
+def _submit(state: ClusterState, snapshot: Snapshot) -> None:
     """Have all jobs wait or run again."""
     jobs, pools, places = state.jobs, state.pools, state.places
     before = 0
@@ -274,7 +274,7 @@ def _submit(state: State, snapshot: Snapshot) -> None:
     state.arrivals = snapshot.arrivals
 
 
-def _run(job: JobState, record: JobRecord, state: State) -> None:
+def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     """Have a job where it is in its run, and count its GPUs."""
     times = record.start, record.done, record.overhead, record.speed
     if not all(-inf < time < inf for time in times) or record.start > state.now:
@@ -296,7 +296,7 @@ def _run(job: JobState, record: JobRecord, state: State) -> None:
         job.pool.spare += job.width
 
 
-def _lend(state: State, record: PoolRecord) -> None:
+def _lend(state: ClusterState, record: PoolSnapshot) -> None:
     """Have a pool lend again, and foresee what it does."""
     pool = state.pools[record.pool.name]
     if len(record.load) != len(state.options.windows) or min(record.load, default=0) < 0:

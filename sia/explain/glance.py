@@ -9,13 +9,13 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from sia.explain.why import (
+    Explanation,
     Length,
     Obstacle,
-    Others,
+    OrderObstacle,
+    OtherPools,
     Out,
-    Turn,
-    Way,
-    Why,
+    StartPath,
     Width,
     before,
     in_turn,
@@ -32,7 +32,7 @@ LARGEST = 3
 """Of many pools those that are named for what is held back for them."""
 
 
-def glance(job: JobState, now: float, ahead: Sequence[JobState], *, shares: bool) -> Why:
+def glance(job: JobState, now: float, ahead: Sequence[JobState], *, shares: bool) -> Explanation:
     """For who lends whatever is idle, or nothing; `ahead` are jobs of its pool that go first."""
     said = (on_idle if shares else in_turn)(job, (), now)
     (way,) = said.ways
@@ -41,40 +41,40 @@ def glance(job: JobState, now: float, ahead: Sequence[JobState], *, shares: bool
 
 def glance_at_sia(
     job: JobState, options: Options, held: Mapping[PoolState, Sequence[int]], now: float
-) -> Why:
+) -> Explanation:
     """For SIA, which has `held` back so many GPUs for each pool, by window. O(pools)."""
     turn, spare = never_in_turn(job), never_spare(job, options)
     if turn is None:
         quota = quota_of(job, (), now)
         found: list[Obstacle] = [*_turn(before(job)), *([quota] if quota else [])]
         idle = on_idle(job, (), now).obstacles if job.gpus > job.pool.group.idle else ()
-        turn = Way("turn", open=True, obstacles=tuple(found) or idle)
+        turn = StartPath("turn", open=True, obstacles=tuple(found) or idle)
     if spare is None:
         lacks = on_idle(job, (), now).obstacles or _held_back(job, options, held)
-        spare = Way("spare", open=True, obstacles=lacks)
-    return Why((turn if turn.open else spare).obstacles, (turn, spare), exact=False)
+        spare = StartPath("spare", open=True, obstacles=lacks)
+    return Explanation((turn if turn.open else spare).obstacles, (turn, spare), exact=False)
 
 
-def never_in_turn(job: JobState) -> Way | None:
+def never_in_turn(job: JobState) -> StartPath | None:
     """That it never starts within its pool's quota, where that is so."""
     quota, gpus = job.pool.quota, job.gpus
-    return Way("turn", open=False, obstacles=(Width(gpus, quota),)) if gpus > quota else None
+    return StartPath("turn", open=False, obstacles=(Width(gpus, quota),)) if gpus > quota else None
 
 
-def never_spare(job: JobState, options: Options) -> Way | None:
+def never_spare(job: JobState, options: Options) -> StartPath | None:
     """That SIA never starts it as a spare job, where that is so."""
     longest = options.windows[-1]
     if job.run_time > longest:
         thought = None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
-        return Way("spare", open=False, obstacles=(Length(thought, longest),))
+        return StartPath("spare", open=False, obstacles=(Length(thought, longest),))
     quota = job.pool.quota
     most = max(quota, job.pool.group.quota - quota)  # its own are held back, for itself
     if job.width <= most:
         return None
-    return Way("spare", open=False, obstacles=(Width(job.width, most),))
+    return StartPath("spare", open=False, obstacles=(Width(job.width, most),))
 
 
-def _turn(ahead: Sequence[JobState]) -> list[Turn]:
+def _turn(ahead: Sequence[JobState]) -> list[OrderObstacle]:
     return [turn_of(ahead)] if ahead else []
 
 
@@ -90,7 +90,7 @@ def _held_back(
     if not pools or job.width <= group.idle - group.out - sums[window]:
         return ()
     pools.sort(key=lambda pool: (-held[pool][window], pool.name))
-    others = Others(
+    others = OtherPools(
         len(pools), sum(len(pool.pending) + len(pool.aside) for pool in pools),
         sum(pool.pending_width for pool in pools), options.windows[window],
         sum(held[pool][window] for pool in pools),

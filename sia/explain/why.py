@@ -2,7 +2,7 @@
 
 An answer is true in this sense: were all that the obstacles name taken away at once, the job would
 start in the pass that follows, and of nothing less would it. Where a policy cannot say that,
-`Why.exact` is off, and what stands there are facts of the state.
+`Explanation.exact` is off, and what stands there are facts of the state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sia.model import Stream
 from sia.state.state import JobState, PoolState
 
 
-class Leaves(Struct, frozen=True):
+class EndingJob(Struct, frozen=True):
     """A running job that would make room. `end` is when it is thought to (seconds); None: unknown.
 
     One that has run longer than was thought may end at any time: `late`. The daemon merges those of
@@ -33,7 +33,7 @@ class Leaves(Struct, frozen=True):
     late: bool = False
 
 
-class Turn(Struct, frozen=True, tag="turn"):
+class OrderObstacle(Struct, frozen=True, tag="turn"):
     """Jobs of its pool stand before it. Taken away: they are withdrawn."""
 
     jobs: int
@@ -41,22 +41,22 @@ class Turn(Struct, frozen=True, tag="turn"):
     first: str
 
 
-class Quota(Struct, frozen=True, tag="quota"):
+class QuotaObstacle(Struct, frozen=True, tag="quota"):
     """Its pool's quota has too few GPUs left, by `short`. Taken away: `ends` have ended."""
 
     pool: str
     short: int
     left: int
     quota: int
-    ends: tuple[Leaves, ...]
+    ends: tuple[EndingJob, ...]
 
 
-class Room(Struct, frozen=True, tag="room"):
+class RoomObstacle(Struct, frozen=True, tag="room"):
     """Too few GPUs are idle in its group. Taken away: `ends` have ended."""
 
     short: int
     idle: int
-    ends: tuple[Leaves, ...]
+    ends: tuple[EndingJob, ...]
 
 
 class Reservation(Struct, frozen=True, tag="reservation"):
@@ -85,7 +85,7 @@ class Rival(Struct, frozen=True, tag="rival"):
     gpus: int
 
 
-class Others(Struct, frozen=True, tag="others"):
+class OtherPools(Struct, frozen=True, tag="others"):
     """Pools, too many to go through one by one, that are served first or have GPUs held back.
 
     Taken away: all that waits there, and all that is foreseen there; as a whole. `gpus` are those
@@ -101,7 +101,7 @@ class Others(Struct, frozen=True, tag="others"):
     largest: tuple[tuple[str, int], ...]
 
 
-class Limit(Struct, frozen=True, tag="limit"):
+class LimitObstacle(Struct, frozen=True, tag="limit"):
     """Lending is off, or a pool may lend or borrow no more. Taken away: there is no such limit.
 
     Without a `pool` limits of more than eight pools on lending are one: there are none at all.
@@ -135,10 +135,21 @@ class Width(Struct, frozen=True, tag="width"):
     most: int
 
 
-Obstacle = Turn | Quota | Room | Reservation | Rival | Others | Limit | Out | Length | Width
+Obstacle = (
+    OrderObstacle
+    | QuotaObstacle
+    | RoomObstacle
+    | Reservation
+    | Rival
+    | OtherPools
+    | LimitObstacle
+    | Out
+    | Length
+    | Width
+)
 
 
-class Way(Struct, frozen=True):
+class StartPath(Struct, frozen=True):
     """One way to start: in its turn within quota (`turn`), or on spare GPUs (`spare`).
 
     Not `open` where nothing that may be taken away would do.
@@ -149,11 +160,11 @@ class Way(Struct, frozen=True):
     obstacles: tuple[Obstacle, ...]
 
 
-class Why(Struct, frozen=True):
+class Explanation(Struct, frozen=True):
     """What a job waits for: `obstacles`, on the way that has the fewest, and all the ways."""
 
     obstacles: tuple[Obstacle, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[StartPath, ...]
     exact: bool
     """That it starts without these obstacles, and with any of them it does not."""
     unknown: str = ""
@@ -167,11 +178,11 @@ def thought_end(job: JobState, now: float) -> float:
     return max(now, job.end(job.run_time))
 
 
-def leaves(job: JobState, now: float) -> Leaves:
+def leaves(job: JobState, now: float) -> EndingJob:
     """A running job as an answer shows it."""
     end = thought_end(job, now)
     late = end < inf and job.end(job.run_time) < now
-    return Leaves(job.job.id, job.pool.name, job.width, None if end == inf else end, late)
+    return EndingJob(job.job.id, job.pool.name, job.width, None if end == inf else end, late)
 
 
 SOONEST = 64
@@ -270,9 +281,9 @@ def before(job: JobState) -> list[JobState]:
     return [other for other in job.pool.waiting() if other.sequence < job.sequence]
 
 
-def turn_of(ahead: Sequence[JobState]) -> Turn:
+def turn_of(ahead: Sequence[JobState]) -> OrderObstacle:
     """The obstacle that these are."""
-    return Turn(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
+    return OrderObstacle(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
 
 
 def own_jobs(job: JobState, jobs: Iterable[JobState]) -> list[JobState]:
@@ -281,7 +292,7 @@ def own_jobs(job: JobState, jobs: Iterable[JobState]) -> list[JobState]:
     return [each for each in jobs if each.pool is pool and each.stream is Stream.DEDICATED]
 
 
-def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | None:
+def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> QuotaObstacle | None:
     """What its pool's quota lacks for it, and whose end makes up for it first; None if nothing."""
     pool = job.pool
     short = pool.dedicated + job.gpus - pool.quota
@@ -289,7 +300,9 @@ def quota_of(job: JobState, jobs: Iterable[JobState], now: float) -> Quota | Non
         return None
     chosen = by_width(ByEnd(own_jobs(job, jobs)), short)
     left = max(0, pool.quota - pool.dedicated)
-    return Quota(pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen))
+    return QuotaObstacle(
+        pool.name, short, left, pool.quota, tuple(leaves(each, now) for each in chosen)
+    )
 
 
 PLACES = "whether its GPUs would lie together"
@@ -297,7 +310,7 @@ STOPS = "who would be stopped for it"
 """What is `unknown`."""
 
 
-def in_turn(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
+def in_turn(job: JobState, jobs: Iterable[JobState], now: float) -> Explanation:
     """For who starts jobs within their pool's quota alone: what that lacks."""
     pool = job.pool
     if job.gpus > pool.quota:
@@ -306,7 +319,7 @@ def in_turn(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
     return only("turn", [] if quota is None else [quota], exact=False)
 
 
-def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
+def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Explanation:
     """For who lends whatever is idle in a group: what that lacks. Not who else would get it."""
     pool, group = job.pool, job.pool.group
     if job.gpus > max(pool.quota, group.quota):
@@ -316,26 +329,30 @@ def on_idle(job: JobState, jobs: Iterable[JobState], now: float) -> Why:
         mine = [each for each in jobs if each.stream is not None and each.pool.group is group]
         chosen = first_to_end(ByEnd(mine), job.gpus - group.idle)
         ends = tuple(leaves(each, now) for each in chosen)
-        found.append(Room(job.gpus - group.idle, max(0, group.idle), ends))
+        found.append(RoomObstacle(job.gpus - group.idle, max(0, group.idle), ends))
     elif group.limited and job.gpus > pool.room and pool.dedicated + job.gpus > pool.quota:
         if job.gpus > group.idle - group.out:
             found.append(Out(group.out))
         elif group.lending:
             own = max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows)
             borrows = job.gpus > own  # or else it is what others may lend
-            limit = Limit("borrow", pool.name, pool.borrow_limit) if borrows else Limit("lend")
+            limit = (
+                LimitObstacle("borrow", pool.name, pool.borrow_limit)
+                if borrows
+                else LimitObstacle("lend")
+            )
             found.append(limit)
         else:
-            found.append(Limit("lending"))
+            found.append(LimitObstacle("lending"))
     return only("spare", found, exact=False)
 
 
-def only(name: str, obstacles: Iterable[Obstacle], *, exact: bool) -> Why:
+def only(name: str, obstacles: Iterable[Obstacle], *, exact: bool) -> Explanation:
     """An answer with one way."""
-    way = Way(name, open=True, obstacles=tuple(obstacles))
-    return Why(way.obstacles, (way,), exact)
+    way = StartPath(name, open=True, obstacles=tuple(obstacles))
+    return Explanation(way.obstacles, (way,), exact)
 
 
-def closed(name: str, never: Obstacle, *, exact: bool) -> Why:
+def closed(name: str, never: Obstacle, *, exact: bool) -> Explanation:
     """An answer with one way that leads nowhere."""
-    return Why((never,), (Way(name, open=False, obstacles=(never,)),), exact)
+    return Explanation((never,), (StartPath(name, open=False, obstacles=(never,)),), exact)

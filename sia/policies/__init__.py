@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from cells.placement.holds import Holds
+from cells.placement.holds import ReservedGpus
 from sia.explain.glance import glance
-from sia.explain.why import PLACES, Why, in_turn, on_idle
+from sia.explain.why import PLACES, Explanation, in_turn, on_idle
 from sia.model import FutureJob, Stream
 from sia.plugins import plugins
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Needs(NamedTuple):
@@ -32,7 +32,7 @@ class Needs(NamedTuple):
     """That jobs may be stopped, go on later, or change their width: they run in segments."""
 
 
-class Start(NamedTuple):
+class StartProposal(NamedTuple):
     """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0.
 
     The job may still wait after it: in a cluster with cells, where there were none for it; as a
@@ -43,11 +43,11 @@ class Start(NamedTuple):
     stream: Stream
     reason: str
     width: int = 0
-    holds: Holds | None = None
+    holds: ReservedGpus | None = None
     """In cells: what a spare start must leave free."""
 
 
-class Keep(NamedTuple):
+class ReserveCells(NamedTuple):
     """The proposal to keep cells of its pool for a job that has run elsewhere (§5.5, reservation).
 
     In a cluster with cells they may not be there: nothing is kept then.
@@ -56,20 +56,20 @@ class Keep(NamedTuple):
     job: JobState
 
 
-class Release(NamedTuple):
+class ReleaseCells(NamedTuple):
     """The proposal to keep cells for a job no longer."""
 
     job: JobState
 
 
-class Preempt(NamedTuple):
+class PreemptProposal(NamedTuple):
     """The proposal to stop a running job, which then waits again with the work it has done."""
 
     job: JobState
     reason: str
 
 
-class Resize(NamedTuple):
+class ResizeProposal(NamedTuple):
     """The proposal to go on with a running job on another number of GPUs.
 
     A spare job may keep its width after it: limits let its pool borrow no more.
@@ -81,7 +81,7 @@ class Resize(NamedTuple):
     reason: str
 
 
-Proposal = Start | Keep | Release | Preempt | Resize | float
+Proposal = StartProposal | ReserveCells | ReleaseCells | PreemptProposal | ResizeProposal | float
 """A change, or a time (seconds) at which to be asked again even if nothing happens."""
 
 
@@ -97,9 +97,9 @@ class Policy:
     unsaid = "who else is served first"
     """What its `why` leaves out, in words."""
 
-    state: State
+    state: ClusterState
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Take the state to read from, and index what waits in it already."""
         self.state = state
         for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
@@ -130,7 +130,7 @@ class Policy:
         """
         return None
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Attach to a state that was restored, and remember.
 
         From now on it proposes what the policy would have that said `memory`. `state.dirty` is set
@@ -146,7 +146,7 @@ class Policy:
         """When the policy will do something whatever else happens; infinite if it will not."""
         return inf
 
-    def why(self, job: JobState) -> Why:
+    def why(self, job: JobState) -> Explanation:
         """What a waiting job waits for, of what any policy could say: not all of it.
 
         For one that shares, what is not idle; else what its pool's quota lacks. O(jobs). A policy
@@ -156,7 +156,7 @@ class Policy:
         unknown = self.unsaid if self.state.places is None else PLACES
         return replace(said(job, self.state.jobs.values(), self.state.now), unknown=unknown)
 
-    def glance(self, job: JobState) -> Why:
+    def glance(self, job: JobState) -> Explanation:
         """What a waiting job lacks at first sight, never all of it. O(1)."""
         return glance(job, self.state.now, (), shares=self.shares)
 
@@ -178,12 +178,12 @@ def is_barred(job: JobState) -> bool:
     return pool.group.limited and width > pool.room and pool.dedicated + width > pool.quota
 
 
-def anywhere(job: JobState, reason: str) -> Iterator[Start]:
+def anywhere(job: JobState, reason: str) -> Iterator[StartProposal]:
     """A start by such a policy: in cells, on spare ones if the pool's own are not there."""
     first = stream_of(job.pool, job.width)
-    yield Start(job, first, reason)
+    yield StartProposal(job, first, reason)
     if job.stream is None and first is Stream.DEDICATED:
-        yield Start(job, Stream.SPARE, reason)
+        yield StartProposal(job, Stream.SPARE, reason)
 
 
 def names() -> list[str]:

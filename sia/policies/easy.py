@@ -9,10 +9,10 @@ from math import inf
 from sortedcontainers import SortedList
 
 from sia.model import Stream
-from sia.policies import Needs, Proposal, Start
+from sia.policies import Needs, Proposal, StartProposal
 from sia.policies.explain.plain_why import Plain, Queues
 from sia.policies.shared.earliest import Earliest
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Easy(Plain):
@@ -24,7 +24,7 @@ class Easy(Plain):
 
     needs = Needs(run_times=True)
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Keep each pool's queues, and what runs of it by when it should end."""
         self._queues: dict[PoolState, dict[tuple[int, int], Earliest]] = {
             pool: {}
@@ -62,12 +62,12 @@ class Easy(Plain):
             while (head := pool.head) is not None:
                 free = pool.quota - pool.dedicated
                 if head.width <= free:
-                    yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                    yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
                     continue
                 job = self._backfill(pool, head, free, now)
                 if job is None:
                     break
-                yield Start(job, Stream.DEDICATED, "does not delay the head of its pool")
+                yield StartProposal(job, Stream.DEDICATED, "does not delay the head of its pool")
 
     def _backfill(self, pool: PoolState, head: JobState, free: int, now: float) -> JobState | None:
         """The first job that may go before the head.

@@ -18,8 +18,16 @@ from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedDict
 
 from sia.model import Stream
-from sia.policies import Needs, Policy, Preempt, Proposal, Resize, Start, stream_of
-from sia.state.state import GroupState, JobState, PoolState, State
+from sia.policies import (
+    Needs,
+    Policy,
+    PreemptProposal,
+    Proposal,
+    ResizeProposal,
+    StartProposal,
+    stream_of,
+)
+from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Memory(Struct):
@@ -38,7 +46,7 @@ class ElasticMaxMin(Policy):
     shares = True
     unsaid = "who would go on with fewer GPUs for it"
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Take all jobs, running ones included, into their pools' lines."""
         self._lines = {pool: _Line() for pool in state.pools.values()}
         for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
@@ -50,7 +58,7 @@ class ElasticMaxMin(Policy):
         """How far each pool's line was admitted when widths were last dealt, and whose are due."""
         return to_builtins([line.memory(pool.name) for pool, line in self._lines.items()])
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Admit as many again."""
         self.attach(state)
         kept = convert(memory, list[_Memory])
@@ -78,7 +86,7 @@ class ElasticMaxMin(Policy):
             wanted = self._deal(group)
             for job, width in wanted:
                 if not width:
-                    yield Preempt(job, "the share of its pool has shrunk")
+                    yield PreemptProposal(job, "the share of its pool has shrunk")
                 elif job.stream is not None and width < job.width:
                     yield self._resize(job, width)
             for job, width in wanted:
@@ -105,19 +113,19 @@ class ElasticMaxMin(Policy):
             else:
                 stream = stream_of(job.pool, width)
                 own = 0 if width == job.job.width else width
-                yield Start(job, stream, "its share of all GPUs", own)
+                yield StartProposal(job, stream, "its share of all GPUs", own)
         if job.stream is None or job.width != width:
             # A pool that shrank keeps what it gave up, or limits let its own borrow no more.
             self._lines[job.pool].owe()
 
-    def _resize(self, job: JobState, width: int) -> Resize:
+    def _resize(self, job: JobState, width: int) -> ResizeProposal:
         stream = stream_of(job.pool, width)
         if job.stream is Stream.DEDICATED:  # a pool that shrank may have more than its quota
             within = job.pool.dedicated - job.width + width <= job.pool.quota
             stream = Stream.DEDICATED if within or width < job.width else Stream.SPARE
         elif width < job.width and width > job.pool.idle + job.frees:
             stream = Stream.SPARE  # keeps some of what it has: nothing is idle to move to
-        return Resize(job, width, stream, "its share of all GPUs")
+        return ResizeProposal(job, width, stream, "its share of all GPUs")
 
     def check(self) -> None:
         """Every job stands in its pool's line."""

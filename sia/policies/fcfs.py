@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sia.model import Stream
-from sia.policies import Proposal, Start
+from sia.policies import Proposal, StartProposal
 from sia.policies.explain.plain_why import Plain, Queues
 from sia.state.state import JobState
 
@@ -19,7 +19,7 @@ class Fcfs(Plain):
         """Start heads of the pools that changed. O(1) a start."""
         for pool in self.state.dirty:
             while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
-                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     break
 

@@ -9,7 +9,7 @@ from sortedcontainers import SortedList
 
 from sia.policies import Needs, Proposal, anywhere, is_barred
 from sia.policies.explain.plain_why import Plain, Queues
-from sia.state.state import GroupState, JobState, State
+from sia.state.state import ClusterState, GroupState, JobState
 
 
 class GlobalSsf(Plain):
@@ -19,7 +19,7 @@ class GlobalSsf(Plain):
     shares = True
     places = True
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Keep each group's queue by priority, then by service; ties go to who came first."""
         self._queues: dict[GroupState, SortedList[tuple[int, float, int, str]]] = {
             group: SortedList() for group in state.groups

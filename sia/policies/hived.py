@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from sia.model import Stream
-from sia.policies import Proposal, Start, is_barred, stream_of
+from sia.policies import Proposal, StartProposal, is_barred, stream_of
 from sia.policies.explain.plain_why import Plain, Queues
-from sia.policies.shared.fifo import Line
+from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
-from sia.state.state import GroupState, JobState, PoolState, State
+from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class HiveD(Plain):
@@ -25,10 +25,10 @@ class HiveD(Plain):
     shares = True
     places = True
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Line up heads within quota; keep each group's jobs by width, in order."""
         self._lineups = {group: Lineup(group) for group in state.groups}
-        self._queues: dict[GroupState, dict[int, Line]] = {group: {} for group in state.groups}
+        self._queues: dict[GroupState, dict[int, FifoQueue]] = {group: {} for group in state.groups}
         super().attach(state)
         for pool in state.pools.values():
             self._line_up(pool)
@@ -38,7 +38,7 @@ class HiveD(Plain):
         queues = self._queues[job.pool.group]
         queue = queues.get(job.width)
         if queue is None:
-            queue = queues[job.width] = Line()
+            queue = queues[job.width] = FifoQueue()
         queue.add(job)
 
     def left(self, job: JobState) -> None:
@@ -67,7 +67,7 @@ class HiveD(Plain):
             if first is not None:
                 head = first.head
                 assert head is not None, "a pool without a head is not lined up"
-                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     placeless[first] = head
                 else:
@@ -81,7 +81,7 @@ class HiveD(Plain):
             job = min(firsts, key=_sequence)
             places = self.state.places
             stream = Stream.SPARE if places else stream_of(job.pool, job.width)
-            yield Start(job, stream, "fits in what is idle")
+            yield StartProposal(job, stream, "fits in what is idle")
             if places is not None and job.stream is None:
                 room = places.narrower(job.pool.name, job.width)
                 continue
@@ -120,7 +120,7 @@ class HiveD(Plain):
                 self._lineups[group].check(within)
 
 
-def _unbarred(queues: list[Line]) -> list[JobState]:
+def _unbarred(queues: list[FifoQueue]) -> list[JobState]:
     """The first of each that limits on loans let start."""
     firsts = []
     for queue in queues:

@@ -19,7 +19,7 @@ from msgspec import Struct, convert, to_builtins
 
 from sia.policies import Needs, Proposal
 from sia.policies.shared.ranked import Ranked
-from sia.state.state import JobState, State
+from sia.state.state import ClusterState, JobState
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Las(Ranked):
 
     needs = Needs(preemption=True)
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Begin every job's life anew."""
         self._thresholds = state.options.las_thresholds
         self._lives: dict[str, _Life] = {}
@@ -64,7 +64,7 @@ class Las(Ranked):
         rows = [(life.queue, life.entered, life.promoted_with) for life in lives]
         return to_builtins(_Memory(rows, self._timers, super().memory()))
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Go on with every job's life."""
         kept = convert(memory, _Memory)
         if any(not 0 <= row[0] <= len(state.options.las_thresholds) for row in kept.lives):

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from sia.policies import Proposal, anywhere, is_barred
 from sia.policies.explain.plain_why import Plain, Queues
 from sia.policies.shared.lineup import Lineup
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class MaxMin(Plain):
@@ -17,7 +17,7 @@ class MaxMin(Plain):
     shares = True
     places = True
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Line up the heads of each group."""
         self._lineups = {group: Lineup(group) for group in state.groups}
         super().attach(state)

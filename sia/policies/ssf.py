@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sortedcontainers import SortedList
 
 from sia.model import Stream
-from sia.policies import Needs, Proposal, Start
+from sia.policies import Needs, Proposal, StartProposal
 from sia.policies.explain.plain_why import Plain, Queues
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Ssf(Plain):
@@ -19,7 +19,7 @@ class Ssf(Plain):
     places = True
     reason = "least service of its pool, within quota"
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Keep each pool's queue in order of rank."""
         self._queues: dict[PoolState, SortedList[tuple[int, float, int, str]]] = {
             pool: SortedList() for pool in state.pools.values()
@@ -47,7 +47,7 @@ class Ssf(Plain):
                 job = self.state.jobs[queue[0][-1]]
                 if pool.dedicated + job.width > pool.quota:
                     break
-                yield Start(job, Stream.DEDICATED, self.reason)
+                yield StartProposal(job, Stream.DEDICATED, self.reason)
                 if job.stream is None:
                     break
 

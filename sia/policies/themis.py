@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, Start, is_barred, stream_of
-from sia.state.state import JobState, PoolState, State
+from sia.policies import Needs, Policy, Proposal, StartProposal, is_barred, stream_of
+from sia.state.state import ClusterState, JobState, PoolState
 
 MOMENT = 1e-6
 """Seconds, the least that a job may take alone, so that one estimated at 0 has a fairness too."""
@@ -53,12 +53,12 @@ class Themis(Policy):
     needs = Needs(run_times=True)
     shares = True
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Run a clock of first come, first served beside each pool."""
         self._begin(state)
         super().attach(state)
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: ClusterState) -> None:
         self.state = state
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
         self._claims = {group: _Claims() for group in state.groups}
@@ -71,7 +71,7 @@ class Themis(Policy):
         alone = [self._own[job.job.id].alone for job in jobs if job.stream is None]
         return to_builtins(_Memory(clocks, alone))
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Let the clocks run on. O(n · log n)."""
         kept = convert(memory, _Memory)
         if [clock.pool for clock in kept.clocks] != [*state.pools]:
@@ -111,7 +111,7 @@ class Themis(Policy):
         for group in self.state.dirty_groups():
             while (job := self._claims[group].worst(now, group.idle)) is not None:
                 stream = stream_of(job.pool, job.width)
-                yield Start(job, stream, "would be the furthest behind its own pool alone")
+                yield StartProposal(job, stream, "would be the furthest behind its own pool alone")
 
     def check(self) -> None:
         """Every waiting job has a claim."""

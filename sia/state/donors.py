@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from sia.state.state import GroupState, PoolState
 
 
-class Donors:
+class LenderOrder:
     """The pools of a group by unused GPUs within their limit, most first, ties by name.
 
     A heap with an entry for each change; entries that no longer hold are dropped when they are met.
@@ -21,9 +21,9 @@ class Donors:
         self._heap: list[tuple[int, int]] = []
         self._rebuild()
 
-    def beside(self, pools: list[PoolState]) -> Donors:
+    def beside(self, pools: list[PoolState]) -> LenderOrder:
         """The same of pools in the same places, some of which may be `replaced`. O(pools)."""
-        made = object.__new__(Donors)
+        made = object.__new__(LenderOrder)
         made._pools, made._places, made._heap = pools, self._places.copy(), self._heap[:]
         return made
 

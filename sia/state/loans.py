@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from sia.decisions import Decision, MoveLoan
 from sia.model import Stream
-from sia.state.donors import Donors
+from sia.state.donors import LenderOrder
 from sia.state.state import GroupState, JobState, PoolState
 
 
-class Accounts:
+class LoanCounts:
     """Counts of GPUs by pool; a spare start borrows from pools of its group."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Accounts:
         self.overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
         self.unsettled = False  # since then: a fact that cannot be may have come between
         self.over: dict[PoolState, None] = {}  # beyond a limit, as it yielded or was lowered
-        self._donors: dict[GroupState, Donors] = {}
+        self._donors: dict[GroupState, LenderOrder] = {}
 
     def take(
         self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
@@ -174,11 +174,11 @@ class Accounts:
             decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
             missing -= gpus
 
-    def _donors_of(self, group: GroupState) -> Donors:
+    def _donors_of(self, group: GroupState) -> LenderOrder:
         """Kept from the first loan on, so that who never lends does not pay for it."""
         donors = self._donors.get(group)
         if donors is None:
-            donors = self._donors[group] = Donors(group)
+            donors = self._donors[group] = LenderOrder(group)
         return donors
 
     def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:

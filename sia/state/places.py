@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cells.asked import Asked, Taken
+from cells.asked import Allocation, ResolvedRequest
 from cells.cells import Cells
 from cells.layout.requests import Request
-from cells.placement.holds import Holds
+from cells.placement.holds import ReservedGpus
 from cells.placement.placing import Price
 from cells.snapshot import CellsSnapshot
 from sia.limits import MAX_QUOTA
@@ -53,7 +53,7 @@ class Places:
         self.free = cells.free
         self._give = cells.give
         self._pools = {pool: group for group in groups for pool in group}
-        self._asked: dict[str, dict[int, Asked]] = {pool: {} for pool in self._pools}
+        self._asked: dict[str, dict[int, ResolvedRequest]] = {pool: {} for pool in self._pools}
         names = [name.removeprefix(KEPT) for name in cells.jobs() if name.startswith(KEPT)]
         self._kept = dict.fromkeys(names)
         owned = cells.owns()
@@ -69,7 +69,7 @@ class Places:
             self._chains |= dict.fromkeys(group, _chain(group, owned) or known or only)
         self._pins = {pool: cells.pins(pool) for pool in self._pools}
         self._requota(cells.quotas())
-        self._apart: dict[str, Holds | None] = {}
+        self._apart: dict[str, ReservedGpus | None] = {}
         for group in groups:
             self._apart |= dict.fromkeys(group, self.holds(next(iter(group))))
 
@@ -77,7 +77,7 @@ class Places:
         """Give pools their cells; those without any are known to the cells too."""
         self._cells.set_quotas({**{pool: {} for pool in self._pools}, **quotas})
 
-    def _ask(self, pool: str, width: int) -> Asked | None:
+    def _ask(self, pool: str, width: int) -> ResolvedRequest | None:
         """What a job asks for; None if its group has no cells."""
         asked = self._asked[pool].get(width)
         if asked is None and self._chains[pool]:
@@ -86,7 +86,7 @@ class Places:
         return asked
 
     def take(
-        self, job_id: str, pool: str, width: int, stream: Stream, holds: Holds | None = None
+        self, job_id: str, pool: str, width: int, stream: Stream, holds: ReservedGpus | None = None
     ) -> Nodes | None:
         """Give a job cells: of its pool's quota, or spare ones that leave what is held back.
 
@@ -105,12 +105,12 @@ class Places:
             taken = self._cells.lend_to(job_id, asked, () if kept is None else (kept,))
         return None if taken is None else taken.nodes
 
-    def _pinned(self, asked: Asked) -> Iterator[Request]:
+    def _pinned(self, asked: ResolvedRequest) -> Iterator[Request]:
         """The same of each pinned cell of the pool."""
         request = asked.request
         return (request._replace(pin=pin) for pin in self._pins[request.pool])
 
-    def _take_pinned(self, job_id: str, asked: Asked) -> Taken | None:
+    def _take_pinned(self, job_id: str, asked: ResolvedRequest) -> Allocation | None:
         for request in self._pinned(asked):
             taken = self._give(job_id, self._cells.look_up(request))
             if taken is not None:
@@ -170,10 +170,10 @@ class Places:
         """The greatest width that takes fewer; 0 if none does."""
         return self._cells.narrower(width, self._chains[pool]) if self._chains[pool] else 0
 
-    def holds(self, pool: str, *, apart: bool = False) -> Holds | None:
+    def holds(self, pool: str, *, apart: bool = False) -> ReservedGpus | None:
         """What is held back from a pool's spare jobs in one window, with nothing set by a policy.
 
-        Pools of other groups hold all they have; `apart` is as in `Holds`. None where a pool's
+        Pools of other groups hold all they have; `apart` is as in `ReservedGpus`. None where a pool's
         group has no cells.
         """
         chain = self._chains[pool]

@@ -277,7 +277,7 @@ class GroupState:
         assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
 
 
-class State:
+class ClusterState:
     """All pools, groups and jobs of a cluster at one moment."""
 
     def __init__(self, pools: Iterable[Pool], options: Options, cells: Cells | None = None) -> None:

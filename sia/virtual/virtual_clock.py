@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from sia.limits import NEVER, SLOWED, STRIDE
 from sia.model import Job
-from sia.virtual.virtual_job import Twin, Verdict
+from sia.virtual.virtual_job import JobComparison, VirtualJob
 
 LEAVE, QUOTA, JOIN, RANK, GONE, LOOK = range(6)
 """What comes in virtual time: a job ends; the quota is another; a job waits, waits elsewhere in
@@ -61,12 +61,12 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
     time: float = -NEVER
     arrivals: int = 0
     facts: int = 0
-    twins: dict[str, Twin] = {}
+    twins: dict[str, VirtualJob] = {}
     coming: list[tuple[float, int, int, str, int]] = []
     queue: list[tuple[int, str]] = []
     due: list[tuple[float, str]] = []
     behind: list[tuple[float, str]] = []
-    ready: list[Verdict] = []
+    ready: list[JobComparison] = []
     over: int = 0
     bounded: int = 0
     freed: list[tuple[float, str]] = []
@@ -78,13 +78,13 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def adopt(self, job_id: str, width: int, since: float) -> None:
         """It has run from before the clock on, and would alone: nothing is said of it."""
-        self.twins[job_id] = Twin(width, 0, since, judged=False, began=since, started=since)
+        self.twins[job_id] = VirtualJob(width, 0, since, judged=False, began=since, started=since)
         self.used += width
 
     def submitted(self, now: float, job: Job, *, judged: bool = True) -> None:
         """It waits from now on; nothing is said of it unless it is to be `judged`."""
         self.arrivals += 1
-        self.twins[job.id] = Twin(job.width, self.arrivals, now, judged)
+        self.twins[job.id] = VirtualJob(job.width, self.arrivals, now, judged)
         self._note(now, JOIN, job.id, self.arrivals - job.priority * STRIDE)
 
     def ranked(self, now: float, job_id: str, priority: int) -> None:
@@ -203,7 +203,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             if len(heap) > most:
                 heap[:] = sorted(entry for entry in heap if entry[1] in twins)
 
-    def take(self) -> list[Verdict]:
+    def take(self) -> list[JobComparison]:
         """The verdicts since it was last asked, in the order in which they became known."""
         found, self.ready = self.ready, []
         return found
@@ -267,7 +267,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             twin.sequence = value
             heappush(self.queue, (value, job_id))
 
-    def _go(self, when: float, job_id: str, twin: Twin) -> None:
+    def _go(self, when: float, job_id: str, twin: VirtualJob) -> None:
         """A job that never really ran is gone."""
         del self.twins[job_id]
         if twin.began is not None:
@@ -298,7 +298,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             heappop(queue)
         return False
 
-    def _never(self, when: float, job_id: str, twin: Twin) -> bool:
+    def _never(self, when: float, job_id: str, twin: VirtualJob) -> bool:
         """Whether a job has ended really, and would not even have begun in what its pool owns."""
         ended = twin.ended
         if ended is None or ended > when or twin.width <= max(self.quota, self.told):
@@ -308,7 +308,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         self.over -= 1
         return True
 
-    def _start(self, when: float, job_id: str, twin: Twin) -> None:
+    def _start(self, when: float, job_id: str, twin: VirtualJob) -> None:
         self.used += twin.width
         twin.began = when
         if twin.started is not None:
@@ -319,7 +319,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         elif not twin.withdrawn:
             heappush(self.due, (when, job_id))
 
-    def _meet(self, job_id: str, twin: Twin, began: float, started: float) -> None:
+    def _meet(self, job_id: str, twin: VirtualJob, began: float, started: float) -> None:
         """Both it and its virtual self have started."""
         if twin.ended is None and began < started and not twin.freed:
             heappush(self.behind, (began - started, job_id))
@@ -329,7 +329,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
     def _judge(self, job_id: str, began: float, started: float) -> None:
         """For whoever wants to know that before the job's end."""
 
-    def _end(self, job_id: str, twin: Twin, began: float, started: float, ended: float) -> None:
+    def _end(
+        self, job_id: str, twin: VirtualJob, began: float, started: float, ended: float
+    ) -> None:
         """Its virtual self ends when as much time has passed since its own start."""
         if twin.freed:
             del self.twins[job_id]
@@ -337,10 +339,12 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             self._note(began + (ended - started), LEAVE, job_id, 0)
         self._say(job_id, twin, ended)
 
-    def _say(self, job_id: str, twin: Twin, ended: float, *, known: bool = True) -> None:
+    def _say(self, job_id: str, twin: VirtualJob, ended: float, *, known: bool = True) -> None:
         if twin.judged:
             self.ready.append(
-                Verdict(job_id, twin.width, twin.submit, twin.began, twin.started, ended, known)
+                JobComparison(
+                    job_id, twin.width, twin.submit, twin.began, twin.started, ended, known
+                )
             )
 
     def recount(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 
-class Verdict(NamedTuple):
+class JobComparison(NamedTuple):
     """What became of a job, and what would have, alone. Times are seconds.
 
     `began` is None where it would never have started: wider than its pool's quota; or where that
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
         return (self.ended if self.started is None else self.started) - self.began
 
 
-class Twin(Struct, array_like=True, gc=False):
+class VirtualJob(Struct, array_like=True, gc=False):
     """A job beside itself as it would be alone. Times are seconds."""
 
     width: int

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from cells.cells import Cells
-from cells.layout.requests import Reason
-from cells.layout.spec import CellsError, Node, Quota, Spec, Top
+from cells.layout.requests import BlockReason
+from cells.layout.spec import CellsError, NodeSpec, QuotaSpec, Spec, Top
 from tests.support.clusters.cells import LINES, NODES, machine, some_quotas, top, wants
 from tests.support.naive.naive_cells import Naive
 
@@ -100,7 +100,7 @@ def test_invariants_hold_after_any_step(seed):
         history.step(**CALM, **NODES_LOST, **UPHEAVAL, reservation=1, hold=0.5)
         history.cells.check()
         blocked = history.cells.blockers(history.asked())
-        assert blocked is None or (blocked.reason is Reason.SPARE) == bool(blocked.spare_jobs)
+        assert blocked is None or (blocked.reason is BlockReason.SPARE) == bool(blocked.spare_jobs)
     history.cells.check()
 
 
@@ -131,20 +131,20 @@ def test_agrees_with_a_search_of_all_places(seed):
         naive = Naive(ground)
         assert (blocked is None) == naive.can_have(pool, level), (pool, level, blocked)
         if blocked is not None:
-            in_way = blocked.reason is Reason.SPARE
+            in_way = blocked.reason is BlockReason.SPARE
             assert in_way == naive.can_have(pool, level, over_spare=True), (pool, level)
 
 
 def owned_by(cells, pool):
     """The same cluster with this pool alone, and all nodes well."""
     quotas = tuple(
-        Quota(pool, chain, kind, count)
+        QuotaSpec(pool, chain, kind, count)
         for chain, types in cells.quotas()[pool].items()
         for kind, count in types.items()
     )
     tops = []
     for chain in cells._ground:
-        nodes, wide = [Node(name) for name in cells._cluster.of[chain].names], NODES[chain]
+        nodes, wide = [NodeSpec(name) for name in cells._cluster.of[chain].names], NODES[chain]
         tops += [Top(chain, tuple(nodes[i : i + wide])) for i in range(0, len(nodes), wide)]
     types = tuple(kind for chain in cells._ground for kind in LINES[chain])
     return Cells(Spec(types, tuple(tops), quotas))

@@ -8,7 +8,7 @@ import pytest
 
 from cells.cells import Cells
 from cells.layout.shape import Cell
-from cells.layout.spec import CellsError, Node, Top
+from cells.layout.spec import CellsError, NodeSpec, Top
 from cells.snapshot import CellsSnapshot
 from tests.cells.test_guarantee import CALM, NODES_LOST, UPHEAVAL, History
 from tests.support.clusters.cells import cluster, pinned_node, wants
@@ -108,7 +108,7 @@ def test_a_node_that_is_gone_is_still_shown_while_its_job_runs():
     cells = cluster(quotas={"a": {"node": 1}, "b": {"rack": 1}}, pinned=pins, bad=["n3"])
     cells.allocate("first", wants("a", 8, pin="vip"))
     cells.remove("n0")
-    cells.add(Top("rack", (Node("n0"), Node("n9", bad=True))))
+    cells.add(Top("rack", (NodeSpec("n0"), NodeSpec("n9", bad=True))))
     made = again(cells)
     assert made.placement("first").nodes[0][0] == "n0"
     assert made.nodes() == cells.nodes()

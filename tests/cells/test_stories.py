@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cells.cells import Cells
-from cells.layout.requests import Blocked, Placement, Reason, Short
-from cells.layout.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top
+from cells.layout.requests import Blocked, BlockReason, CellPlacement, CellShortage
+from cells.layout.spec import CellsError, CellType, NodeSpec, Pinned, QuotaSpec, Spec, Top
 from tests.support.clusters.cells import TYPES, cluster, pinned_node, spec, wants
 
 
 def gpus(outcome):
-    assert isinstance(outcome, Placement), outcome
+    assert isinstance(outcome, CellPlacement), outcome
     return dict(outcome.nodes)
 
 
@@ -80,7 +80,7 @@ def test_dedicated_jobs_keep_far_from_spare_ones():
 def test_three_nodes_wait_where_the_pool_owns_two_and_two_sockets():
     """The GPUs would add up, the cells do not."""
     cells = cluster(racks=2, nodes=2, quotas={"a": {"node": 2, "quad": 2}})
-    assert why_not(cells, wants("a", 24)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 24)) == Blocked(BlockReason.QUOTA)
     assert len(gpus(cells.allocate("two", wants("a", 16)))) == 2
 
 
@@ -98,7 +98,7 @@ def test_a_gang_of_seven_and_five():
 def test_a_gang_gets_all_or_nothing():
     cells = cluster(quotas={"a": {"node": 2}})
     cells.allocate("one", wants("a", 1))
-    assert why_not(cells, wants("a", 8, 8)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 8, 8)) == Blocked(BlockReason.QUOTA)
     cells.check()
     assert gpus(cells.allocate("half", wants("a", 8, 4)))
 
@@ -118,8 +118,8 @@ def test_two_nodes_lie_in_one_rack_of_those_that_the_pool_has():
         CellType("rack", "node", 2),
         CellType("row", "rack", 2),
     )
-    rows = [Top("row", tuple(Node(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
-    quotas = (Quota("a", "row", "row", 1), Quota("b", "row", "row", 1))
+    rows = [Top("row", tuple(NodeSpec(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
+    quotas = (QuotaSpec("a", "row", "row", 1), QuotaSpec("b", "row", "row", 1))
     cells = Cells(Spec(types, tuple(rows), quotas))
     cells.allocate("b", wants("b", 1))
     cells.allocate("one", wants("a", 1))
@@ -148,7 +148,7 @@ def test_a_pinned_cell_is_used_only_by_its_owner():
     cells.free("mine")
     assert gpus(cells.allocate("theirs", wants("b", 8))) == {"n0": tuple(range(8))}
     assert cells.lend("spare", wants("b", 1)) is None
-    assert why_not(cells, wants("a", 1)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("a", 1)) == Blocked(BlockReason.QUOTA)
     with pytest.raises(CellsError, match="pinned cell 'vip' is a's, not b's"):
         cells.allocate("thief", wants("b", 1, pin="vip"))
 
@@ -171,7 +171,7 @@ def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
     assert gpus(cells.allocate("second", wants("a", 8))) == {"n2": tuple(range(8))}
     cells.free("second")
     cells.take_out("n2")
-    assert why_not(cells, wants("a", 8)) == Blocked(Reason.SHORT)  # the rack is b's
+    assert why_not(cells, wants("a", 8)) == Blocked(BlockReason.SHORT)  # the rack is b's
     assert gpus(cells.allocate("b", wants("b", 16)))
     assert [short.pools for short in cells.short()] == [("a",)]
 
@@ -179,10 +179,10 @@ def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
 def test_who_is_short_is_said_and_right_again_when_the_node_is_back():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     cells.take_out("n0")
-    assert cells.short() == [Short("rack", "node", 1, ("a", "b"))]
+    assert cells.short() == [CellShortage("rack", "node", 1, ("a", "b"))]
     cells.allocate("a", wants("a", 1))
-    assert cells.short() == [Short("rack", "node", 1, ("b",))]
-    assert why_not(cells, wants("b", 1)) == Blocked(Reason.SHORT)
+    assert cells.short() == [CellShortage("rack", "node", 1, ("b",))]
+    assert why_not(cells, wants("b", 1)) == Blocked(BlockReason.SHORT)
     cells.bring_back("n0")
     assert cells.short() == []
     assert gpus(cells.allocate("b", wants("b", 1))) == {"n0": (0,)}
@@ -192,9 +192,9 @@ def test_a_job_on_a_bad_node_runs_on_and_its_cell_is_reported():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("first", wants("a", 4))
     cells.take_out("n0", "drained")
-    assert cells.short() == [Short("rack", "node", 1, ("a",), broken=True)]
+    assert cells.short() == [CellShortage("rack", "node", 1, ("a",), broken=True)]
     assert gpus(cells.placement("first")) == {"n0": (0, 1, 2, 3)}
-    assert why_not(cells, wants("a", 4)) == Blocked(Reason.QUOTA)  # its cell is bound
+    assert why_not(cells, wants("a", 4)) == Blocked(BlockReason.QUOTA)  # its cell is bound
     cells.free("first")
     assert cells.short() == []
     assert gpus(cells.allocate("second", wants("a", 4))) == {"n1": (0, 1, 2, 3)}
@@ -205,11 +205,11 @@ def test_reconfiguration_under_running_jobs():
     cells.allocate("a", wants("a", 1))
     cells.lend("spare", wants("a", 8))
     cells.set_quotas({"b": {"rack": {"node": 2}}})
-    assert cells.short() == [Short("rack", "node", 1, ("b",))]
+    assert cells.short() == [CellShortage("rack", "node", 1, ("b",))]
     with pytest.raises(CellsError, match="no pool 'a'; there are b"):
         cells.allocate("a2", wants("a", 1))
     cells.remove("n1")
-    cells.add(Top("rack", (Node("n1"), Node("n9"))))
+    cells.add(Top("rack", (NodeSpec("n1"), NodeSpec("n9"))))
     cells.check()
     assert cells.short() == []
     assert set(gpus(cells.allocate("b", wants("b", 16)))) == {"n1", "n9"}
@@ -222,7 +222,7 @@ def test_what_was_asked_before_finds_its_cells_on_nodes_that_came_since():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     asked = cells.look_up(wants("a", 8))
     assert cells.give("one", asked).nodes[0][0] == "n0"
-    cells.add(Top("rack", (Node("n8"), Node("n9"))))
+    cells.add(Top("rack", (NodeSpec("n8"), NodeSpec("n9"))))
     cells.set_quotas({"a": {"rack": {"node": 3}}})
     cells.take_out("n1")
     assert [cells.give(job, asked).nodes[0][0] for job in ("two", "three")] == ["n8", "n9"]
@@ -236,7 +236,7 @@ def test_blockers_are_named_and_a_claimed_cell_takes_no_more_spare_jobs():
     cells.lend("s1", wants("b", 8))
     cells.lend("s2", wants("b", 4))
     cells.lend("s3", wants("b", 1))
-    assert cells.blockers(wants("a", 8)) == Blocked(Reason.SPARE, ("s2", "s3"))
+    assert cells.blockers(wants("a", 8)) == Blocked(BlockReason.SPARE, ("s2", "s3"))
     cells.claim("a", wants("a", 8))
     assert cells.waits_for("a") == ("s2", "s3")
     cells.free("s2")
@@ -347,8 +347,8 @@ def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
         CellType("dgx", "a100", 2, node=True),
         *TYPES,
     )
-    quotas = (Quota("a", "dgx", "a100", 1), Quota("a", "node", "node", 1))
-    tops = (Top("dgx", (Node("d0"),)), Top("node", (Node("v0", tuple(range(8, 16))),)))
+    quotas = (QuotaSpec("a", "dgx", "a100", 1), QuotaSpec("a", "node", "node", 1))
+    tops = (Top("dgx", (NodeSpec("d0"),)), Top("node", (NodeSpec("v0", tuple(range(8, 16))),)))
     cells = Cells(Spec(types, tops, quotas))
     assert gpus(cells.allocate("small", wants("a", 2, chain="dgx"))) == {"d0": (0, 1)}
     assert gpus(cells.allocate("big", wants("a", 4, chain="node"))) == {"v0": (8, 9, 10, 11)}
@@ -412,9 +412,9 @@ def test_a_pool_that_owns_a_row_of_racks_gets_it_beside_spare_and_dedicated_jobs
         CellType("rack", "node", 2),
         CellType("row", "rack", 2),
     )
-    rows = [Top("row", tuple(Node(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
+    rows = [Top("row", tuple(NodeSpec(f"n{4 * row + i}") for i in range(4))) for row in range(2)]
     quotas = [("a", "node", 2), ("b", "node", 1), ("c", "row", 1)]
-    owned = tuple(Quota(pool, "row", kind, count) for pool, kind, count in quotas)
+    owned = tuple(QuotaSpec(pool, "row", kind, count) for pool, kind, count in quotas)
     cells = Cells(Spec(types, tuple(rows), owned))
     cells.allocate("nodes", wants("a", 4))
     assert gpus(cells.lend("spare", wants("b", 6))) == {"n2": (0, 1, 2), "n3": (0, 1, 2)}
@@ -467,7 +467,7 @@ def test_a_pool_that_owns_a_rack_uses_what_is_left_of_it():
     cells.take_out("n0")
     assert gpus(cells.allocate("whole", wants("a", 1))) == {"n2": (0,)}
     assert gpus(cells.allocate("left", wants("b", 8))) == {"n1": tuple(range(8))}
-    assert why_not(cells, wants("b", 1)) == Blocked(Reason.QUOTA)
+    assert why_not(cells, wants("b", 1)) == Blocked(BlockReason.QUOTA)
     cells.check()
     cells.bring_back("n0")
     assert gpus(cells.allocate("mended", wants("b", 8))) == {"n0": tuple(range(8))}
@@ -478,11 +478,11 @@ def test_what_is_left_of_a_rack_stays_whose_quota_it_may_be():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"rack": 1}})
     cells.take_out("n0")
     cells.lend("spare", wants("a", 8))
-    assert why_not(cells, wants("a", 8)) == Blocked(Reason.SPARE, ("spare",))
+    assert why_not(cells, wants("a", 8)) == Blocked(BlockReason.SPARE, ("spare",))
     cells.claim("next", wants("a", 8))
     cells.free("spare")
     assert cells.ready("next")
     two = cluster(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"node": 2}})
     two.take_out("n0")
     two.take_out("n2")
-    assert why_not(two, wants("a", 1)) == Blocked(Reason.SHORT)  # both nodes left are b's
+    assert why_not(two, wants("a", 1)) == Blocked(BlockReason.SHORT)  # both nodes left are b's

@@ -6,7 +6,7 @@ import pytest
 from budget import budget
 
 from oracle.problem.problem import Goal
-from oracle.run.run import Task, instance_of, lp_bound, run, waiting
+from oracle.run.run import SolveSettings, instance_of, lp_bound, run, waiting
 from oracle.study.study import POLICIES
 from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
@@ -40,7 +40,7 @@ def test_no_policy_waits_less_than_what_is_proven(preset):
     """
     for seed in SEEDS:
         log, table = synthesize(PRESETS[preset], seed, DAYS)
-        outcome = run(log, table, Task(SLOT, SECONDS), perf_counter())
+        outcome = run(log, table, SolveSettings(SLOT, SECONDS), perf_counter())
         instance = outcome.instance
         assert not slows(outcome.schedule, instance.baseline)
         assert outcome.wait >= outcome.wait_bound

@@ -352,7 +352,7 @@ def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
 
 def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
     took = []
-    within = solve.Within(lambda: False, took.append)
+    within = solve.SearchHooks(lambda: False, took.append)
     done = proving(
         monkeypatch, 65.0, new=lambda done: len(done) > 1 and "dive" not in done, within=within
     )

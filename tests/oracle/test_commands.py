@@ -11,15 +11,15 @@ from time import sleep
 import pytest
 from click.testing import CliRunner
 
-from oracle.bounds.lp import Proven
+from oracle.bounds.lp import LpBound
 from oracle.cli.oracle import oracle as group
 from oracle.problem.cutoffs import read_cutoffs
 from oracle.problem.inputs import read_inputs
 from oracle.problem.problem import Goal
 from oracle.run.bound import Bounding
-from oracle.run.console import Teller
+from oracle.run.console import ProgressReporter
 from oracle.run.run import instance_of, lp_bound
-from oracle.search.answer import Progress
+from oracle.search.answer import SolverProgress
 from replay.logs.trace import Trace
 from replay.run.output import write_trace
 from replay.synthetic.paper import PRESETS, synthesize
@@ -96,9 +96,9 @@ def test_a_window_that_takes_hardly_a_job_is_told(tmp_path, capsys):
 
 def test_nothing_is_said_of_what_is_not_known_yet(capsys):
     inf = float("inf")
-    Teller(SLOT, Goal())(Progress(inf, 0.0, 0, 90.0))
-    Teller(SLOT, Goal())(Progress(12.0, 0.0, 1, 90.0))
-    Teller(SLOT, Goal(beta=1.0))(Progress(12.5, 10.0, 1, 90.0))
+    ProgressReporter(SLOT, Goal())(SolverProgress(inf, 0.0, 0, 90.0))
+    ProgressReporter(SLOT, Goal())(SolverProgress(12.0, 0.0, 1, 90.0))
+    ProgressReporter(SLOT, Goal(beta=1.0))(SolverProgress(12.5, 10.0, 1, 90.0))
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "waiting: best none yet, bound none yet, 0 nodes, 1 m 30 s left",
@@ -293,7 +293,7 @@ def test_a_bound_that_is_interrupted_waits_for_its_solver(monkeypatch):
             sleep(0.01)
         sleep(0.3)
         ended.append(True)
-        return Proven(0.0, finished=False)
+        return LpBound(0.0, finished=False)
 
     monkeypatch.setattr("oracle.run.bound.lp_bound", slow)
     instance = instance_of(STORY, TWO, SLOT, Goal())

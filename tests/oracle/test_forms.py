@@ -13,9 +13,9 @@ from oracle.bounds.master import Master, columns_of
 from oracle.bounds.prices import priced_bound
 from oracle.bounds.tree import Tree
 from oracle.problem.all_starts import starts_of
-from oracle.problem.forms import CONSTANT, FORMS, Model
+from oracle.problem.forms import CONSTANT, FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
-from oracle.solver.program import Row
+from oracle.solver.program import Constraint
 from oracle.solver.pulp import solve
 from tests.support.naive import naive_oracle
 
@@ -48,7 +48,7 @@ def test_both_forms_find_the_least_cost_that_trying_everything_finds():
         least = naive_oracle.least(jobs, quotas, beta)
         problem = as_problem(jobs, quotas, beta)
         for form in FORMS.values():
-            model = Model(problem, form)
+            model = ProgramModel(problem, form)
             found = solve(model.milp)
             if least is None:
                 impossible += 1
@@ -64,7 +64,7 @@ def test_both_forms_find_the_least_cost_that_trying_everything_finds():
 def test_both_forms_have_the_same_lp_bound():
     for seed in range(40):
         problem = as_problem(*tiny(seed))
-        bounds = [solve(Model(problem, f).milp, relaxed=True).bound for f in FORMS.values()]
+        bounds = [solve(ProgramModel(problem, f).milp, relaxed=True).bound for f in FORMS.values()]
         assert bounds[0] == pytest.approx(bounds[1], abs=CLOSE), seed
 
 
@@ -103,7 +103,7 @@ def as_row(model, cut):
         for variable, coefficient in model.form.between(first, len(cells), *inside).items():
             row[variable] = row.get(variable, 0.0) + weight * coefficient
     high -= row.pop(CONSTANT, 0.0)
-    return Row([*row], [*row.values()], -inf, high)
+    return Constraint([*row], [*row.values()], -inf, high)
 
 
 def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
@@ -111,7 +111,7 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
     seeds = budget(ci=25, soak=50)
     for seed in range(seeds):
         problem = as_problem(*tiny(seed)[:2], 0.0)
-        found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
+        found = solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True)
         if found.status == "infeasible":
             continue
         starts = starts_of(problem)
@@ -127,7 +127,7 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
 def test_the_lp_of_a_few_starts_comes_to_that_of_all():
     for seed in range(budget(ci=100, soak=400)):
         problem = as_problem(*tiny(seed)[:2], 0.0)
-        found = solve(Model(problem, FORMS["step"]).milp, relaxed=True)
+        found = solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True)
         if found.status == "infeasible":
             continue
         starts = starts_of(problem)
@@ -148,7 +148,7 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
             continue
         problem = as_problem(jobs, quotas, 0.0)
         tree, bounds = rooted(problem)
-        model = Model(problem, FORMS["step"])
+        model = ProgramModel(problem, FORMS["step"])
         rows = [as_row(model, cut) for cut in tree.master.cuts]
         model.milp.rows += [row for row in rows if row.variables]
         assert max(bounds, default=0.0) <= least + CLOSE, seed

@@ -9,12 +9,12 @@ from budget import budget
 
 from oracle.bounds.cuts import Cuts
 from oracle.bounds.lp import prove
-from oracle.bounds.master import Found, Master
+from oracle.bounds.master import LpResult, Master
 from oracle.bounds.tree import Tree
 from oracle.problem import coarse
 from oracle.problem.all_starts import starts_of
 from oracle.problem.coarse import together
-from oracle.problem.forms import FORMS, Model
+from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
 from oracle.solver.program import Milp
 from oracle.solver.pulp import solve
@@ -80,7 +80,7 @@ def test_rows_of_several_slots_sum_up_theirs_and_strictly_each_slot_is_kept():
     looser = seen = 0
     for number, problem in in_pieces(5, budget(ci=50, soak=120)):
         seen += 1
-        exact = solve(Model(problem, FORMS["pulse"]).milp, relaxed=True).bound
+        exact = solve(ProgramModel(problem, FORMS["pulse"]).milp, relaxed=True).bound
         _, loose = mastered(problem, strict=False)
         assert loose.bound == pytest.approx(summed_up(problem), abs=CLOSE), number
         assert loose.fits is not crowded(problem, loose), number
@@ -99,7 +99,7 @@ def test_the_bound_alone_is_that_of_all_slots():
     seen = 0
     for number, problem in in_pieces(6, budget(ci=30, soak=80)):
         seen += 1
-        exact = solve(Model(problem, FORMS["pulse"]).milp, relaxed=True).bound
+        exact = solve(ProgramModel(problem, FORMS["pulse"]).milp, relaxed=True).bound
         proven = prove(problem, FORMS["step"], soon())
         assert proven.finished, number
         assert exact - CLOSE <= proven.bound < exact + 1.0, number
@@ -159,7 +159,7 @@ def test_where_one_schedule_is_left_it_counts_though_the_lp_did_not_see_it():
         dearer = np.full(len(starts.task), 5.0)
         dearer[[first, starts.first[1] + last]] = 0.0
         at = np.array([first, starts.first[1], starts.first[1] + 4])
-        found = Found(2.5, dearer, at, np.array([1.0, 0.25, 0.75]), 0.0, exact=True)
+        found = LpResult(2.5, dearer, at, np.array([1.0, 0.25, 0.75]), 0.0, exact=True)
         tree._keep(found, np.zeros(2, int), np.full(2, 9), 4.5, 2.5)
         assert tree.whole == (cost, [first, last] if cost < inf else [])
         tree.done = not tree._open

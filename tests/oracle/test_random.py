@@ -10,7 +10,7 @@ from budget import budget
 from oracle.errors import NoScheduleError
 from oracle.problem.forms import FORMS
 from oracle.problem.problem import Goal, Problem, Task
-from oracle.run.run import Task as Asked
+from oracle.run.run import SolveSettings as Asked
 from oracle.run.run import run
 from oracle.search.solve import Solving
 from replay.logs.trace import PoolTable, Trace

@@ -5,7 +5,7 @@ from time import perf_counter
 
 from oracle.problem.problem import Goal
 from oracle.run.real import brought_forward
-from oracle.run.run import START, Task, instance_of, run, waiting
+from oracle.run.run import START, SolveSettings, instance_of, run, waiting
 from replay.logs.trace import PoolTable
 from replay.run.run import Settings, replay_one
 from replay.run.schedule import Result
@@ -69,7 +69,7 @@ def test_a_job_that_waits_for_nobody_starts_when_it_comes():
 def test_short_jobs_are_not_slowed_by_slots():
     """Each runs a second and waits for nobody; on the grid each takes five minutes."""
     log = log_of(*[(f"j{i}", "a", 37 * i, 1, 1) for i in range(20)])
-    outcome = run(log, TWO, Task(SLOT, 20.0), perf_counter())
+    outcome = run(log, TWO, SolveSettings(SLOT, 20.0), perf_counter())
     pairs = jct_pairs(Result(log, outcome.real_baseline, outcome.real), Settings([]))
     found = measure(pairs)
     assert (found.slowed, found.speedup_geomean) == (0, 1.0)
@@ -77,6 +77,6 @@ def test_short_jobs_are_not_slowed_by_slots():
 
 
 def test_the_story_with_times_as_in_the_log():
-    outcome = run(STORY, TWO, Task(SLOT, 20.0), perf_counter())
+    outcome = run(STORY, TWO, SolveSettings(SLOT, 20.0), perf_counter())
     assert outcome.real.starts == [10.0, 20.0, 900.0]
     assert outcome.real_baseline.starts == [10.0, 3610.0, 900.0]

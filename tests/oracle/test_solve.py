@@ -17,12 +17,12 @@ from oracle.bounds.prices import priced_bound
 from oracle.bounds.size import refuse_too_large
 from oracle.bounds.slot_cells import cells_of, fitted
 from oracle.errors import NoScheduleError, SolverError
-from oracle.problem.forms import FORMS, Model
+from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Goal, Problem, Task
 from oracle.problem.slots import slotted
 from oracle.run.run import LEFT_OVER, instance_of, lp_bound, run, waiting
-from oracle.run.run import Task as Asked
-from oracle.search.incumbent import Best
+from oracle.run.run import SolveSettings as Asked
+from oracle.search.incumbent import Incumbent
 from oracle.search.polish import Polish
 from oracle.search.search import Search
 from oracle.search.solve import Solving
@@ -95,7 +95,7 @@ def test_a_short_horizon_only_lowers_the_bound():
         problem, bounds = as_problem(jobs, quotas, 0.0), []
         fitted(problem, FORMS["step"], inf, [0] * len(jobs), bounds.append, never)
         assert max(bounds) <= least + CLOSE, seed
-        full = pulp.solve(Model(problem, FORMS["step"]).milp, relaxed=True).bound
+        full = pulp.solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True).bound
         tight += max(bounds) == pytest.approx(full, abs=1e-3)
     assert tight > 0.6 * seeds
 
@@ -296,7 +296,7 @@ def test_a_start_that_is_no_schedule_is_not_taken():
 
 
 def test_what_a_solver_hands_back_is_no_schedule_until_it_is_checked():
-    best = Best(Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1]))
+    best = Incumbent(Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1]))
     assert not best.offer([0, 2])
     assert best.known == (inf, None)
     assert best.offer([0, 4])
@@ -305,7 +305,7 @@ def test_what_a_solver_hands_back_is_no_schedule_until_it_is_checked():
 
 
 def test_a_cost_and_its_schedule_belong_together_whoever_offers_them():
-    best, rng = Best(Problem([Task(0, 0, 0, 10**5, 10**5, 1, 1)], [1])), Random(1)
+    best, rng = Incumbent(Problem([Task(0, 0, 0, 10**5, 10**5, 1, 1)], [1])), Random(1)
     drawn = [[rng.randrange(10**5) for _ in range(3000)] for _ in range(4)]
     threads = [Thread(target=lambda own=own: [best.offer([s]) for s in own]) for own in drawn]
     before = sys.getswitchinterval()
@@ -386,7 +386,7 @@ def test_cbc_agrees_with_highs():
     if "PULP_CBC_CMD" not in pulp.solvers():
         pytest.skip("PuLP 4 brings no CBC")
     for seed in range(12):
-        milp = Model(as_problem(*tiny(seed)), FORMS["step"]).milp
+        milp = ProgramModel(as_problem(*tiny(seed)), FORMS["step"]).milp
         ours, theirs = pulp.solve(milp), pulp.solve(milp, solver="PULP_CBC_CMD")
         assert ours.status == theirs.status, seed
         assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
@@ -397,7 +397,7 @@ def test_cbc_that_is_stopped_early_hands_back_no_part_of_a_schedule():
         pytest.skip("PuLP 4 brings no CBC")
     problem, _ = hard()
     cells = [cells_of(task, 60) for task in problem.tasks]
-    model = Model(problem, FORMS["step"], cells)
+    model = ProgramModel(problem, FORMS["step"], cells)
     for seconds in (0.05, 0.5, 2.0):
         found = pulp.solve(model.milp, seconds=seconds, solver="PULP_CBC_CMD")
         assert found.values is None or all(min(v, 1 - v) < CLOSE for v in found.values)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from oracle.study.report import findings
-from oracle.study.study import POLICIES, Asked, Case, cases_of, past, workload
+from oracle.study.study import POLICIES, Case, StudySettings, cases_of, past, workload
 from oracle.study.table import captured, captured_words
 from replay.synthetic.paper import PRESETS
 from sia.wording import DAY, HOUR
@@ -241,7 +241,7 @@ def test_a_folder_of_other_results_is_refused(name, words, tmp_path):
 
 
 def test_forecasts_learn_from_the_same_queues_and_from_no_job_of_the_window():
-    case, asked = Case(0, "base", 1), Asked(300.0, 6 * HOUR, 1.0)
+    case, asked = Case(0, "base", 1), StudySettings(300.0, 6 * HOUR, 1.0)
     known, (log, table) = past(case, asked), workload(case, asked)
     inside = {arrival.job.id for arrival in log.arrivals}
     jobs = [arrival.job for arrival, _ in known.jobs]

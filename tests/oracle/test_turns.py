@@ -1,6 +1,6 @@
 """Whose turn it is in the search for schedules, and when it rests."""
 
-from oracle.search.scheduling_rounds import FEWER, PATIENT, Turns
+from oracle.search.scheduling_rounds import FEWER, PATIENT, SchedulingRounds
 
 
 def rounds_until_search(turns):
@@ -11,7 +11,7 @@ def rounds_until_search(turns):
 
 
 def test_the_local_search_begins_and_then_they_take_turns():
-    turns = Turns()
+    turns = SchedulingRounds()
     assert rounds_until_search(turns) == 0
     for _ in range(3):
         turns.searched(in_vain=False)
@@ -19,7 +19,7 @@ def test_the_local_search_begins_and_then_they_take_turns():
 
 
 def test_searches_are_rarer_the_more_often_they_were_in_vain_until_one_is_not():
-    turns, rounds = Turns(), []
+    turns, rounds = SchedulingRounds(), []
     for in_vain in (True, True, True, False, True):
         turns.searched(in_vain=in_vain)
         rounds.append(rounds_until_search(turns))
@@ -27,7 +27,7 @@ def test_searches_are_rarer_the_more_often_they_were_in_vain_until_one_is_not():
 
 
 def test_it_rests_after_some_rounds_in_vain_for_longer_each_time():
-    turns, now = Turns(), 0.0
+    turns, now = SchedulingRounds(), 0.0
     assert not turns.rests(9.0, now), "before the first"
     rested = []
     for _ in range(PATIENT + 3):
@@ -41,7 +41,7 @@ def test_it_rests_after_some_rounds_in_vain_for_longer_each_time():
 
 
 def test_something_better_ends_a_rest_and_the_patience_begins_anew():
-    turns = Turns()
+    turns = SchedulingRounds()
     for _ in range(PATIENT + 1):
         turns.round_over(9.0, 9.0, 0.0, 10.0)
     assert turns.rests(9.0, 11.0)

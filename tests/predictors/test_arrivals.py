@@ -9,15 +9,15 @@ from predictors.learning.features import NAMES
 from predictors.learning.model import (
     BEYOND,
     QUANTILES,
-    Learned,
     Manifest,
     Scores,
+    WindowModel,
     as_gpus,
     between,
     place,
 )
 from predictors.learning.training import best_threshold, pinball, score
-from predictors.loads.learned import Calibration, LearnedLoads
+from predictors.loads.learned import LearnedLoads, LoadCalibration
 from sia import Job
 from sia.limits import MAX_GROUP, TICK
 from tests.predictors.test_predictors import random_instants, random_jobs, sliding_maximum, told
@@ -27,7 +27,7 @@ AT_ONCE = NAMES.index("new in [-1k, 0]")
 
 
 def learned(covered=QUANTILES):
-    return Learned(0.5, Scores(1.0, 1.0, 1.0, 1, 1), tuple(covered), 0.0, "", "")
+    return WindowModel(0.5, Scores(1.0, 1.0, 1.0, 1, 1), tuple(covered), 0.0, "", "")
 
 
 class Busy:
@@ -119,7 +119,7 @@ def test_a_stated_quantile_becomes_true_though_the_learned_ones_are_wrong():
         wrong = np.quantile(loads, QUANTILES, axis=0).T * factor
         for quantile in (0.5, 0.9, 0.95):
             for ticks in (1, 12):
-                calibration = Calibration(learned(), quantile, ticks)
+                calibration = LoadCalibration(learned(), quantile, ticks)
                 covered = []
                 for tick in range(len(loads)):
                     past = loads[tick - ticks] if tick >= ticks else loads[0]
@@ -131,7 +131,7 @@ def test_a_stated_quantile_becomes_true_though_the_learned_ones_are_wrong():
 def test_a_calibration_that_missed_ticks_learns_from_the_last_before_a_window():
     gpus = np.arange(len(QUANTILES))[None] * 10
     for ticks, step in ((1, 2), (2, 3), (12, 5)):
-        calibration = Calibration(learned(), 0.9, ticks)
+        calibration = LoadCalibration(learned(), 0.9, ticks)
         asked = range(0, 40 * step, step)
         stated = [int(calibration.state(at, gpus, np.array([999]))[0]) for at in asked]
         assert stated[0] == 40, (ticks, step)

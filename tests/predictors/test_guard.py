@@ -8,7 +8,7 @@ import pytest
 from msgspec import field
 
 import predictors.loads.guard
-from predictors.loads.guard import Guard, Misses, PoolClock
+from predictors.loads.guard import GuardedLoads, PoolClock, ShortfallCounts
 from predictors.loads.peaks import apart
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.logs.read import read_pools, read_trace
@@ -280,7 +280,9 @@ WINDOWS = (TICK, 4 * TICK)
 def open_guard(**options):
     """Pools a and b share, c is in another group, d to itself; much is foretold of all."""
     owned = [Pool("a", 4), Pool("b", 4), Pool("c", 4, "west"), Pool("d", 4, share=False)]
-    guard = Guard(Says(a=[2, 9], b=[2, 9], c=[2, 9], d=[2, 9]), owned, WINDOWS, 0.0, **options)
+    guard = GuardedLoads(
+        Says(a=[2, 9], b=[2, 9], c=[2, 9], d=[2, 9]), owned, WINDOWS, 0.0, **options
+    )
     watched = Watched(guard)
     return guard, watched, watched.at(0.0)
 
@@ -301,7 +303,7 @@ def test_a_tick_of_the_past_is_told_to_the_forecast_itself():
             self.when = now
 
     heard = Heard()
-    Guard(heard, [Pool("a", 4)], PAPER.windows, 0.0).unasked(-300.0)
+    GuardedLoads(heard, [Pool("a", 4)], PAPER.windows, 0.0).unasked(-300.0)
     assert heard.when == -300.0
 
 
@@ -316,7 +318,7 @@ def test_a_window_in_which_more_came_than_foretold_is_shut_for_as_long_again():
 
 
 def test_each_window_is_held_against_its_own_forecast():
-    guard = Guard(Says(a=[2, 5]), pools(a=9), WINDOWS, 0.0)
+    guard = GuardedLoads(Says(a=[2, 5]), pools(a=9), WINDOWS, 0.0)
     watched = Watched(guard)
     well = watched.at(0.0)
     for i in range(3):  # never more than 2 in the short window, but 6 at once in the long one
@@ -329,7 +331,7 @@ def test_each_window_is_held_against_its_own_forecast():
 
 
 def test_a_long_window_is_looked_at_once_in_a_quarter_of_it():
-    guard = Guard(Says(a=[2]), pools(a=9), (40 * TICK,), 0.0)
+    guard = GuardedLoads(Says(a=[2]), pools(a=9), (40 * TICK,), 0.0)
     watched = Watched(guard)
     for tick in (0, 3):
         watched.at(tick * TICK)
@@ -379,7 +381,7 @@ def test_windows_are_looked_at_whenever_it_is_that_anything_is_asked():
     windows, closed, looked = (300.0, 1000.0, 7200.0, 30000.0), 0, 0
     for seed in range(60):
         rng = Random(seed)
-        misses, model = Misses(["a"], windows, 0.0), RecountedMisses(windows)
+        misses, model = ShortfallCounts(["a"], windows, 0.0), RecountedMisses(windows)
         now, there = rng.choice([0.0, 17.0]), []
         for i in range(120):
             now += rng.choice([0.0, 1.0, 299.0, 300.0, rng.uniform(0.0, 4000.0)])
@@ -481,7 +483,7 @@ def test_one_slowed_job_is_forgiven_after_a_thousand_in_time():
 @pytest.mark.parametrize("percent", [-0.1, 100.1, float("nan")])
 def test_a_budget_that_is_no_percentage_is_an_error(percent):
     with pytest.raises(ValueError, match="between 0 and 100"):
-        Guard(Says(), pools(a=4), WINDOWS, 0.0, percent)
+        GuardedLoads(Says(), pools(a=4), WINDOWS, 0.0, percent)
 
 
 def test_jobs_that_were_there_before_the_guard_do_not_trouble_it():
@@ -494,7 +496,7 @@ def test_jobs_that_were_there_before_the_guard_do_not_trouble_it():
     guard.check()
 
 
-class Eager(Guard):
+class Eager(GuardedLoads):
     """Looks at every clock at every question."""
 
     def changes(self, now):
@@ -531,7 +533,7 @@ def test_clocks_are_looked_at_as_often_as_they_have_to_be():
     changed = 0
     for seed in range(ROUNDS):
         owned, arrivals = random_workload(Random(seed))
-        guards = [kind(Says(), owned, SMALL.windows, 0.0) for kind in (Guard, Eager)]
+        guards = [kind(Says(), owned, SMALL.windows, 0.0) for kind in (GuardedLoads, Eager)]
         both = Both(*guards)
         for _ in play(Core(owned, MaxMin(), SMALL), arrivals, loads=both):
             guards[0].check()
@@ -544,7 +546,9 @@ def test_a_forecast_that_is_always_right_is_never_shut():
     for seed in range(ROUNDS):
         owned, arrivals = random_workload(Random(seed))
         jobs = [arrival.job for arrival in arrivals]
-        guard = Guard(PerfectLoads(jobs, SMALL.windows), owned, SMALL.windows, jobs[0].submit)
+        guard = GuardedLoads(
+            PerfectLoads(jobs, SMALL.windows), owned, SMALL.windows, jobs[0].submit
+        )
         both = Both(guard, PerfectLoads(jobs, SMALL.windows))
         run_times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in arrivals})
         core = Core(owned, Sia(), SMALL)
@@ -565,6 +569,6 @@ def test_on_a_real_log_a_guard_makes_the_worst_forecasts_slow_far_fewer_jobs(tra
     owned = [Pool(pool.name, -(-pool.quota // 2)) for pool in listed]
     arrivals = playable(read_trace(traces / "philly.csv.gz"), PoolTable(owned)).arrivals[:8000]
     baseline = started_under(Fcfs, owned, arrivals, None)
-    guard = Guard(Says(), owned, PAPER.windows, arrivals[0].job.submit)
+    guard = GuardedLoads(Says(), owned, PAPER.windows, arrivals[0].job.submit)
     unwatched, watched = (slowed(arrivals, baseline, loads, owned) for loads in (Says(), guard))
     assert 0 < watched < unwatched / 3

@@ -8,7 +8,7 @@ from statistics import fmean, median
 import pytest
 
 from predictors.run_times import estimators, jvupredict
-from predictors.run_times.estimators import DECAY, REACH, Estimates, densest
+from predictors.run_times.estimators import DECAY, REACH, RunTimeEstimators, densest
 from predictors.run_times.jvupredict import ENOUGH, KEPT, JVuPredict, logical_name, values_of
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
@@ -313,7 +313,7 @@ def test_jobs_that_never_end_are_forgotten(monkeypatch):
 
 def test_a_median_of_ever_more_runs_is_exact_until_it_is_thinned(monkeypatch):
     monkeypatch.setattr(estimators, "MOST_RUNS", 64)
-    rng, kept, runs = Random(7), Estimates(), []
+    rng, kept, runs = Random(7), RunTimeEstimators(), []
     for i in range(4000):
         runs.append(rng.lognormvariate(3, 1))
         found = kept.add(runs[-1])[1]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predictors.run_time_distribution import AGES, LAST, Curve, Lasting
+from predictors.run_time_distribution import AGES, LAST, HazardCurve, RunTimeDistributions
 from sia.model import Job
 
 
 def taught(run_times, pool="a", every=1e6):
     """Jobs long apart, so that none is of another's batch, which each ran so long."""
-    lasting, now = Lasting(), 0.0
+    lasting, now = RunTimeDistributions(), 0.0
     for i, run_time in enumerate(run_times):
         job = Job(f"{pool}{i}", pool, now, 1)
         lasting.submitted(job)
@@ -41,7 +41,7 @@ def test_who_has_run_for_long_lasts_as_those_that_got_as_far():
 
 
 def test_of_what_nobody_has_seen_intervals_are_wide():
-    lasting = Lasting()
+    lasting = RunTimeDistributions()
     assert not lasting.knows()
     curve = lasting.curve(Job("new", "a", 0.0, 1))
     assert curve.quantile(0.5) > LAST
@@ -68,7 +68,7 @@ def test_a_batch_that_runs_on_is_believed_before_it_ends():
 )
 @settings(max_examples=60, deadline=None)
 def test_quantiles_ascend_and_lie_after_the_age(hazards, age, chances):
-    curve = Curve(hazards, 0)
+    curve = HazardCurve(hazards, 0)
     found = [curve.quantile(chance, age) for chance in sorted(chances)]
     assert found == sorted(found)
     assert all(age <= seconds <= max(age, 1.001e12) for seconds in found)
@@ -77,16 +77,16 @@ def test_quantiles_ascend_and_lie_after_the_age(hazards, age, chances):
 @given(st.floats(0, 0.99), st.floats(1, 5e6))
 @settings(max_examples=100, deadline=None)
 def test_a_quantile_leaves_the_chance_that_was_asked_for(chance, age):
-    curve = Curve([0.8] * len(AGES), 0)
+    curve = HazardCurve([0.8] * len(AGES), 0)
     risk = curve._risk(log(curve.quantile(chance, age))) - curve._risk(log(age))
     assert risk == pytest.approx(-log(1 - chance), abs=1e-6)
 
 
 def test_chances_are_one_of_each_part_and_always_the_same():
-    lasting = Lasting()
+    lasting = RunTimeDistributions()
     found = lasting.chances(Job("x", "a", 0.0, 1), 19)
     assert sorted(int(chance * 19) for chance in found) == [*range(19)]
-    assert found == Lasting().chances(Job("x", "a", 5.0, 2), 19)
+    assert found == RunTimeDistributions().chances(Job("x", "a", 5.0, 2), 19)
     mates = [Job(f"m{i}", "a", float(i), 1) for i in range(2)]
     for job in mates:
         lasting.submitted(job)

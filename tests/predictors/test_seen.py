@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from predictors.loads.new_pools import SeenLoads, judged_after
+from predictors.loads.new_pools import NewPoolLoads, judged_after
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Load
@@ -25,7 +25,7 @@ class Said(Loads):
 
 def test_a_pool_is_judged_once_it_was_seen_for_long_enough():
     other = Said()
-    loads = SeenLoads(other, {"old": 0.0, "new": 1e6}, WINDOWS)
+    loads = NewPoolLoads(other, {"old": 0.0, "new": 1e6}, WINDOWS)
     other.next = [Load("old", 0, 3), Load("new", 0, 2)]
     first = loads.changes(1e6)
     assert Load("old", 0, 3) in first
@@ -48,7 +48,7 @@ def test_how_long_that_is():
 def test_what_is_believed_is_what_the_other_says_of_those_who_were_seen(seed):
     rng, other = Random(seed), Said()
     since = {pool: rng.uniform(0, 2e5) for pool in "abc"}
-    loads = SeenLoads(other, since, WINDOWS)
+    loads = NewPoolLoads(other, since, WINDOWS)
     believed, truth, now = {}, {}, 0.0
     for _ in range(200):
         now += rng.expovariate(1 / 3000)

@@ -5,7 +5,7 @@ from math import inf, nan
 import pytest
 
 from sia import Core, Pool, Stream
-from sia.decisions import Refused, StartJob, WakeAt
+from sia.decisions import ProposalRefused, StartJob, WakeAt
 from sia.events import (
     ForecastUpdated,
     FutureRevealed,
@@ -17,7 +17,7 @@ from sia.events import (
 )
 from sia.limits import MAX_QUOTA
 from sia.model import Estimate, FutureJob, Load
-from sia.policies import Start
+from sia.policies import StartProposal
 from sia.policies.fcfs import Fcfs
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
@@ -34,8 +34,8 @@ def test_a_job_does_not_start_twice():
     start_dedicated(core, "j")
     before = photograph(core)
     for stream in Stream:
-        core.policy.cues.append(Start(running, stream, "again"))
-        assert refusals(core.step(0.0, [])) == [Refused("j", "it does not wait")]
+        core.policy.cues.append(StartProposal(running, stream, "again"))
+        assert refusals(core.step(0.0, [])) == [ProposalRefused("j", "it does not wait")]
         assert photograph(core) == before
         core.check()
 
@@ -44,8 +44,8 @@ def test_a_job_that_was_never_submitted_does_not_start():
     core = on_cue(job("j").runs(9), a=4)
     stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, arrival=1)
     before = photograph(core)
-    core.policy.cues.append(Start(stranger, Stream.DEDICATED, "unheard of"))
-    assert refusals(core.step(0.0, [])) == [Refused("stranger", "it does not wait")]
+    core.policy.cues.append(StartProposal(stranger, Stream.DEDICATED, "unheard of"))
+    assert refusals(core.step(0.0, [])) == [ProposalRefused("stranger", "it does not wait")]
     assert photograph(core) == before
     core.check()
 
@@ -55,7 +55,7 @@ def test_a_job_wider_than_what_is_idle_does_not_start(start):
     core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(4).runs(9), a=4, b=2)
     start_spare(core, "runs")
     before = photograph(core)
-    assert refusals(start(core, "wide")) == [Refused("wide", "it needs 4 GPUs, 3 are idle")]
+    assert refusals(start(core, "wide")) == [ProposalRefused("wide", "it needs 4 GPUs, 3 are idle")]
     assert photograph(core) == before
 
 
@@ -63,7 +63,9 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
     core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(2).runs(9), a=4, b=4)
     start_dedicated(core, "runs")
     before = photograph(core)
-    assert refusals(start_dedicated(core, "wide")) == [Refused("wide", "a would exceed its quota")]
+    assert refusals(start_dedicated(core, "wide")) == [
+        ProposalRefused("wide", "a would exceed its quota")
+    ]
     assert photograph(core) == before
     assert start_spare(core, "wide") == [
         StartJob("wide", Stream.SPARE, "on cue", (("a", 1), ("b", 1)))
@@ -73,7 +75,7 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
 def test_a_pass_ends_with_the_first_refusal_and_what_was_started_before_stays():
     core = on_cue(job("fits").runs(9), job("wide").gpus(9).runs(9), job("late").runs(9), a=4)
     decisions = start_dedicated(core, "fits", "wide", "late")
-    assert [type(decision) for decision in decisions] == [StartJob, Refused, WakeAt]
+    assert [type(decision) for decision in decisions] == [StartJob, ProposalRefused, WakeAt]
     assert set(core.state.dirty) == set(core.state.pools.values())  # the next pass sees it all
     assert core.state.jobs["fits"].stream is Stream.DEDICATED
     assert core.state.jobs["late"].stream is None

@@ -8,7 +8,15 @@ import pytest
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Job, Pool, Stream
 from sia.core.playout import play
-from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob, WakeAt
+from sia.decisions import (
+    Decision,
+    MoveLoan,
+    PreemptJob,
+    ProposalRefused,
+    ResizeJob,
+    StartJob,
+    WakeAt,
+)
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -229,7 +237,7 @@ DECISIONS = [
     PreemptJob("j", "why"),
     ResizeJob("j", 3, Stream.SPARE, "why", (("a", 3),)),
     WakeAt(300.0),
-    Refused("j", "why"),
+    ProposalRefused("j", "why"),
 ]
 
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from sia.explain.why import Length, Limit, Others, Out, Quota, Room, Turn, Width
+from sia.explain.why import (
+    Length,
+    LimitObstacle,
+    OrderObstacle,
+    OtherPools,
+    Out,
+    QuotaObstacle,
+    RoomObstacle,
+    Width,
+)
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from tests.sia.test_why import random_state
@@ -24,20 +33,20 @@ def test_what_is_seen_at_a_glance_is_so(policy):
                 so(core, job, each)
             assert not said.exact
         assert photograph(core) == before
-    assert {Room if policy.shares else Quota, Width} <= seen
+    assert {RoomObstacle if policy.shares else QuotaObstacle, Width} <= seen
 
 
 def so(core, job, each):
     pool, group = job.pool, job.pool.group
     match each:
-        case Turn():
+        case OrderObstacle():
             assert 0 < each.jobs < len(pool.waiting())
-        case Quota():
+        case QuotaObstacle():
             assert pool.dedicated + job.width == pool.quota + each.short
             assert not each.ends
-        case Room():
+        case RoomObstacle():
             assert job.width == group.idle + each.short
-        case Limit():
+        case LimitObstacle():
             assert group.limited
         case Out():
             assert each.gpus == group.out > 0
@@ -45,7 +54,7 @@ def so(core, job, each):
             assert job.run_time > each.longest
         case Width():
             assert job.width > each.most
-        case Others():
+        case OtherPools():
             window = core.state.options.windows.index(each.window)
             assert each.held <= sum(core.policy._held[pool][window] for pool in group.pools)
             assert each.pools < len(group.pools)
@@ -60,5 +69,5 @@ def test_for_whom_gpus_are_held_back_is_seen_at_a_glance():
         for job in core.state.jobs.values() if core else ():
             if job.stream is None:
                 ways = core.policy.glance(job).ways
-                held += any(isinstance(each, Others) for way in ways for each in way.obstacles)
+                held += any(isinstance(each, OtherPools) for way in ways for each in way.obstacles)
     assert held > 5

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Pool, Stream
 from sia.core.playout import play
-from sia.decisions import MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.decisions import MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import (
     FutureRevealed,
     GpusOut,
@@ -25,7 +25,7 @@ from sia.events import (
 from sia.explain.why import Out
 from sia.limits import MAX_WEIGHT, UNLIMITED
 from sia.model import FutureJob
-from sia.policies import Resize
+from sia.policies import ResizeProposal
 from sia.policies.fcfs import Fcfs
 from sia.policies.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
@@ -203,13 +203,13 @@ def test_a_job_that_is_widened_borrows_no_more_than_limits_let_it():
     limits(core, "a", lend_limit=3)
     start_spare(core, "j")
     widened = core.state.jobs["j"]
-    core.policy.cues += [Resize(widened, 5, Stream.SPARE, "on cue")]
+    core.policy.cues += [ResizeProposal(widened, 5, Stream.SPARE, "on cue")]
     assert core.step(1.0, []) == []
-    core.policy.cues += [Resize(widened, 4, Stream.SPARE, "on cue")]
+    core.policy.cues += [ResizeProposal(widened, 4, Stream.SPARE, "on cue")]
     assert [type(decision) for decision in core.step(1.0, [])] == [ResizeJob]
     core.check()
     core.step(2.0, [LendingSwitched(2.0, on=False)])
-    core.policy.cues += [Resize(widened, 5, Stream.SPARE, "on cue")]
+    core.policy.cues += [ResizeProposal(widened, 5, Stream.SPARE, "on cue")]
     assert core.step(2.0, []) == []
     core.check()
 
@@ -461,7 +461,7 @@ def history(policy, seed, *, troubled=True):
         # decision is the last to be told: in such a moment nobody can tell who had what unused.
         ledger.sees = not any(isinstance(decision, ResizeJob) for decision in decisions)
         for decision in decisions:
-            assert not isinstance(decision, Refused), f"seed {seed} at {now}: {decision}"
+            assert not isinstance(decision, ProposalRefused), f"seed {seed} at {now}: {decision}"
             ledger.is_decided(decision)
             if isinstance(decision, StartJob):
                 begun.setdefault(decision.job_id, now)

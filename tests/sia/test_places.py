@@ -14,7 +14,7 @@ from replay.cluster.cells_file import whole_spec
 from replay.logs.trace import PoolTable
 from sia import Core, Pool
 from sia.core.playout import Arrival, play
-from sia.decisions import PreemptJob, Refused, StartJob
+from sia.decisions import PreemptJob, ProposalRefused, StartJob
 from sia.events import (
     JobCancelled,
     JobFinished,
@@ -265,7 +265,7 @@ def recalled(owned, story, *, cells=None, options=SMALL):
     ):
         core.check()
         for decision in decisions:
-            assert not isinstance(decision, Refused), decision
+            assert not isinstance(decision, ProposalRefused), decision
             if isinstance(decision, StartJob | PreemptJob):
                 kind = "start" if isinstance(decision, StartJob) else "stop"
                 found.append((now, kind, decision.job_id))

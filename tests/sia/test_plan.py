@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sia.policies.sia.plan import Plan
+from sia.policies.sia.plan import ReservationProfile
 from tests.support.naive.naive_policies import SecondsPlan
 
 LAST = 16
@@ -40,28 +40,28 @@ def agrees_with_seconds(plan, steps):
 
 @given(STEPS)
 def test_a_plan_answers_as_an_array_of_seconds_does(steps):
-    agrees_with_seconds(Plan(), steps)
+    agrees_with_seconds(ReservationProfile(), steps)
 
 
-class Hasty(Plan):
+class Hasty(ReservationProfile):
     """Forgets the last second of every reservation that has more than one."""
 
     def reserve(self, gpus, start, end):
         super().reserve(gpus, start, max(start + 1, end - 1))
 
 
-class Deaf(Plan):
+class Deaf(ReservationProfile):
     """Does not see what is reserved before the moment it is asked about."""
 
     def max_reservation(self, start, end):
-        later = Plan()
+        later = ReservationProfile()
         for time, change in self._changes.items():
             if time >= start:
                 later._change(time, change)
         return later.max_reservation(start, end)
 
 
-class Hoarder(Plan):
+class Hoarder(ReservationProfile):
     """Never releases anything."""
 
     def clear(self):
@@ -76,7 +76,7 @@ def test_a_wrong_plan_does_not(wrong):
 
 
 def test_reservations_add_up_where_they_overlap_and_end_before_their_end():
-    plan = Plan()
+    plan = ReservationProfile()
     plan.reserve(3, 0.0, 10.0)
     plan.reserve(2, 5.0, 15.0)
     assert plan.max_reservation(0.0, 5.0) == 3
@@ -89,7 +89,7 @@ def test_reservations_add_up_where_they_overlap_and_end_before_their_end():
     ("gpus", "start", "end"), [(0, 0.0, 1.0), (-1, 0.0, 1.0), (1, 1.0, 1.0), (1, 2.0, 1.0)]
 )
 def test_a_reservation_of_nothing_is_an_error(gpus, start, end):
-    plan = Plan()
+    plan = ReservationProfile()
     plan.reserve(1, 0.0, 3.0)
     with pytest.raises(ValueError, match="a reservation of"):
         plan.reserve(gpus, start, end)
@@ -114,7 +114,7 @@ def a_change_that_is_not_in_order(plan):
     "corrupt", [negative_in_between, never_released, a_change_that_is_not_in_order]
 )
 def test_check_finds_a_plan_that_cannot_be(corrupt):
-    plan = Plan()
+    plan = ReservationProfile()
     plan.reserve(1, 0.0, 3.0)
     plan.check()
     corrupt(plan)

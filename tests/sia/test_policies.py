@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sia import Options, Pool, Stream
 from sia.model import FutureJob
-from sia.policies import Start
+from sia.policies import StartProposal
 from sia.policies.fcfs import Fcfs
 from sia.policies.gssf import GlobalSsf
 from sia.policies.mmfs import MaxMin
@@ -92,7 +92,7 @@ class BackfillingFcfs(Fcfs):
         for pool in self.state.pools.values():
             for waiting in list(pool.pending.values()):
                 if pool.dedicated + waiting.width <= pool.quota:
-                    yield Start(waiting, Stream.DEDICATED, "jumps the queue")
+                    yield StartProposal(waiting, Stream.DEDICATED, "jumps the queue")
 
 
 class ShortestFirst(GlobalSsf):

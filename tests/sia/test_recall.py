@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Options
 from sia.core.playout import Arrival, play
-from sia.decisions import PreemptJob, Refused, StartJob
+from sia.decisions import PreemptJob, ProposalRefused, StartJob
 from sia.events import JobFinished
 from sia.policies.sia import recall
 from sia.policies.sia.policy import Sia
@@ -65,7 +65,7 @@ def ran(policy, workload, options=SMALL, *, checked=False) -> Played:
         core, workload.arrivals, run_times=PerfectRunTimes(durations), loads=loads
     ):
         for said in [*events, *decisions]:
-            assert not isinstance(said, Refused), said
+            assert not isinstance(said, ProposalRefused), said
             if isinstance(said, JobFinished | PreemptJob):
                 segments[said.job_id].append((since.pop(said.job_id), now, widths[said.job_id]))
                 stops += isinstance(said, PreemptJob)

@@ -15,7 +15,7 @@ from sia import Core, Stream
 from sia.core.playout import Arrival, play
 from sia.decisions import StartJob
 from sia.events import PoolChanged
-from sia.policies import Start
+from sia.policies import StartProposal
 from sia.policies.easy import Easy
 from sia.policies.emmfs import ElasticMaxMin
 from sia.policies.fcfs import Fcfs
@@ -342,7 +342,7 @@ class CutShort(ElasticMaxMin):
 
     def propose(self, now):
         if now == 10.0:
-            yield Start(next(iter(self.state.jobs.values())), Stream.DEDICATED, "again")
+            yield StartProposal(next(iter(self.state.jobs.values())), Stream.DEDICATED, "again")
         yield from super().propose(now)
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from cells.cells import Cells
-from cells.layout.spec import Quota, Spec
+from cells.layout.spec import QuotaSpec, Spec
 from sia import Core, Job, Pool
 from sia.core.snapshot import VERSION, decode, dump, encode, restore
 from sia.decisions import StartJob
@@ -191,7 +191,7 @@ def test_groups_in_which_somebody_found_no_room_are_looked_at_again():
 
 def two_chains():
     """A pool on racks and one on servers, each in a group of its own."""
-    quotas = (Quota("a", "rack", "rack", 1), Quota("b", "server", "server", 2))
+    quotas = (QuotaSpec("a", "rack", "rack", 1), QuotaSpec("b", "server", "server", 2))
     tops = (top("rack", "r"), top("server", "s"), top("server", "t"))
     return Cells(Spec((*LINES["rack"], *LINES["server"]), tops, quotas))
 

@@ -22,17 +22,17 @@ from sia.events import (
     PoolChanged,
 )
 from sia.explain.why import (
-    Leaves,
+    EndingJob,
     Length,
-    Limit,
-    Others,
+    LimitObstacle,
+    OrderObstacle,
+    OtherPools,
     Out,
-    Quota,
+    QuotaObstacle,
     Reservation,
     Rival,
-    Room,
-    Turn,
-    Way,
+    RoomObstacle,
+    StartPath,
     Width,
 )
 from sia.limits import UNLIMITED
@@ -67,18 +67,18 @@ def units(obstacles, pool):
     found = []
     for each in obstacles:
         match each:
-            case Turn():
+            case OrderObstacle():
                 found.append(("turn", pool))
-            case Quota() | Room():
+            case QuotaObstacle() | RoomObstacle():
                 found += [("end", leaves.job) for leaves in each.ends]
             case Rival():
                 found.append(("queue", each.pool))
             case Reservation():
                 causes = [("queue", each.waiting), ("load", each.load), ("keep", each.keeps)]
                 found += [(cause, each.pool) for cause, named in causes if named]
-            case Limit():
+            case LimitObstacle():
                 found.append((each.kind, each.pool))
-            case Others():
+            case OtherPools():
                 found.append(("others", each.pools))
             case Out():
                 found.append(("out", pool))
@@ -208,25 +208,32 @@ def test_who_stands_behind_others_waits_for_its_turn_and_for_the_quota():
         job("next").gpus(4).runs(1000),
         job("then").gpus(3).runs(1000),
     )
-    short = Leaves("short", "a", 1, 8.0)
-    assert why(core, "next") == (Quota("a", 4, 0, 4, (short, Leaves("long", "a", 3, 90.0))),)
-    turn = Turn(1, 4, "next")
-    assert why(core, "then") == (turn, Quota("a", 3, 0, 4, (Leaves("long", "a", 3, 90.0),)))
+    short = EndingJob("short", "a", 1, 8.0)
+    assert why(core, "next") == (
+        QuotaObstacle("a", 4, 0, 4, (short, EndingJob("long", "a", 3, 90.0))),
+    )
+    turn = OrderObstacle(1, 4, "next")
+    assert why(core, "then") == (
+        turn,
+        QuotaObstacle("a", 3, 0, 4, (EndingJob("long", "a", 3, 90.0),)),
+    )
     spare = core.policy.why(core.state.jobs["then"]).ways[1]
-    assert spare == Way("spare", open=False, obstacles=(Length(1000.0, 100.0),))
+    assert spare == StartPath("spare", open=False, obstacles=(Length(1000.0, 100.0),))
 
 
 def test_a_job_of_which_nothing_is_known_is_lent_nothing_and_its_end_is_unknown():
     core = told(Core(pools(a=4, b=4), Sia(), SMALL), *(job(i).gpus(4).runs(1e12) for i in "xy"))
     said = core.policy.why(core.state.jobs["y"])
-    assert said.obstacles == (Quota("a", 4, 0, 4, (Leaves("x", "a", 4, None),)),)
+    assert said.obstacles == (QuotaObstacle("a", 4, 0, 4, (EndingJob("x", "a", 4, None),)),)
     assert said.ways[1].obstacles == (Length(None, 100.0),)
 
 
 def test_one_that_runs_longer_than_was_thought_is_late():
     core = told(Core(pools(a=4), Sia(), SMALL), *(job(i).gpus(4).runs(5) for i in "xy"))
     core.step(9.0, [])
-    assert why(core, "y") == (Quota("a", 4, 0, 4, (Leaves("x", "a", 4, 9.0, late=True),)),)
+    assert why(core, "y") == (
+        QuotaObstacle("a", 4, 0, 4, (EndingJob("x", "a", 4, 9.0, late=True),)),
+    )
 
 
 def test_a_forecast_of_another_pool_stands_against_a_spare_start():
@@ -237,7 +244,9 @@ def test_a_forecast_of_another_pool_stands_against_a_spare_start():
         loads=[("b", 1, 6), ("b", 2, 6)],
     )
     held = Reservation("b", 20.0, 6, 0, 6, keeps=False, until=20.0)
-    assert why(core, "waits") == (Quota("a", 4, 0, 4, (Leaves("runs", "a", 4, 1000.0),)),)
+    assert why(core, "waits") == (
+        QuotaObstacle("a", 4, 0, 4, (EndingJob("runs", "a", 4, 1000.0),)),
+    )
     assert core.policy.why(core.state.jobs["waits"]).ways[1].obstacles == (held,)
 
 
@@ -255,8 +264,8 @@ def test_a_pool_that_was_told_to_lend_nothing_is_named_for_it():
 @pytest.mark.parametrize(
     ("limit", "obstacle"),
     [
-        ({"lend_limit": 3}, Limit("lend", "b", 3)),
-        ({"borrow_limit": 3}, Limit("borrow", "a", 3)),
+        ({"lend_limit": 3}, LimitObstacle("lend", "b", 3)),
+        ({"borrow_limit": 3}, LimitObstacle("borrow", "a", 3)),
     ],
 )
 def test_a_limit_on_loans_stands_against_it(limit, obstacle):
@@ -269,16 +278,16 @@ def test_a_limit_on_loans_stands_against_it(limit, obstacle):
 def test_limits_of_many_pools_are_one():
     owned = [Pool("a", 1), *(Pool(f"b{i:02}", 2, lend_limit=1) for i in range(12))]
     core = told(Core(owned, Sia(), SMALL), job("waits").gpus(20).runs(20))
-    assert why(core, "waits") == tuple(Limit("lend", f"b{i:02}", 1) for i in range(8))
+    assert why(core, "waits") == tuple(LimitObstacle("lend", f"b{i:02}", 1) for i in range(8))
     core = told(Core(owned, Sia(), SMALL), job("waits").gpus(21).runs(20))
-    assert why(core, "waits") == (Limit("lend"),)
+    assert why(core, "waits") == (LimitObstacle("lend"),)
 
 
 def test_lending_that_is_off_stands_against_it():
     core = Core(pools(a=1, b=8), Sia(), SMALL)
     core.step(0.0, [LendingSwitched(0.0, on=False)])
     told(core, job("waits").gpus(6).runs(20))
-    assert why(core, "waits") == (Limit("lending"),)
+    assert why(core, "waits") == (LimitObstacle("lending"),)
 
 
 def test_who_is_wider_than_all_that_could_be_lent_never_starts():
@@ -293,7 +302,7 @@ def test_a_pool_that_is_served_first_is_a_rival():
     core = told(Core(pools(a=4, b=4, z=1), Sia(), SMALL), *guests)
     assert all(core.state.jobs[guest.job.id].stream is Stream.SPARE for guest in guests)
     told(core, *(job(f"{i}1").gpus(4).pool(i).at(1).runs(500) for i in "ab"), now=1.0)
-    room = Room(3, 1, (Leaves("guest0", "z", 4, 4.0),))
+    room = RoomObstacle(3, 1, (EndingJob("guest0", "z", 4, 4.0),))
     assert why(core, "a1") == (room,)
     assert why(core, "b1") == (room, Rival("a", 1, 4))
 
@@ -328,7 +337,8 @@ def test_policies_that_do_not_know_say_so_and_name_what_is_there(policy):
                 assert not found.exact
                 assert found.unknown
                 assert all(
-                    type(each) in (Quota, Room, Limit, Out, Width) for each in found.obstacles
+                    type(each) in (QuotaObstacle, RoomObstacle, LimitObstacle, Out, Width)
+                    for each in found.obstacles
                 )
     assert said
 
@@ -403,7 +413,7 @@ def test_so_they_do_under_policies_that_hold_nothing_back(policy):
     assert len(said) > 40
     named = {type(each) for why in said for each in why.obstacles}
     assert (Rival in named) is (policy in (GlobalSsf, MaxMin, HiveD))
-    assert Turn in named
+    assert OrderObstacle in named
 
 
 def test_what_is_said_of_many_pools_together_is_as_true(monkeypatch):
@@ -414,8 +424,8 @@ def test_what_is_said_of_many_pools_together_is_as_true(monkeypatch):
         for waiting in [j for j in core.state.jobs.values() if j.stream is None] if core else []:
             said = core.policy.why(waiting)
             obstacles = [each for way in said.ways for each in way.obstacles]
-            others = [each for each in obstacles if isinstance(each, Others)]
-            limits = Limit("lend") in obstacles
+            others = [each for each in obstacles if isinstance(each, OtherPools)]
+            limits = LimitObstacle("lend") in obstacles
             all_others = len(waiting.pool.group.pools) - 1
             if (others or limits) and all(each.pools == all_others for each in others):
                 prove(core, waiting.job.id)

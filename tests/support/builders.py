@@ -14,7 +14,7 @@ from replay.logs.trace import PoolTable, Trace
 from replay.synthetic.paper import PRESETS, synthesize
 from sia import Core, Job, Options, Pool
 from sia.core.playout import Arrival, play
-from sia.decisions import Decision, MoveLoan, PreemptJob, Refused, ResizeJob, StartJob
+from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import FutureRevealed, JobFinished, PoolChanged
 from sia.forecasts import Loads
 from sia.model import FutureJob, Nodes
@@ -157,7 +157,7 @@ def _note(
         donors[decision.previous] -= decision.gpus
         loans.append((now, {donor: gpus for donor, gpus in donors.items() if gpus}))
     else:
-        assert not isinstance(decision, Refused), decision
+        assert not isinstance(decision, ProposalRefused), decision
 
 
 class Workload(NamedTuple):
@@ -251,7 +251,7 @@ def play_segments(
             if isinstance(event, JobFinished):
                 stop(event.job_id, now)
         for decision in decisions:
-            assert not isinstance(decision, Refused), decision
+            assert not isinstance(decision, ProposalRefused), decision
             if isinstance(decision, PreemptJob | ResizeJob):
                 stop(decision.job_id, now)
             if isinstance(decision, StartJob | ResizeJob):

@@ -3,9 +3,9 @@
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Stream
 from sia.core.playout import play
-from sia.decisions import Refused
+from sia.decisions import ProposalRefused
 from sia.events import JobSubmitted, PoolChanged
-from sia.policies import Policy, Start
+from sia.policies import Policy, StartProposal
 from sia.policies.easy import Easy
 from sia.policies.emmfs import ElasticMaxMin
 from sia.policies.fcfs import Fcfs
@@ -47,7 +47,9 @@ def on_cue(*arrivals, **quotas):
 
 
 def propose(core, stream, *job_ids):
-    core.policy.cues += [Start(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids]
+    core.policy.cues += [
+        StartProposal(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids
+    ]
     decisions = core.step(core.state.now, [])
     core.check()
     return decisions
@@ -95,7 +97,7 @@ def photograph(core):
 
 
 def refusals(decisions):
-    return [decision for decision in decisions if isinstance(decision, Refused)]
+    return [decision for decision in decisions if isinstance(decision, ProposalRefused)]
 
 
 def random_quotas(rng, owned, arrivals):

@@ -14,11 +14,15 @@ from daemon.answers.estimates.worlds import (
 )
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
-from predictors.run_time_distribution import Lasting
+from predictors.run_time_distribution import RunTimeDistributions
 
 
-def newcomer(
-    outlook: Outlook, lasting: Lasting, record: JobRecord, now: float, worlds: int = WORLDS
+def new_job(
+    outlook: Outlook,
+    lasting: RunTimeDistributions,
+    record: JobRecord,
+    now: float,
+    worlds: int = WORLDS,
 ) -> Times | None:
     """When a job starts and ends; None where the worlds say nothing of its like.
 

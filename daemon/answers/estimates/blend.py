@@ -21,7 +21,7 @@ Answers = Sequence[float | None]
 """Logarithms of seconds, of each who was asked; None where one does not know."""
 
 
-class Blend:
+class EstimateEnsemble:
     """Of one quantile."""
 
     def __init__(self, share: float) -> None:

@@ -20,9 +20,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from daemon.answers.estimates.blend import Answers, Blend
+from daemon.answers.estimates.blend import Answers, EstimateEnsemble
 from daemon.answers.estimates.recent_waits import UNKNOWN, Quantiles
-from daemon.answers.estimates.worlds import Spread, Times
+from daemon.answers.estimates.worlds import MomentQuantiles, Times
 from predictors.run_times.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
@@ -51,7 +51,7 @@ ERRORS_KEPT = 500
 Quantity = Literal["start", "end"]
 
 
-class Said(Struct, frozen=True, array_like=True):
+class StatedMoment(Struct, frozen=True, array_like=True):
     """A moment as it was stated, and as the worlds had it; seconds since the epoch.
 
     None is beyond the horizon.
@@ -72,14 +72,14 @@ class Given(Struct, frozen=True, omit_defaults=True):
     pool: str
     submitted: float
     made: float
-    end: Said
-    start: Said | None = None
+    end: StatedMoment
+    start: StatedMoment | None = None
     """None where it had started."""
     by: str = "playout"
     """`playout`, or `queue`: by what the playouts before it say of jobs that come after."""
 
 
-class Tally:
+class AccuracyTally:
     """How estimates of one quantity, pool and horizon did.
 
     Attributes:
@@ -101,7 +101,7 @@ class Tally:
         self.widths: deque[float] = deque(maxlen=ERRORS_KEPT)
 
 
-Key = tuple[Quantity, str, int]
+TallyKey = tuple[Quantity, str, int]
 """Quantity, pool, number of the horizon."""
 
 
@@ -110,7 +110,7 @@ class _Open:
 
     __slots__ = ("bound", "given", "judged", "key", "said")
 
-    def __init__(self, given: Given, said: Said, key: Key) -> None:
+    def __init__(self, given: Given, said: StatedMoment, key: TallyKey) -> None:
         self.given, self.said, self.key = given, said, key
         self.bound = key[0] == "start" and _is_bound(given, said)
         self.judged = [moment is None for moment in (said.p50, said.p90)]
@@ -126,23 +126,23 @@ class Calibration:
 
     def __init__(self) -> None:
         """Nothing was given."""
-        self.tallies: dict[Key, Tally] = {}
+        self.tallies: dict[TallyKey, AccuracyTally] = {}
         self._moves = {
             share: Conformal(rate, most=BOUND) for share, rate in zip(SHARES, RATES, strict=True)
         }  # by pool and for all
-        self._blends = [Blend(share) for share in SHARES]
+        self._blends = [EstimateEnsemble(share) for share in SHARES]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
         self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
         self._numbers = 0
 
-    def shift(self, key: Key, share: float) -> float:
+    def shift(self, key: TallyKey, share: float) -> float:
         """By how much (in the logarithm) this is moved now."""
         moves = self._moves[share]
         return moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
 
     def corrected(
         self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
-    ) -> tuple[Said, Said | None]:
+    ) -> tuple[StatedMoment, StatedMoment | None]:
         """End and start as they are to be stated; no job ends before it starts.
 
         `waits` are how long others still waited that had waited as long.
@@ -158,10 +158,10 @@ class Calibration:
         what: Quantity,
         pool: str,
         made: float,
-        raw: Spread,
+        raw: MomentQuantiles,
         least: tuple[float, float],
         waits: Quantiles = UNKNOWN,
-    ) -> Said:
+    ) -> StatedMoment:
         key = what, pool, horizon(raw.p50 - made)
         stated = []
         for i, (moment, low) in enumerate(zip((raw.p50, raw.p90), least, strict=True)):
@@ -174,7 +174,7 @@ class Calibration:
                 seconds = max(seconds, _half_way(raw.p50 - made, wait))
             stated.append(max(low, made + seconds))
         p50, p90 = stated
-        return Said(
+        return StatedMoment(
             finite(p50), finite(max(p50, p90)), finite(raw.mean),
             (finite(raw.p50), finite(raw.p90)), waits,
         )  # fmt: skip
@@ -182,7 +182,7 @@ class Calibration:
     def give(self, given: Given) -> None:
         """This was stated. O(log n)."""
         self.advance(given.made)
-        moments: tuple[tuple[Quantity, Said | None], ...] = (
+        moments: tuple[tuple[Quantity, StatedMoment | None], ...] = (
             ("end", given.end), ("start", given.start),
         )  # fmt: skip
         for what, said in moments:
@@ -230,7 +230,7 @@ class Calibration:
         if opened.judged[share]:
             return
         opened.judged[share] = True
-        tally = self.tallies.setdefault(opened.key, Tally())
+        tally = self.tallies.setdefault(opened.key, AccuracyTally())
         tally.judged[share] += 1
         tally.covered[share] += covered
         if covered and share and opened.bound:
@@ -242,7 +242,7 @@ class Calibration:
 
     def _count(self, opened: _Open, now: float) -> None:
         """What came has come: how far off it was."""
-        tally = self.tallies.setdefault(opened.key, Tally())
+        tally = self.tallies.setdefault(opened.key, AccuracyTally())
         tally.count += 1
         given, said = opened.given, opened.said
         if opened.key[0] == "start":
@@ -260,7 +260,7 @@ class Calibration:
 
 
 def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
-    """What is said of a start, first by the worlds, as `Blend` takes it."""
+    """What is said of a start, first by the worlds, as `EstimateEnsemble` takes it."""
     return [None if each is None else _log(each) for each in (wait, waits[share])]
 
 
@@ -269,7 +269,7 @@ def _half_way(p50: float, p90: float) -> float:
     return exp((_log(p50) + _log(p90)) / 2) - GRAIN
 
 
-def _is_bound(given: Given, said: Said) -> bool:
+def _is_bound(given: Given, said: StatedMoment) -> bool:
     """Whether the p90 of a start is no later than it had to be stated at least."""
     p50, p90 = said.raw
     if p50 is None or p90 is None or said.p90 is None:

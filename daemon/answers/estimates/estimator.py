@@ -9,13 +9,19 @@ from contextlib import suppress
 from math import inf
 from time import perf_counter
 
-from daemon.answers.estimates.at_submission import newcomer
-from daemon.answers.estimates.calibration import Given, Said
-from daemon.answers.estimates.observations import Heard
-from daemon.answers.estimates.pacing import WITHIN, Pace
-from daemon.answers.estimates.table import Kept, Memory, kept_by
+from daemon.answers.estimates.at_submission import new_job
+from daemon.answers.estimates.calibration import Given, StatedMoment
+from daemon.answers.estimates.observations import EstimateInputs
+from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
+from daemon.answers.estimates.table import EstimateMemory, EstimateStore, kept_by
 from daemon.answers.estimates.worlds import Outlook, outlook
-from daemon.answers.simulate.fork import AsideEndedError, AsideError, AsideLateError, Line, aside
+from daemon.answers.simulate.fork import (
+    ChildFailedError,
+    ChildKilledError,
+    ChildTimeoutError,
+    WorkerQueue,
+    child_worker,
+)
 from daemon.forecasts.forecaster import ended_between
 from daemon.forecasts.history import SPAN
 from daemon.model.book import JobRecord
@@ -43,7 +49,7 @@ that a thousand jobs a second do not become a thousand rows a second."""
 PART = "estimates"
 
 
-class Eta:
+class EtaService:
     """When jobs start and end, as far as anybody can say.
 
     Attributes:
@@ -54,11 +60,11 @@ class Eta:
 
     def __init__(self, service: Service, every: float = ETA_EVERY, *, off: bool = False) -> None:
         """Nothing is known before `run`; `off` says that nobody will."""
-        self._service, self._off, self.pace = service, off, Pace(every)
-        self.heard, self.ready = Heard(), False
-        self.kept: Kept = Memory()
+        self._service, self._off, self.pace = service, off, SimulationBudget(every)
+        self.heard, self.ready = EstimateInputs(), False
+        self.kept: EstimateStore = EstimateMemory()
         self.outlook: Outlook | None = None
-        self._line = Line()
+        self._line = WorkerQueue()
         self._changed = True
         self._bits: dict[str, int] = {}  # of jobs alive: of the waiting time, when last given
         self._given: dict[str, Given] = {}  # at submission, since the last refresh
@@ -73,7 +79,7 @@ class Eta:
 
     async def _begin(self) -> int:
         """Hear of the past; returns the number of the newest notice that is in it."""
-        service, heard = self._service, Heard()
+        service, heard = self._service, EstimateInputs()
         self.ready, self.outlook = False, None
         self.kept = await kept_by(service)
         await service.settled()
@@ -152,11 +158,11 @@ class Eta:
         """Play the present forward, and give what is due."""
         service, pace, began = self._service, self.pace, perf_counter()
         try:
-            said = await aside(
+            said = await child_worker(
                 self._work, seconds=WITHIN, nice=KINDNESS, settled=service.settled,
                 line=self._line, paused=service.watch.paused,
             )  # fmt: skip
-        except (AsideLateError, AsideEndedError) as error:
+        except (ChildTimeoutError, ChildKilledError) as error:
             self._changed = True  # or nobody would try again where nothing more happens
             pace.failed(perf_counter() - began)
             then = f"tried again in {pace.wait:,.0f} s with {pace.worlds} worlds"
@@ -167,7 +173,7 @@ class Eta:
             self._changed = True
             service.parts.say(PART, str(error), "it is tried again once the journal can be read")
             return
-        except AsideError as error:
+        except ChildFailedError as error:
             service.parts.say(PART, f"a defect of the daemon: {error}", "report it")
             return
         service.parts.say(PART)
@@ -217,7 +223,7 @@ class Eta:
         if times is None:
             by = "playout" if record.phase in ON_GPUS else "queue"
             made = now
-            times = newcomer(seen or Outlook(now), self.heard.lasting, record, now)
+            times = new_job(seen or Outlook(now), self.heard.lasting, record, now)
         if times is None:
             return None
         waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.queued))
@@ -250,14 +256,14 @@ def why_not(record: JobRecord) -> str:
     return ""
 
 
-def _not_before(said: Said, now: float) -> Said:
+def _not_before(said: StatedMoment, now: float) -> StatedMoment:
     """Later than it was said: what has not come yet comes now at the earliest."""
 
     def late(moment: float | None) -> float | None:
         return None if moment is None else max(moment, now)
 
     raw = late(said.raw[0]), late(said.raw[1])
-    return Said(late(said.p50), late(said.p90), late(said.mean), raw)
+    return StatedMoment(late(said.p50), late(said.p90), late(said.mean), raw)
 
 
 def _bits(given: Given) -> int:

@@ -10,22 +10,22 @@ from functools import partial
 from operator import itemgetter
 
 from daemon.answers.estimates.calibration import Calibration, Given
-from daemon.answers.estimates.recent_arrivals import Lately
-from daemon.answers.estimates.recent_waits import Waits
+from daemon.answers.estimates.recent_arrivals import RecentArrivals
+from daemon.answers.estimates.recent_waits import WaitHistory
 from daemon.answers.estimates.worlds import plain_job
 from daemon.model.book import JobRecord
 from daemon.model.outputs import Notice
-from predictors.run_time_distribution import Lasting
+from predictors.run_time_distribution import RunTimeDistributions
 from sia.model import Job
 
-Event = tuple[float, int, Callable[[float], None]]
+TimedObservation = tuple[float, int, Callable[[float], None]]
 """When something happened, its order at one moment, and what tells it."""
 
 OVER = ("ended", "cancelled", "lost")
 """Notices of jobs that are over."""
 
 
-class Heard:
+class EstimateInputs:
     """Hears of each notice once.
 
     Attributes:
@@ -37,10 +37,16 @@ class Heard:
 
     def __init__(self) -> None:
         """Nothing happened yet."""
-        self.lasting, self.lately, self.calibration = Lasting(), Lately(), Calibration()
-        self.waits = Waits()
+        self.lasting, self.lately, self.calibration = (
+            RunTimeDistributions(),
+            RecentArrivals(),
+            Calibration(),
+        )
+        self.waits = WaitHistory()
 
-    def events(self, records: Iterable[JobRecord], given: Iterable[Given] = ()) -> list[Event]:
+    def events(
+        self, records: Iterable[JobRecord], given: Iterable[Given] = ()
+    ) -> list[TimedObservation]:
         """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
         found = [event for record in records for event in self._of(record)]
         found += [(each.made, 1, partial(self._give, each)) for each in given]
@@ -49,13 +55,13 @@ class Heard:
     def _give(self, given: Given, _: float) -> None:
         self.calibration.give(given)
 
-    def learn(self, events: Iterable[Event]) -> None:
+    def learn(self, events: Iterable[TimedObservation]) -> None:
         """Hear of the past at once. O(n log n)."""
         for now, _, tell in sorted(events, key=itemgetter(0, 1)):
             self.calibration.advance(now)
             tell(now)
 
-    def _of(self, record: JobRecord) -> list[Event]:
+    def _of(self, record: JobRecord) -> list[TimedObservation]:
         """What became of a job: submitted, started, over."""
         job, thought = plain_job(record), record.run_time
         began, ended, queued = record.decided, record.ended, record.queued
@@ -67,7 +73,7 @@ class Heard:
         def start(now: float) -> None:
             self._started(now, job, queued)
 
-        found: list[Event] = [(record.submitted, 0, come)]
+        found: list[TimedObservation] = [(record.submitted, 0, come)]
         if began is not None:
             found.append((began, 2, start))
         if ended is not None:

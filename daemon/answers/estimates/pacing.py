@@ -15,7 +15,7 @@ SELDOM = 4 * 3600.0
 """Seconds between two tries at most: a queue that is too long by day may be played by night."""
 
 
-class Pace:
+class SimulationBudget:
     """Half as many worlds and twice the wait after each failure; more again where they fit.
 
     Attributes:

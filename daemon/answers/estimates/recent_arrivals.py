@@ -26,7 +26,7 @@ MOST_CAME = 100_000
 """Jobs of a pool that are remembered, the newest: a job every twelve seconds for two weeks."""
 
 
-class Came(NamedTuple):
+class RecentJob(NamedTuple):
     """A job that came. Times are seconds; `ran` is None while nobody knows."""
 
     job: Job
@@ -40,9 +40,9 @@ class _Pool:
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        self.jobs: list[Came] = []
+        self.jobs: list[RecentJob] = []
 
-    def add(self, came: Came) -> None:
+    def add(self, came: RecentJob) -> None:
         self.times.append(max(came.job.submit, self.times[-1] if self.times else came.job.submit))
         self.jobs.append(came)
 
@@ -55,7 +55,7 @@ class _Pool:
         return 0
 
 
-class Lately:
+class RecentArrivals:
     """Jobs as they come and end."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Lately:
         dropped = self._dropped.get(job.pool, 0) + pool.forget(job.submit - MEMORY)
         self._dropped[job.pool] = dropped
         self._where[job.id] = job.pool, dropped + len(pool.jobs)
-        pool.add(Came(job, thought))
+        pool.add(RecentJob(job, thought))
 
     def ended(self, job_id: str, ran: float | None) -> None:
         """A job is over: it ran so long, or never did. O(1)."""
@@ -90,7 +90,7 @@ class Lately:
 
     def next(
         self, world: int, begin: float, end: float, now: float
-    ) -> Iterator[tuple[float, Came]]:
+    ) -> Iterator[tuple[float, RecentJob]]:
         """What may come in [begin, end) in one of many possible worlds, seen from now, by pool.
 
         Always the same for the same blocks of time, worlds and past. O(jobs that come).

@@ -18,7 +18,7 @@ Quantiles = tuple[float | None, float | None]
 UNKNOWN: Quantiles = (None, None)
 
 
-class Waits:
+class WaitHistory:
     """Of all pools."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from msgspec import json
 from daemon.answers.estimates.calibration import Given
 from daemon.journal.journal import Journal
 from daemon.model.errors import JournalError
-from daemon.service.queries import Reading
+from daemon.service.queries import Reader
 
 PAGE = 1000
 """Estimates read at a time: a few milliseconds in which nothing commits."""
@@ -26,7 +26,7 @@ AT_ONCE = 200
 _read = json.Decoder(Given).decode
 
 
-class Kept(Protocol):
+class EstimateStore(Protocol):
     """Where they are."""
 
     async def keep(self, given: Sequence[Given]) -> None:
@@ -39,10 +39,10 @@ class Kept(Protocol):
         """Those of a job, in order. Raises JournalError."""
 
 
-class Table:
+class EstimateTable:
     """The table `estimates`."""
 
-    def __init__(self, service: Reading) -> None:
+    def __init__(self, service: Reader) -> None:
         """Of its journal."""
         self._service = service
 
@@ -84,7 +84,7 @@ def _write(rows: Sequence[tuple[str, str, float, str]], journal: Journal) -> Non
     journal.added(len(rows))
 
 
-class Memory:
+class EstimateMemory:
     """For as long as the daemon lives: where there is no such table yet."""
 
     def __init__(self) -> None:
@@ -104,11 +104,11 @@ class Memory:
         return [each for each in self._given if each.job == job_id]
 
 
-async def kept_by(service: Reading) -> Kept:
+async def kept_by(service: Reader) -> EstimateStore:
     """The table, or else memory."""
-    table = Table(service)
+    table = EstimateTable(service)
     try:
         await table.of_job("")
     except JournalError:
-        return Memory()
+        return EstimateMemory()
     return table

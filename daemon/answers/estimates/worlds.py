@@ -12,13 +12,13 @@ from math import ceil, inf
 
 from msgspec import Raw, Struct, msgpack
 
-from daemon.answers.estimates.recent_arrivals import DAY, Lately
+from daemon.answers.estimates.recent_arrivals import DAY, RecentArrivals
 from daemon.answers.simulate.futures import began, future_of
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
 from predictors.random_forecast import draw
-from predictors.run_time_distribution import Lasting
+from predictors.run_time_distribution import RunTimeDistributions
 from sia.core.core import Core
 from sia.core.playout import Arrival, Fact, Instant, play
 from sia.core.snapshot import Snapshot, dump, restore
@@ -30,7 +30,7 @@ from sia.policies import load
 
 WORLDS = 19
 """Possible worlds: the 18th of their order is the 90th of 100, and one more would be the 95th. A
-prime, as `Lasting.chances` asks for."""
+prime, as `RunTimeDistributions.chances` asks for."""
 
 HORIZON = 7 * DAY
 """Seconds played forward: beyond a week an estimate says nothing but that."""
@@ -49,7 +49,7 @@ DRAWN = "\x1e"
 """Begins the ids of jobs that are drawn; no job's id has it."""
 
 
-class Spread(Struct, frozen=True, array_like=True):
+class MomentQuantiles(Struct, frozen=True, array_like=True):
     """When something will be, in seconds since the epoch; infinite is beyond the horizon."""
 
     p50: float
@@ -60,11 +60,11 @@ class Spread(Struct, frozen=True, array_like=True):
 class Times(Struct, frozen=True, array_like=True):
     """When a job starts and ends; `start` is None for one that has started."""
 
-    end: Spread
-    start: Spread | None = None
+    end: MomentQuantiles
+    start: MomentQuantiles | None = None
 
 
-class Tail(Struct, frozen=True, array_like=True):
+class QueueTail(Struct, frozen=True, array_like=True):
     """The last job of a width that waits in a pool: when it starts, in each world."""
 
     width: int
@@ -74,7 +74,7 @@ class Tail(Struct, frozen=True, array_like=True):
 class Pending(Struct, frozen=True, array_like=True):
     """What the worlds say of jobs that come to a pool after they were played."""
 
-    tails: list[Tail]
+    tails: list[QueueTail]
     """Of each width the last one, in the order of the queue."""
     waits: list[tuple[int, float]]
     """(GPUs, seconds) of those that came and did not start at once."""
@@ -106,13 +106,13 @@ class Outlook(Struct, frozen=True):
         return msgpack.decode(data, type=cls)
 
 
-def spread(times: Iterable[float]) -> Spread:
+def spread(times: Iterable[float]) -> MomentQuantiles:
     """The quantiles of what as many worlds say, one place higher than their share. O(n log n)."""
     ordered = sorted(times)
     count = len(ordered)
     places = (min(ceil((count + 1) * share), count) - 1 for share in (0.5, 0.9))
     p50, p90 = (ordered[place] for place in places)
-    return Spread(p50, p90, sum(ordered) / count)
+    return MomentQuantiles(p50, p90, sum(ordered) / count)
 
 
 def plain_job(record: JobRecord) -> Job:
@@ -132,16 +132,20 @@ def limited(record: JobRecord, seconds: float) -> float:
 
 
 def outlook(
-    engine: Engine, lasting: Lasting, lately: Lately, now: float, worlds: int = WORLDS
+    engine: Engine,
+    lasting: RunTimeDistributions,
+    lately: RecentArrivals,
+    now: float,
+    worlds: int = WORLDS,
 ) -> Outlook:
     """Play so many worlds forward from the present; nothing is changed.
 
     O(worlds · (jobs · log jobs + what happens until all that wait have started)).
     """
-    return Worlds(engine, lasting, lately, now, worlds).said()
+    return Playouts(engine, lasting, lately, now, worlds).said()
 
 
-class Worlds:
+class Playouts:
     """So many worlds, played forward from the present.
 
     Attributes:
@@ -152,8 +156,8 @@ class Worlds:
     def __init__(
         self,
         engine: Engine,
-        lasting: Lasting,
-        lately: Lately,
+        lasting: RunTimeDistributions,
+        lately: RecentArrivals,
         now: float,
         worlds: int = WORLDS,
         only: Collection[str] | None = None,
@@ -203,7 +207,7 @@ class Worlds:
         for name, pool in self.engine.core.state.pools.items():
             last = {job.job.width: job.job.id for job in pool.waiting()}
             tails = [
-                Tail(width, self.starts[core_id])
+                QueueTail(width, self.starts[core_id])
                 for width, core_id in last.items()
                 if core_id in self.starts
             ]
@@ -226,7 +230,7 @@ class _Told(RunTimes):
 class _Lasts(dict[str, float]):
     """How long jobs run in a world, thought of when they start."""
 
-    def __init__(self, seen: Worlds, world: int) -> None:
+    def __init__(self, seen: Playouts, world: int) -> None:
         super().__init__()
         self._seen, self._world = seen, world
 
@@ -238,7 +242,9 @@ class _Lasts(dict[str, float]):
 class _World:
     """One playout."""
 
-    def __init__(self, seen: Worlds, lately: Lately, snapshot: Snapshot, world: int) -> None:
+    def __init__(
+        self, seen: Playouts, lately: RecentArrivals, snapshot: Snapshot, world: int
+    ) -> None:
         self._seen, self._lately, self._world = seen, lately, world
         self._core: Core = restore(snapshot, load(seen.engine.book.setup.policy)())
         self._told, self._lasts = _Told(), _Lasts(seen, world)

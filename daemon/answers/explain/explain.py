@@ -6,19 +6,27 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from daemon.answers.explain.placement import apart, out, seatless
+from daemon.answers.explain.placement import fragmentation_reason, out, placement_reasons
 from daemon.answers.explain.wording import doubt, needed, over_words, run_words
-from daemon.model.access import Who
+from daemon.model.access import Principal
 from daemon.model.book import Book, JobRecord, PoolRecord, job_of
 from daemon.model.job import JobPhase
-from daemon.wire.explain import Held, JobWhy, Kept, Obstacle, Place, PoolHeld, WayView
+from daemon.wire.explain import (
+    Held,
+    JobWhy,
+    ObstacleView,
+    PlacementObstacle,
+    PoolHeld,
+    PoolNotLending,
+    WayView,
+)
 from sia.core.core import Core
-from sia.explain.why import Leaves, Limit, Quota, Room, Turn
+from sia.explain.why import EndingJob, LimitObstacle, OrderObstacle, QuotaObstacle, RoomObstacle
 from sia.explain.why import Obstacle as CoreObstacle
 from sia.state.state import JobState
 
 
-def explain(book: Book, core: Core, record: JobRecord, who: Who) -> JobWhy:
+def explain(book: Book, core: Core, record: JobRecord, who: Principal) -> JobWhy:
     """All that is known of why a job is where it is. O(jobs).
 
     Of pools that somebody may not see it names no single job.
@@ -81,7 +89,7 @@ def _waits_outside(book: Book, record: JobRecord) -> list[str]:
         return []
     if record.placed:
         return ["it was started, and the backend has not yet said that it runs"]
-    return seatless(book, record)
+    return placement_reasons(book, record)
 
 
 def _beside(book: Book, core: Core, job: JobState) -> list[str]:
@@ -91,10 +99,10 @@ def _beside(book: Book, core: Core, job: JobState) -> list[str]:
     gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
     if not places:
         return gone
-    return [*apart(core, job, out=bool(nodes)), *gone]
+    return [*fragmentation_reason(core, job, out=bool(nodes)), *gone]
 
 
-def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
+def _outside(book: Book, record: JobRecord) -> list[ObstacleView]:
     """What keeps a job that waits in no queue of the core."""
     if record.phase is JobPhase.HELD:
         return [Held()]
@@ -102,40 +110,40 @@ def _outside(book: Book, record: JobRecord) -> list[Obstacle]:
         return [PoolHeld(record.spec.pool)]
     if record.phase is JobPhase.STARTING and not record.placed:
         out = tuple(node.name for node in book.nodes.values() if node.reasons)
-        return [Place(record.spec.gpus, out)]
+        return [PlacementObstacle(record.spec.gpus, out)]
     return []
 
 
-def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Who) -> list[Obstacle]:
+def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Principal) -> list[ObstacleView]:
     """What somebody may see of them, as the daemon knows it."""
-    found: list[Obstacle] = []
+    found: list[ObstacleView] = []
     for each in obstacles:
-        if isinstance(each, Quota | Room):
+        if isinstance(each, QuotaObstacle | RoomObstacle):
             found.append(replace(each, ends=_told(each.ends, who)))
-        elif isinstance(each, Turn):
+        elif isinstance(each, OrderObstacle):
             found.append(replace(each, first=job_of(each.first)))
-        elif isinstance(each, Limit) and each.pool and each.kind == "lend":
+        elif isinstance(each, LimitObstacle) and each.pool and each.kind == "lend":
             found.append(_lends(each, book.pools[each.pool], who))
         else:
             found.append(each)
     return found
 
 
-def _lends(each: Limit, pool: PoolRecord, who: Who) -> Limit | Kept:
+def _lends(each: LimitObstacle, pool: PoolRecord, who: Principal) -> LimitObstacle | PoolNotLending:
     """Why a pool lends no more: the core knows of no reason but a limit."""
     if not pool.told:
         return each
     why = pool.told if who.sees(pool.name) else dict.fromkeys(pool.told, "")
-    return Kept(pool.name, dict(why), pool.lend_limit)
+    return PoolNotLending(pool.name, dict(why), pool.lend_limit)
 
 
-def _told(ends: Iterable[Leaves], who: Who) -> tuple[Leaves, ...]:
+def _told(ends: Iterable[EndingJob], who: Principal) -> tuple[EndingJob, ...]:
     """Jobs by their names; those of a pool that somebody may not see are one, without an end."""
-    found: list[Leaves] = []
+    found: list[EndingJob] = []
     hidden: dict[str, int] = {}
     for each in ends:
         if who.sees(each.pool):
             found.append(replace(each, job=job_of(each.job)))
         else:
             hidden[each.pool] = hidden.get(each.pool, 0) + each.gpus
-    return (*found, *(Leaves("", pool, gpus, None) for pool, gpus in hidden.items()))
+    return (*found, *(EndingJob("", pool, gpus, None) for pool, gpus in hidden.items()))

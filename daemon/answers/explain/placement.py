@@ -13,7 +13,7 @@ NAMED = 3
 """Nodes that are out and named: more make no line."""
 
 
-def seatless(book: Book, record: JobRecord) -> list[str]:
+def placement_reasons(book: Book, record: JobRecord) -> list[str]:
     """Why a job that has its turn is on no node yet. O(jobs)."""
     gone = out(book)
     if not gone and book.setup.areas:
@@ -55,7 +55,7 @@ def _back(node: str, who: str) -> str:
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 
-def apart(core: Core, job: JobState, *, out: bool) -> list[str]:
+def fragmentation_reason(core: Core, job: JobState, *, out: bool) -> list[str]:
     """Why there is no cell for the first job of a pool, whose unused quota has the GPUs for it.
 
     Where nodes are `out`, nobody knows whether it would have one with them.

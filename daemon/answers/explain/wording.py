@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord
-from daemon.wire.explain import JobWhy, Kept, Obstacle, WayView
+from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
 from sia.explain.why import (
-    Leaves,
+    EndingJob,
+    Explanation,
     Length,
-    Limit,
-    Others,
+    LimitObstacle,
+    OrderObstacle,
+    OtherPools,
     Out,
-    Quota,
+    QuotaObstacle,
     Reservation,
     Rival,
-    Room,
-    Turn,
-    Way,
-    Why,
+    RoomObstacle,
+    StartPath,
     Width,
 )
 from sia.limits import MAX_GROUP
@@ -40,11 +40,11 @@ MENDS = {
 WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
 
 
-def needed(said: Why | JobWhy, now: float) -> list[str]:
+def needed(said: Explanation | JobWhy, now: float) -> list[str]:
     """What would have to go away for it to start, a line a way; the best first."""
     if said.exact and not said.obstacles:
         return ["nothing is in its way: it starts when it is looked at next"]
-    ways: list[Way | WayView] = [*said.ways]
+    ways: list[StartPath | WayView] = [*said.ways]
     ways.sort(key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
     lines = [_line(way, now) for way in ways if way.open and way.obstacles]
     lines += [_never(way.name, way.obstacles[0]) for way in ways if not way.open]
@@ -53,7 +53,7 @@ def needed(said: Why | JobWhy, now: float) -> list[str]:
     return lines
 
 
-def doubt(said: Why) -> list[str]:
+def doubt(said: Explanation) -> list[str]:
     """Why what is said may not be all, or too much."""
     if said.exact:
         return []
@@ -62,7 +62,7 @@ def doubt(said: Why) -> list[str]:
     return [f"there may be more to it: {said.unknown} is not worked out"]
 
 
-def _never(way: str, each: Obstacle) -> str:
+def _never(way: str, each: ObstacleView) -> str:
     """Why a way leads nowhere."""
     if isinstance(each, Width):
         most = "its pool's quota is" if way == "turn" else "the most that it could be lent is"
@@ -74,31 +74,31 @@ def _never(way: str, each: Obstacle) -> str:
     return "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"
 
 
-def _line(way: Way | WayView, now: float) -> str:
+def _line(way: StartPath | WayView, now: float) -> str:
     named = "; ".join(_word(each, now) for each in way.obstacles)
     return f"{WAYS[way.name]} it would start now, but for: {named}"
 
 
-def _word(each: Obstacle, now: float) -> str:
+def _word(each: ObstacleView, now: float) -> str:
     """An obstacle; those that close a way are said by `_never`."""
     match each:
-        case Quota() | Room():
+        case QuotaObstacle() | RoomObstacle():
             return _short(each, now)
-        case Limit():
+        case LimitObstacle():
             return _limit(each)
-        case Kept():
+        case PoolNotLending():
             return _kept(each)
         case Out():
             gpus = counted(each.gpus, "GPU")
             return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
-        case Turn() | Rival() | Reservation() | Others():
+        case OrderObstacle() | Rival() | Reservation() | OtherPools():
             return _ahead(each)
     return ""
 
 
-def _short(each: Quota | Room, now: float) -> str:
+def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:
     """GPUs that are missing, and who would have to end where that is known."""
-    if isinstance(each, Quota):
+    if isinstance(each, QuotaObstacle):
         more = f"{counted(each.short, 'more GPU')} of {each.pool}'s quota"
         there = f"it has {each.left:,} of {each.quota:,} left"
     else:
@@ -106,21 +106,21 @@ def _short(each: Quota | Room, now: float) -> str:
     return f"{more}: {_jobs(each.ends, now)}" if each.ends else f"{more} ({there})"
 
 
-def _ahead(each: Turn | Rival | Reservation | Others) -> str:
+def _ahead(each: OrderObstacle | Rival | Reservation | OtherPools) -> str:
     """Who waits, or is foreseen, and goes first."""
     match each:
-        case Turn():
+        case OrderObstacle():
             return f"{counted(each.jobs, 'job')} before it ({counted(each.gpus, 'GPU')})"
         case Rival():
             waiting = f"{counted(each.jobs, 'job')} of {each.pool}"
             return f"{waiting} ({counted(each.gpus, 'GPU')}), served first"
         case Reservation():
             return _reservation(each)
-        case Others():
+        case OtherPools():
             return _others(each)
 
 
-def _others(each: Others) -> str:
+def _others(each: OtherPools) -> str:
     if not each.held:
         waiting = f"{counted(each.jobs, 'job')}, {counted(each.gpus, 'GPU')}"
         return f"{counted(each.pools, 'other pool')}, served first ({waiting})"
@@ -145,7 +145,7 @@ def _reservation(each: Reservation) -> str:
     return f"{held} held back for {each.pool} for {duration(each.window)} ({' and '.join(causes)})"
 
 
-def _limit(each: Limit) -> str:
+def _limit(each: LimitObstacle) -> str:
     if each.kind == "lending":
         return "lending, which is not on: sia lending on"
     if not each.pool:
@@ -154,11 +154,11 @@ def _limit(each: Limit) -> str:
     return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
 
 
-def _kept(each: Kept) -> str:
+def _kept(each: PoolNotLending) -> str:
     """Why a pool lends nothing for now, and what ends that."""
     whys = [_with_mend(each.pool, reason, why) for reason, why in each.why.items() if why]
     if each.limit is not None:
-        whys.append(_limit(Limit("lend", each.pool, each.limit)))
+        whys.append(_limit(LimitObstacle("lend", each.pool, each.limit)))
     return f"{each.pool} lends nothing for now" + (f": {', and '.join(whys)}" if whys else "")
 
 
@@ -166,7 +166,7 @@ def _with_mend(pool: str, reason: str, why: str) -> str:
     return f"{why} ({MENDS[reason].format(pool)})" if reason in MENDS else why
 
 
-def _jobs(ends: Sequence[Leaves], now: float) -> str:
+def _jobs(ends: Sequence[EndingJob], now: float) -> str:
     """Who would have to end, and when they are thought to."""
     gpus = sum(each.gpus for each in ends)
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
@@ -174,7 +174,7 @@ def _jobs(ends: Sequence[Leaves], now: float) -> str:
     return f"{gpus:,} come free with the end of {named}{more}"
 
 
-def _end(each: Leaves, now: float) -> str:
+def _end(each: EndingJob, now: float) -> str:
     if not each.job:
         return f"{counted(each.gpus, 'GPU')} of jobs of {each.pool}"
     name = f"job {each.job}"

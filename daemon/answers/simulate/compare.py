@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 
-from daemon.answers.simulate.forward import Played, Start
+from daemon.answers.simulate.forward import Played, PredictedStart
 from daemon.answers.simulate.futures import is_unknown, overruns, thought
 from daemon.answers.simulate.whatif import Question, anew
 from daemon.model.book import Book, JobRecord
@@ -18,7 +18,7 @@ from sia.wording import counted
 SHOWN = 100
 """Jobs that are listed as earlier, and as later: what people read; the sums have all of them."""
 
-Sees = Callable[[str], bool]
+CanSee = Callable[[str], bool]
 """Whether whoever asks may know of a pool's jobs."""
 
 
@@ -28,7 +28,7 @@ def compare(
     question: Question,
     as_is: Played,
     changed: Played,
-    sees: Sees,
+    sees: CanSee,
     notes: Sequence[str],
 ) -> WhatIfAnswer:
     """What a change would do, to pools that may be seen. O(starts · log starts).
@@ -65,11 +65,13 @@ def compare(
     )
 
 
-def _by_job(played: Played) -> dict[str, Start]:
+def _by_job(played: Played) -> dict[str, PredictedStart]:
     return {start.job: start for start in played.starts}
 
 
-def _moved(a: Start | None, b: Start | None, as_is: Played, changed: Played) -> Moved | None:
+def _moved(
+    a: PredictedStart | None, b: PredictedStart | None, as_is: Played, changed: Played
+) -> Moved | None:
     """How a job's start changes; None if it does not, or if nobody can tell.
 
     One that does not start within one of the futures starts after all that was played of it.
@@ -128,8 +130,8 @@ def _described(
     now: float,
     question: Question,
     asked: Mapping[str, JobRecord | JobSpec],
-    before: Mapping[str, Start],
-    after: Mapping[str, Start],
+    before: Mapping[str, PredictedStart],
+    after: Mapping[str, PredictedStart],
 ) -> Iterator[AskedJob]:
     """What becomes of the jobs that it is about."""
     changes = {record.spec.id: job for job in question.asked.jobs for record in book.named(job.job)}
@@ -155,14 +157,14 @@ def _running(record: JobRecord, now: float) -> Span | None:
     return Span(record.started, end)
 
 
-def _span(start: Start | None) -> Span:
+def _span(start: PredictedStart | None) -> Span:
     if start is None:
         return Span(None, None)
     endless = start.end - start.start >= UNKNOWN_RUN_TIME
     return Span(start.start, None if endless else start.end)
 
 
-def notes_of(jobs: Iterable[JobRecord], now: float, sees: Sees) -> list[str]:
+def notes_of(jobs: Iterable[JobRecord], now: float, sees: CanSee) -> list[str]:
     """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
     unknown = late = held = 0
     for record in jobs:

@@ -51,14 +51,14 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None)  # looked up here: a child lo
 DONE, FAILED = b"+", b"-"
 """What a child's words begin with."""
 
-Work = Callable[[], bytes]
+ChildTask = Callable[[], bytes]
 
 
-class AsideError(Exception):
+class ChildFailedError(Exception):
     """A child could not answer: a defect of what it was to do."""
 
 
-class AsideLateError(UnavailableError):
+class ChildTimeoutError(UnavailableError):
     """A child took too long, or there was no room for it: less work, or later, may do."""
 
     def __init__(self, why: str) -> None:
@@ -66,7 +66,7 @@ class AsideLateError(UnavailableError):
         super().__init__(503, why, ASIDE_AGAIN)
 
 
-class AsideEndedError(UnavailableError):
+class ChildKilledError(UnavailableError):
     """A child was ended by somebody else: by the kernel, where memory runs out."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class AsideEndedError(UnavailableError):
         super().__init__(503, "what works it out was ended, as where memory runs out", ASIDE_AGAIN)
 
 
-class Line:
+class WorkerQueue:
     """Whose turn it is: first come, first served."""
 
     def __init__(self) -> None:
@@ -115,17 +115,17 @@ class Line:
             turn.set_result(None)
 
 
-_LINES: WeakKeyDictionary[AbstractEventLoop, Line] = WeakKeyDictionary()
+_LINES: WeakKeyDictionary[AbstractEventLoop, WorkerQueue] = WeakKeyDictionary()
 """One for each loop, which is one for each daemon."""
 
 
-async def aside(
-    work: Work,
+async def child_worker(
+    work: ChildTask,
     *,
     seconds: float,
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
-    line: Line | None = None,
+    line: WorkerQueue | None = None,
     paused: Callable[[float], None] | None = None,
 ) -> bytes:
     """What `work` returns, done in a child: see `asides`."""
@@ -136,12 +136,12 @@ async def aside(
 
 
 async def asides(
-    works: Sequence[Work],
+    works: Sequence[ChildTask],
     *,
     seconds: float,
     nice: int = 0,
     settled: Callable[[], Awaitable[None]] | None = None,
-    line: Line | None = None,
+    line: WorkerQueue | None = None,
     paused: Callable[[float], None] | None = None,
 ) -> list[bytes]:
     """What each of these returns, done in children that begin with the same state, side by side.
@@ -162,7 +162,7 @@ async def asides(
     """
     assert 1 <= len(works) <= ASIDE_AT_ONCE, "a question of more children would wait for ever"
     loop = asyncio.get_running_loop()
-    line = line or _LINES.setdefault(loop, Line())
+    line = line or _LINES.setdefault(loop, WorkerQueue())
     await line.enter(len(works))
     children: list[_Child] = []
     try:
@@ -176,9 +176,9 @@ async def asides(
         async with asyncio.timeout(seconds):
             return [await child.answer for child in children]
     except TimeoutError:
-        raise AsideLateError(f"no answer within {seconds:g} s") from None
+        raise ChildTimeoutError(f"no answer within {seconds:g} s") from None
     except OSError as error:
-        raise AsideLateError(f"no process can be made: {error.strerror}") from None
+        raise ChildTimeoutError(f"no process can be made: {error.strerror}") from None
     finally:
         for child in children:
             child.end(line)
@@ -192,7 +192,7 @@ class _Child:
         answer: What it said.
     """
 
-    def __init__(self, loop: AbstractEventLoop, work: Work, seconds: float, nice: int) -> None:
+    def __init__(self, loop: AbstractEventLoop, work: ChildTask, seconds: float, nice: int) -> None:
         """Begin. Raises OSError where there is no room for a process."""
         self._loop = loop
         self._said = bytearray()
@@ -223,10 +223,10 @@ class _Child:
             self.answer.set_result(said)
         else:
             why = said.decode(errors="replace")
-            error = AsideError(why) if kind == FAILED else AsideEndedError()
+            error = ChildFailedError(why) if kind == FAILED else ChildKilledError()
             self.answer.set_exception(error)
 
-    def end(self, line: Line) -> None:
+    def end(self, line: WorkerQueue) -> None:
         """Let go of it: it is killed if it still lives."""
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
@@ -236,7 +236,7 @@ class _Child:
             os.kill(self._pid, signal.SIGKILL)
         self._reap(line)
 
-    def _reap(self, line: Line) -> None:
+    def _reap(self, line: WorkerQueue) -> None:
         """Hear that it is gone, which makes room for another."""
         with suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
@@ -245,7 +245,7 @@ class _Child:
         line.leave(1)
 
 
-def _fork(work: Work, pipe: int, seconds: float, nice: int) -> int:
+def _fork(work: ChildTask, pipe: int, seconds: float, nice: int) -> int:
     """A child that does the work and writes to the pipe. Returns its process id."""
     # A signal that comes before the child has its own ways would be handled as the daemon's.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -261,7 +261,7 @@ def _fork(work: Work, pipe: int, seconds: float, nice: int) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _be_child(work: Work, pipe: int, seconds: float, nice: int, parent: int) -> None:
+def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int) -> None:
     """All of the child's life; it does not return."""
     code = 1
     try:

@@ -13,7 +13,7 @@ from math import inf
 
 from msgspec import Struct
 
-from daemon.answers.simulate.futures import Thought, alive, ends
+from daemon.answers.simulate.futures import RunTimeOf, alive, ends
 from daemon.engine.engine import Engine, Step
 from daemon.model.inputs import Ended, Input, Tick
 from daemon.model.outputs import Answer, StartEffect
@@ -25,7 +25,7 @@ STEPS_A_START = 10
 """Steps more for each start: mostly ends, and few of them start nobody."""
 
 
-class Start(Struct, frozen=True, gc=False, array_like=True):
+class PredictedStart(Struct, frozen=True, gc=False, array_like=True):
     """A job that starts, and when it is thought to end. Times are seconds since the epoch."""
 
     job: str
@@ -41,14 +41,14 @@ class Played(Struct, frozen=True, gc=False):
     until: float
     cut: bool
     """Whether it would have gone on, had more been allowed."""
-    starts: list[Start]
+    starts: list[PredictedStart]
 
 
 class Forward:
     """One future of an engine, which is its own from now on."""
 
     def __init__(
-        self, engine: Engine, now: float, think: Thought, pools: Collection[str] | None = None
+        self, engine: Engine, now: float, think: RunTimeOf, pools: Collection[str] | None = None
     ) -> None:
         """Begin at a time, at or after the engine's last step.
 
@@ -68,7 +68,7 @@ class Forward:
                 self._ends.append((end, self._order, record.spec.id, record.attempt))
                 self._order += 1
         heapify(self._ends)
-        self.starts: list[Start] = []
+        self.starts: list[PredictedStart] = []
 
     def do(self, inputs: Sequence[Input]) -> list[Answer]:
         """Have these happen now. The answers are those of the real thing."""
@@ -114,7 +114,7 @@ class Forward:
                 continue
             if isinstance(effect, StartEffect):
                 end = self.now + self._think(record)
-                self.starts.append(Start(spec.id, spec.pool, spec.gpus, self.now, end))
+                self.starts.append(PredictedStart(spec.id, spec.pool, spec.gpus, self.now, end))
                 self._push(end, effect.job, effect.attempt)
             elif effect.kind == "end":
                 self._push(self.now, effect.job, effect.attempt)

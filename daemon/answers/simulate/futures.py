@@ -1,6 +1,6 @@
 """What may come of the daemon's present, as `sia.playout.play` takes it. Pure.
 
-Nobody knows how long jobs will run: a `Thought` says so, of each. What the core is not told of is
+Nobody knows how long jobs will run: a `RunTimeOf` says so, of each. What the core is not told of is
 not in it, and named: jobs that are held, pools on hold, overrides that put a pool on hold or end
 that.
 """
@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 from daemon.engine.engine import Engine
 from daemon.engine.guardrails import LATE
 from daemon.engine.lending_budgets import HOURS
-from daemon.engine.outages import Edge
-from daemon.model.book import Book, JobRecord, Override, PoolRecord, Window, job_of
+from daemon.engine.outages import OutageChange
+from daemon.model.book import Book, JobRecord, MaintenanceWindow, Override, PoolRecord, job_of
 from daemon.model.calendar import month_of
 from daemon.model.job import JobPhase
 from sia.core.playout import Fact
@@ -29,9 +29,9 @@ SHOWN = 8
 FEW = 4
 """Of a fourth of the pools or fewer, jobs are found by pool: to merge those of all takes longer."""
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
-Thought = Callable[[JobRecord], float]
+RunTimeOf = Callable[[JobRecord], float]
 """How long a job runs in all (seconds), and no less than it has run."""
 
 
@@ -51,7 +51,7 @@ def began(record: JobRecord, now: float) -> float:
     return now if record.started is None else record.started
 
 
-def thought(now: float) -> Thought:
+def thought(now: float) -> RunTimeOf:
     """How long the daemon thinks that jobs run.
 
     That is what it foresees, or else what the owner says, and no more than the time limit. One that
@@ -81,7 +81,7 @@ def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecor
 
 
 def ends(
-    jobs: Iterable[JobRecord], now: float, think: Thought
+    jobs: Iterable[JobRecord], now: float, think: RunTimeOf
 ) -> Iterator[tuple[float, JobRecord]]:
     """When each of these on GPUs ends, none in the past; one that was told to does so now."""
     for record in jobs:
@@ -93,7 +93,7 @@ def ends(
             yield now, record
 
 
-def future_of(engine: Engine, now: float, think: Thought) -> Future:
+def future_of(engine: Engine, now: float, think: RunTimeOf) -> Future:
     """What comes of the present, were jobs to run as thought and no more to come. O(jobs).
 
     Args:
@@ -109,7 +109,7 @@ def future_of(engine: Engine, now: float, think: Thought) -> Future:
 class _Durations(dict[str, float]):
     """How long jobs run, thought of when they start."""
 
-    def __init__(self, book: Book, think: Thought) -> None:
+    def __init__(self, book: Book, think: RunTimeOf) -> None:
         super().__init__()
         self._jobs, self._think = book.jobs, think
 
@@ -153,11 +153,11 @@ def _lends_again(pool: PoolRecord, now: float) -> float:
     return max(ends, pool.rests_until if LATE in pool.told else now)
 
 
-def _other(then: Value | None, now: Value) -> Value:
+def _other(then: _Value | None, now: _Value) -> _Value:
     return now if then is None else then
 
 
-def _maintained(book: Book, window: Window, now: float) -> list[Fact]:
+def _maintained(book: Book, window: MaintenanceWindow, now: float) -> list[Fact]:
     """A node that goes, for one window alone, and comes back."""
     if not _alone(book, window):
         return []
@@ -171,19 +171,19 @@ def _counted(engine: Engine, now: float) -> Iterator[Fact]:
     """Without cells: how many GPUs are out as such nodes go and come back, and quotas with them."""
     book = engine.book
     edges = [
-        Edge(max(now, pool.override.until), pool=pool.name, quota=pool.override.quota)
+        OutageChange(max(now, pool.override.until), pool=pool.name, quota=pool.override.quota)
         for pool in book.pools.values()
         if pool.override is not None and pool.override.quota is not None
     ]
     for window in book.windows.values():
         if _alone(book, window):
-            edges.append(Edge(max(now, window.end), window.node))
+            edges.append(OutageChange(max(now, window.end), window.node))
             if not window.begun:
-                edges.append(Edge(max(now, window.start), window.node, out=True))
+                edges.append(OutageChange(max(now, window.start), window.node, out=True))
     return engine.out_ahead(sorted(edges, key=lambda edge: (edge.time, edge.out)))
 
 
-def _alone(book: Book, window: Window) -> bool:
+def _alone(book: Book, window: MaintenanceWindow) -> bool:
     """Whether nobody else takes its node out: who does keeps it out."""
     others = [w for w in book.windows.values() if w.node == window.node and w is not window]
     return not others and len(book.nodes[window.node].reasons) == window.begun

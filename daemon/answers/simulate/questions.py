@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from daemon.answers.simulate.compare import Sees, compare, notes_of
+from daemon.answers.simulate.compare import CanSee, compare, notes_of
 from daemon.answers.simulate.fork import asides
 from daemon.answers.simulate.futures import alive
-from daemon.answers.simulate.whatif import Guess, Question, Told, play, play_changed, touched
+from daemon.answers.simulate.whatif import (
+    GuessRunTime,
+    Question,
+    WhatIfOutcome,
+    play,
+    play_changed,
+    touched,
+)
 from daemon.engine.engine import Engine
-from daemon.forecasts.forecaster import Foresight
+from daemon.forecasts.forecaster import ForecastService
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Refused
 from daemon.wire.whatif import WhatIf, WhatIfAnswer
@@ -27,7 +34,11 @@ WHATIF_KINDNESS = 10
 
 
 async def what_if(
-    service: Service, foresight: Foresight | None, asked: WhatIf, new: list[JobSpec], sees: Sees
+    service: Service,
+    foresight: ForecastService | None,
+    asked: WhatIf,
+    new: list[JobSpec],
+    sees: CanSee,
 ) -> WhatIfAnswer | Refused:
     """What would come of it, or why it cannot be.
 
@@ -35,7 +46,7 @@ async def what_if(
         UnavailableError: Too much is asked at this moment, or it takes too long.
         AsideError: A defect.
     """
-    guess: Guess = _unknown if foresight is None else foresight.guess
+    guess: GuessRunTime = _unknown if foresight is None else foresight.guess
     question, moment = Question(asked, tuple(new), guess), 0.0
 
     async def settled() -> None:
@@ -53,20 +64,20 @@ async def what_if(
         settled=settled,
         paused=service.watch.paused,
     )
-    found = json.decode(changed, type=Told)
+    found = json.decode(changed, type=WhatIfOutcome)
     if found.refused is not None:
         return found.refused
-    told = json.decode(as_is, type=Told)
+    told = json.decode(as_is, type=WhatIfOutcome)
     assert told.played is not None, "nothing was asked of it that could be refused"
     assert found.played is not None, "what is not refused is played"
     return compare(service.book, moment, question, told.played, found.played, sees, told.notes)
 
 
-def _as_is(engine: Engine, now: float, question: Question, sees: Sees) -> Told:
+def _as_is(engine: Engine, now: float, question: Question, sees: CanSee) -> WhatIfOutcome:
     """What the child of the unchanged future says; the notes too, while it has all at hand."""
     pools = touched(engine, question.asked, question.new)
     notes = tuple(notes_of(alive(engine.book, pools), now, sees))
-    return Told(played=play(engine, now, question).played, notes=notes)
+    return WhatIfOutcome(played=play(engine, now, question).played, notes=notes)
 
 
 def _unknown(_now: float, _spec: JobSpec) -> float:

@@ -28,7 +28,7 @@ ANEW = "~"
 
 WAITS = (JobPhase.PENDING, JobPhase.HELD)
 
-Guess = Callable[[float, JobSpec], float]
+GuessRunTime = Callable[[float, JobSpec], float]
 """How long a job is thought to run that is submitted at a time; 0 where that is not known."""
 
 
@@ -38,10 +38,10 @@ class Question(Struct, frozen=True):
     asked: WhatIf
     new: tuple[JobSpec, ...]
     """The jobs that it submits."""
-    guess: Guess
+    guess: GuessRunTime
 
 
-class Told(Struct, frozen=True):
+class WhatIfOutcome(Struct, frozen=True):
     """What a child says: why that cannot be, or what came of it."""
 
     refused: Refused | None = None
@@ -49,24 +49,24 @@ class Told(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def play(engine: Engine, now: float, question: Question) -> Told:
+def play(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
     """The future of an engine as it is. It changes the engine."""
     asked = question.asked
     future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
-    return Told(played=future.play(now + asked.horizon, asked.starts))
+    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts))
 
 
-def play_changed(engine: Engine, now: float, question: Question) -> Told:
+def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
     """The future of an engine that is changed now. It changes the engine."""
     asked = question.asked
     future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
     commands = commands_of(engine.book, now, question)
     if isinstance(commands, Refused):
-        return Told(refused=commands)
+        return WhatIfOutcome(refused=commands)
     for said in future.do(commands):
         if isinstance(said, Refused):
-            return Told(refused=said)
-    return Told(played=future.play(now + asked.horizon, asked.starts))
+            return WhatIfOutcome(refused=said)
+    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts))
 
 
 def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:
@@ -119,7 +119,7 @@ def limit_of(said: int | UnsetType | None) -> int | None:
     return UNLIMITED if said is None else said
 
 
-def _job(book: Book, now: float, asked: JobWhatIf, guess: Guess) -> list[Command] | Refused:
+def _job(book: Book, now: float, asked: JobWhatIf, guess: GuessRunTime) -> list[Command] | Refused:
     if asked.cancel:
         return [Cancel(asked.job)]
     if asked.gpus is None and asked.pool is None and asked.time_limit is None:
@@ -153,7 +153,7 @@ def anew(job_id: str) -> str:
     return job_id[: MAX_ID - len(ANEW)] + ANEW
 
 
-def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: Guess) -> Submit:
+def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: GuessRunTime) -> Submit:
     """The same job with other numbers. Of how long it runs nobody knows more than before."""
     old, limit = record.spec, record.time_limit
     spec = replace(

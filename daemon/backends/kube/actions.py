@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from daemon.backends.attempt_names import Marks
-from daemon.backends.interface import House
-from daemon.backends.kube.attempts import DELETED, Ref, Run, jobs_path, name_of
+from daemon.backends.attempt_names import AttemptNotes
+from daemon.backends.interface import BackendContext
+from daemon.backends.kube.attempts import DELETED, KubeAttempt, Ref, jobs_path, name_of
 from daemon.backends.kube.client import (
     Kube,
     KubeConflictError,
@@ -27,9 +27,9 @@ from daemon.backends.kube.manifests import (
     to_kueue,
     unstarted,
 )
-from daemon.backends.kube.nodes import Nodes
-from daemon.backends.kube.releases import Left
-from daemon.backends.kube.schema import DAEMON, JOB, ORDER, Job, gpus_of, gpus_of_pod
+from daemon.backends.kube.nodes import KubeNodeWatch
+from daemon.backends.kube.releases import ReleasedJobs
+from daemon.backends.kube.schema import DAEMON, JOB, ORDER, KubeJob, gpus_of, gpus_of_pod
 from daemon.config.kube import KubeConfig
 from daemon.model.inputs import Ended, Observation, Requeued, StartFailed
 from daemon.runtime.concurrency import parts, together
@@ -56,7 +56,7 @@ CHANGED = (
 )
 
 
-class Acts:
+class KubeActions:
     """Does what the attempts need next; whatever fails for Kubernetes' sake is done later.
 
     Attributes:
@@ -69,15 +69,15 @@ class Acts:
         self,
         config: KubeConfig,
         kube: Kube,
-        house: House,
+        house: BackendContext,
         name: str,
-        marks: Marks,
+        marks: AttemptNotes,
         *,
-        nodes: Nodes,
-        left: Left,
-        known: Callable[[Ref], Job | None],
-        seen: Callable[[Job], None],
-        done: Callable[[Run, Observation], None],
+        nodes: KubeNodeWatch,
+        left: ReleasedJobs,
+        known: Callable[[Ref], KubeJob | None],
+        seen: Callable[[KubeJob], None],
+        done: Callable[[KubeAttempt, Observation], None],
     ) -> None:
         """`known` has Jobs; `seen` hears of Jobs, `done` of ends."""
         self._config, self._kube, self._house, self._name = config, kube, house, name
@@ -86,7 +86,7 @@ class Acts:
         self.unwanted: dict[Ref, bool] = {}
         self.forbidden = self.error = "", ""
 
-    async def do(self, runs: Iterable[Run]) -> None:
+    async def do(self, runs: Iterable[KubeAttempt]) -> None:
         """All that these need now; what Kubernetes does not do is undone. Raises JournalError."""
         there = list(runs)
         self.forbidden = self.error = "", ""
@@ -121,7 +121,7 @@ class Acts:
             self.error = error.why, error.mend
         return None
 
-    async def _make_all(self, some: Sequence[Run]) -> None:
+    async def _make_all(self, some: Sequence[KubeAttempt]) -> None:
         """Have these be there, suspended, and durable what they are."""
         made = await together(self.tried(self._make(run)) for run in some)
         known = {run: ref for run, ref in zip(some, made, strict=True) if ref is not None}
@@ -131,7 +131,7 @@ class Acts:
         for run, ref in known.items():
             run.ref = ref
 
-    async def _make(self, run: Run) -> Ref | None:
+    async def _make(self, run: KubeAttempt) -> Ref | None:
         """Its Job, which a daemon before may have made already: it has that name, and no other."""
         order = run.order
         space = self._config.namespace_of(order.spec.pool)
@@ -142,10 +142,10 @@ class Acts:
             return None
         try:
             job = await self._kube.create(
-                jobs_path(space), new_job(self._config, self._name, order), Job
+                jobs_path(space), new_job(self._config, self._name, order), KubeJob
             )
         except KubeConflictError:
-            job = await self._kube.get(f"{jobs_path(space)}/{name}", Job)
+            job = await self._kube.get(f"{jobs_path(space)}/{name}", KubeJob)
             if not self._is_own(job, run):
                 self._done(run, Requeued(*run.key, TAKEN.format(name=name), hold=True))
                 return None
@@ -155,13 +155,13 @@ class Acts:
         self._seen(job)
         return Ref(space, job.metadata.name, job.metadata.uid)
 
-    def _is_own(self, job: Job, run: Run) -> bool:
+    def _is_own(self, job: KubeJob, run: KubeAttempt) -> bool:
         meta, (pods, gpus) = job.metadata, split(run.order)
         said = meta.note(DAEMON), meta.note(JOB), meta.note(ORDER)
         same = said == (self._name, run.order.job, str(run.order.attempt))
         return same and job.suspended and gpus_of(job, self._config.gpu) == pods * gpus
 
-    def look(self, run: Run, job: Job) -> None:
+    def look(self, run: KubeAttempt, job: KubeJob) -> None:
         """See whether its Job was released, and whether somebody has undone that, or done it."""
         marked = is_marked(self._config, self._name, run.order, job)
         bound = self._nodes.sent(run.order.nodes, job.spec.template.spec)
@@ -175,10 +175,10 @@ class Acts:
         elif not job.suspended and not run.released and not self._is_left(run, job):
             run.end(Requeued(*run.key, STARTED, hold=True))
 
-    def _is_left(self, run: Run, job: Job) -> bool:
+    def _is_left(self, run: KubeAttempt, job: KubeJob) -> bool:
         return run.adopted and self._left.runs(job, *run.key)
 
-    async def _release(self, run: Run) -> None:
+    async def _release(self, run: KubeAttempt) -> None:
         """Have it run, by one request that does nothing where the Job has changed meanwhile."""
         assert run.ref is not None, "what has no name cannot be released"
         try:
@@ -191,8 +191,8 @@ class Acts:
             if run.released or run.ending or not self._may_run(run, job):
                 return
             if job.status.start_time and job.suspended and not self._config.kueue:
-                job = await self._kube.patch(f"{run.path}/status", unstarted(job), Job)
-            job = await self._kube.patch(run.path, self._release_of(run, job), Job)
+                job = await self._kube.patch(f"{run.path}/status", unstarted(job), KubeJob)
+            job = await self._kube.patch(run.path, self._release_of(run, job), KubeJob)
         except KubeConflictError:
             run.unsure = True
         except KubeGoneError:
@@ -205,12 +205,12 @@ class Acts:
             run.released = True
             self._seen(job)
 
-    async def _job_of(self, run: Run) -> Job:
+    async def _job_of(self, run: KubeAttempt) -> KubeJob:
         """Its Job, as far as is known; asked for where a request has shown that it is another."""
         assert run.ref is not None, "what has no name is not there"
         job = None if run.unsure else self._known(run.ref)
         if job is None:
-            job = await self._kube.get(run.path, Job)
+            job = await self._kube.get(run.path, KubeJob)
             run.unsure = False
             if job.metadata.uid == run.ref.uid:
                 self._seen(job)
@@ -218,7 +218,7 @@ class Acts:
             raise KubeGoneError(DELETED)
         return job
 
-    def _may_run(self, run: Run, job: Job) -> bool:
+    def _may_run(self, run: KubeAttempt, job: KubeJob) -> bool:
         """Whether it is what it was when it was decided."""
         was, now = run.order.spec.gpus, gpus_of(job, self._config.gpu)
         if now != was and run.adopted:
@@ -227,14 +227,14 @@ class Acts:
         run.grown = now > was  # that is cut first
         return not run.grown
 
-    def _release_of(self, run: Run, job: Job) -> dict[str, Any]:
+    def _release_of(self, run: KubeAttempt, job: KubeJob) -> dict[str, Any]:
         if self._config.kueue:
             return to_kueue(self._name, run.order, job)
         hosts = [self._nodes.host(node) for node, _ in run.order.nodes]
         seal = self._left.seal(job.metadata.uid, run.order.attempt, hosts)
         return release(self._config, self._name, run.order, job, hosts, seal)
 
-    async def _end(self, run: Run) -> None:
+    async def _end(self, run: KubeAttempt) -> None:
         """Have nothing of it be left: what others made stays there, suspended."""
         assert run.ref is not None, "what has no name cannot be ended"
         known = self._known(run.ref)
@@ -251,7 +251,7 @@ class Acts:
             else:
                 over = "" if isinstance(run.leaving, Requeued) else "ended by sia"
                 job = await self._job_of(run)
-                self._seen(await self._kube.patch(run.path, suspend(job, over), Job))
+                self._seen(await self._kube.patch(run.path, suspend(job, over), KubeJob))
         except KubeGoneError:
             pass  # a look tells what has become of it
         except KubeConflictError:
@@ -262,14 +262,14 @@ class Acts:
             raise KubeError(str(error), "see why: kubectl describe job") from None
         run.ended, run.due = True, 0.0
 
-    async def _cut(self, run: Run) -> None:
+    async def _cut(self, run: KubeAttempt) -> None:
         """Have a Job that asks for more pods than it was given have those again."""
         try:
             job = await self._job_of(run)
             pods = run.order.spec.gpus // gpus_of_pod(job.spec.template.spec, self._config.gpu)
             if gpus_of(job, self._config.gpu) > run.order.spec.gpus:
                 log().warning("a Job has grown, and is set back", job=run.order.job, pods=pods)
-                self._seen(await self._kube.patch(run.path, narrowed(job, pods), Job))
+                self._seen(await self._kube.patch(run.path, narrowed(job, pods), KubeJob))
             run.grown = False
         except KubeRefusedError:
             run.unsure = True
@@ -279,9 +279,9 @@ class Acts:
             if self.unwanted[ref]:
                 await self._kube.delete(ref.path, ref.uid)
             else:
-                job = await self._kube.get(ref.path, Job)
+                job = await self._kube.get(ref.path, KubeJob)
                 if job.metadata.uid == ref.uid:
-                    await self._kube.patch(ref.path, suspend(job, "ended by sia"), Job)
+                    await self._kube.patch(ref.path, suspend(job, "ended by sia"), KubeJob)
         except KubeConflictError:
             if not self.unwanted[ref]:
                 return  # it has changed: the next turn looks again
@@ -292,5 +292,5 @@ class Acts:
         del self.unwanted[ref]
 
 
-def _to_end(run: Run) -> bool:
+def _to_end(run: KubeAttempt) -> bool:
     return run.ending and not run.ended

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from daemon.backends.attempt_names import Key
-from daemon.backends.interface import House
-from daemon.backends.kube.attempts import Ref, Run, plain
+from daemon.backends.attempt_names import AttemptKey
+from daemon.backends.interface import BackendContext
+from daemon.backends.kube.attempts import KubeAttempt, Ref, plain
 from daemon.backends.kube.client import (
     Kube,
     KubeConflictError,
@@ -16,8 +16,8 @@ from daemon.backends.kube.client import (
     KubeRefusedError,
 )
 from daemon.backends.kube.manifests import GRACE, suspend
-from daemon.backends.kube.nodes import Nodes
-from daemon.backends.kube.releases import Left
+from daemon.backends.kube.nodes import KubeNodeWatch
+from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import (
     GATE_OWN,
     ORDER,
@@ -25,12 +25,12 @@ from daemon.backends.kube.schema import (
     POOL,
     PRIORITY,
     QUEUE,
-    Job,
+    KubeJob,
     PodSpec,
     gpus_of,
     gpus_of_pod,
 )
-from daemon.backends.kube.watch import Mirror
+from daemon.backends.kube.watch import WatchCache
 from daemon.config.kube import KubeConfig
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Limited, SetPriority, Submit
@@ -56,30 +56,33 @@ OWN_SCHEDULER = ("", "default-scheduler")
 NAMED = "app.kubernetes.io/name"
 """A label by which Jobs alike are known, where their own names are numbered."""
 
-Place = tuple[str, str]
+JobName = tuple[str, str]
 """A namespace, and the name of a Job in it."""
 
 
-class Adopter:
+class KubeAdopter:
     """Takes Jobs over, and follows what becomes of those that wait."""
 
     def __init__(
-        self, config: KubeConfig, kube: Kube, house: House, nodes: Nodes, left: Left,
-        known: Callable[[Ref], Job | None], seen: Callable[[Job], None],
+        self, config: KubeConfig, kube: Kube, house: BackendContext, nodes: KubeNodeWatch, left: ReleasedJobs,
+        known: Callable[[Ref], KubeJob | None], seen: Callable[[KubeJob], None],
     ) -> None:  # fmt: skip
         """None is taken over; those of before come to be known by their origin."""
         self._config, self._kube, self._house = config, kube, house
         self._nodes, self._left, self._known, self._seen = nodes, left, known, seen
-        self._jobs: dict[Place, tuple[Ref, str]] | None = None  # which Job is which one here
-        self._refused: dict[Place, float] = {}  # when it is asked for again
-        self._strange: dict[Place, str] = {}  # those that are left alone, and why
-        self._longer: dict[Place, float] = {}  # limits that were asked for too late
-        self._unseen: set[Place] = set()  # those that may be new
-        self._changed: set[Place] = set()  # those that may not be as they were
+        self._jobs: dict[JobName, tuple[Ref, str]] | None = None  # which Job is which one here
+        self._refused: dict[JobName, float] = {}  # when it is asked for again
+        self._strange: dict[JobName, str] = {}  # those that are left alone, and why
+        self._longer: dict[JobName, float] = {}  # limits that were asked for too late
+        self._unseen: set[JobName] = set()  # those that may be new
+        self._changed: set[JobName] = set()  # those that may not be as they were
         self._due = 0.0
 
     async def look(
-        self, mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place], runs: Mapping[Key, Run]
+        self,
+        mirrors: Mapping[str, WatchCache[KubeJob]],
+        news: Iterable[JobName],
+        runs: Mapping[AttemptKey, KubeAttempt],
     ) -> None:
         """Take over what is new, and follow what waits. O(news), and now and then O(waiting)."""
         now = asyncio.get_running_loop().time()
@@ -97,7 +100,7 @@ class Adopter:
             self._due = now + self._config.poll
             await self._follow(mirrors, runs)
 
-    async def _take_over(self, mirrors: Mapping[str, Mirror[Job]], now: float) -> None:
+    async def _take_over(self, mirrors: Mapping[str, WatchCache[KubeJob]], now: float) -> None:
         due = {each for each, due in self._refused.items() if due <= now}
         places = sorted(self._unseen | due)
         for some in (places[i : i + AT_ONCE] for i in range(0, len(places), AT_ONCE)):
@@ -107,7 +110,9 @@ class Adopter:
                 await self._submit(wanted, now)
             self._unseen.difference_update(some)
 
-    def _new(self, mirrors: Mapping[str, Mirror[Job]], place: Place, now: float) -> JobSpec | None:
+    def _new(
+        self, mirrors: Mapping[str, WatchCache[KubeJob]], place: JobName, now: float
+    ) -> JobSpec | None:
         """The job that a Job is to be here which is none yet; None where it is to be none."""
         assert self._jobs is not None, "they are known"
         job, known = mirrors[place[0]].objects.get(place[1]), self._jobs.get(place)
@@ -119,7 +124,7 @@ class Adopter:
             return None
         return self._spec(place, job)
 
-    async def _submit(self, wanted: Sequence[tuple[Place, JobSpec]], now: float) -> None:
+    async def _submit(self, wanted: Sequence[tuple[JobName, JobSpec]], now: float) -> None:
         assert self._jobs is not None, "they are known"
         asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
         answers = await self._house.ask(asked)
@@ -136,7 +141,7 @@ class Adopter:
                 )  # fmt: skip
             self._refused[place] = now + RETRY
 
-    def _spec(self, place: Place, job: Job) -> JobSpec | None:
+    def _spec(self, place: JobName, job: KubeJob) -> JobSpec | None:
         """The job that a suspended one of Kubernetes is here; None where it is left alone."""
         meta = job.metadata
         over = job.verdict is not None or meta.deletion_timestamp or meta.note(OVER)
@@ -159,7 +164,7 @@ class Adopter:
             origin=str(Ref(meta.namespace, meta.name, meta.uid)),
         )  # fmt: skip
 
-    def _pool_of(self, job: Job) -> str | None:
+    def _pool_of(self, job: KubeJob) -> str | None:
         """The pool that a Job is of, by its namespace or its label; None where that is none."""
         pools, label = self._house.book().pools, job.metadata.label(POOL)
         if self._config.namespace:
@@ -168,7 +173,7 @@ class Adopter:
         own = next((name for name in pools if self._config.namespace_of(name) == space), None)
         return own if label in ("", own) else None
 
-    def _strangeness(self, job: Job, pool: str | None) -> str:
+    def _strangeness(self, job: KubeJob, pool: str | None) -> str:
         """Why a Job is left alone that asks to be taken over, with the mend."""
         spec, label = job.spec.template.spec, plain(job.metadata.label(POOL), 63)
         if pool is None:
@@ -188,7 +193,7 @@ class Adopter:
             "leave it out, or give pools by backend.nodes the nodes that are alike"
         )
 
-    def _tell_strange(self, place: Place, why: str) -> None:
+    def _tell_strange(self, place: JobName, why: str) -> None:
         if self._strange.get(place) != why:
             self._strange[place] = why
             what, _, mend = why.rpartition("; ")
@@ -197,7 +202,7 @@ class Adopter:
                 mend=mend,
             )  # fmt: skip
 
-    def _spread(self, job: Job) -> int | None:
+    def _spread(self, job: KubeJob) -> int | None:
         """Over how many nodes its pods go: the fewest that hold them, all with as many."""
         most = self._nodes.most
         if not most:
@@ -206,10 +211,12 @@ class Adopter:
         fewest = range(max(1, -(-pods * each // most)), pods + 1)
         return next((n for n in fewest if pods % n == 0 and pods // n * each <= most), pods)
 
-    async def _follow(self, mirrors: Mapping[str, Mirror[Job]], runs: Mapping[Key, Run]) -> None:
+    async def _follow(
+        self, mirrors: Mapping[str, WatchCache[KubeJob]], runs: Mapping[AttemptKey, KubeAttempt]
+    ) -> None:
         """What people do to Jobs that wait, or that are over here. O(changed), a look at each."""
         assert self._jobs is not None, "they are known"
-        book, wanted, looked = self._house.book(), list[Command](), set[Place]()
+        book, wanted, looked = self._house.book(), list[Command](), set[JobName]()
         for place, (ref, job_id) in [e for e in self._jobs.items() if e[1][1] not in book.jobs]:
             if place[0] in mirrors and mirrors[place[0]].synced:
                 await self._let_go(place, job_id, self._known(ref))
@@ -232,7 +239,7 @@ class Adopter:
             await self._house.ask(wanted)
         self._changed -= looked
 
-    async def _let_go(self, place: Place, job_id: str, job: Job | None) -> None:
+    async def _let_go(self, place: JobName, job_id: str, job: KubeJob | None) -> None:
         """It is over here: what still waits there was cancelled here, and stays suspended."""
         assert self._jobs is not None, "they are known"
         waits = job is not None and job.suspended and job.verdict is None
@@ -244,7 +251,9 @@ class Adopter:
             await self._left.forget(self._jobs.pop(place)[0])
             self._longer.pop(place, None)
 
-    async def _waits(self, record: JobRecord, ref: Ref, job: Job | None) -> list[Command] | None:
+    async def _waits(
+        self, record: JobRecord, ref: Ref, job: KubeJob | None
+    ) -> list[Command] | None:
         """What somebody has done to a Job that waits here; None where to look again."""
         if job is None and await self._is_there(ref):
             return None
@@ -266,7 +275,7 @@ class Adopter:
             return [SetPriority(record.spec.id, priority, actor=ACTOR)]
         return []
 
-    def _taken_back(self, record: JobRecord, job: Job | None) -> str:
+    def _taken_back(self, record: JobRecord, job: KubeJob | None) -> str:
         """Why a Job that waits is to wait no more; nothing where it is."""
         if job is None or job.metadata.deletion_timestamp:
             return "it was deleted in Kubernetes"
@@ -280,16 +289,16 @@ class Adopter:
 
     async def _is_there(self, ref: Ref) -> bool:
         try:
-            return (await self._kube.get(ref.path, Job)).metadata.uid == ref.uid
+            return (await self._kube.get(ref.path, KubeJob)).metadata.uid == ref.uid
         except KubeGoneError:
             return False
 
-    async def _suspend(self, job: Job, over: str = "") -> bool:
+    async def _suspend(self, job: KubeJob, over: str = "") -> bool:
         """Have it wait; whether that was done, or needs not be. What fails is tried again."""
         meta = job.metadata
         try:
             path = Ref(meta.namespace, meta.name, meta.uid).path
-            self._seen(await self._kube.patch(path, suspend(job, over), Job))
+            self._seen(await self._kube.patch(path, suspend(job, over), KubeJob))
         except KubeGoneError:
             return True
         except KubeForbiddenError:
@@ -298,7 +307,7 @@ class Adopter:
             return False
         return True
 
-    def _limit(self, place: Place, record: JobRecord, job: Job) -> None:
+    def _limit(self, place: JobName, record: JobRecord, job: KubeJob) -> None:
         """Take over its deadline: of one that has GPUs only a shorter one, whoever lent them."""
         deadline, known = job.spec.active_deadline_seconds, record.time_limit
         if deadline is None:
@@ -315,7 +324,9 @@ class Adopter:
             )  # fmt: skip
 
 
-def _places(mirrors: Mapping[str, Mirror[Job]], news: Iterable[Place]) -> Iterator[Place]:
+def _places(
+    mirrors: Mapping[str, WatchCache[KubeJob]], news: Iterable[JobName]
+) -> Iterator[JobName]:
     """The Jobs that news are of; with no name, of all in a namespace."""
     for space, name in news:
         if name:
@@ -336,14 +347,14 @@ def _elsewhere(spec: PodSpec) -> str:
     return ""
 
 
-def id_of(job: Job) -> str:
+def id_of(job: KubeJob) -> str:
     """What a Job is called here: another one of the same name is another one here, too."""
     meta = job.metadata
     tail = plain(meta.uid, 8)
     return plain(f"k8s-{meta.namespace}.{meta.name}", MAX_ID - 9).replace("/", "?") + f"-{tail}"
 
 
-def priority_of(job: Job) -> int | None:
+def priority_of(job: KubeJob) -> int | None:
     """The priority that its annotation asks for; None where there is none, or it is no number."""
     said = job.metadata.note(PRIORITY).strip()
     digits = said.removeprefix("-")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from daemon.backends.attempt_names import Key
+from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.kube.schema import Condition, Pod
 from daemon.model.inputs import Ended, Lost, Observation
 from daemon.model.outputs import StartEffect
@@ -50,7 +50,7 @@ class Ref(NamedTuple):
         return f"{jobs_path(self.namespace)}/{self.name}"
 
 
-class Run:
+class KubeAttempt:
     """An attempt that is to begin, to end, or to be followed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Run:
         self.leaving = self.leaving or leaving
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AttemptKey:
         """Of which job it is which attempt."""
         return self.order.job, self.order.attempt
 
@@ -113,7 +113,7 @@ def name_of(daemon: str, job: str, attempt: int) -> str:
     return f"sia-{plain}-{digest}" if plain else f"sia-{digest}"
 
 
-def end_of(key: Key, verdict: Condition, pods: Sequence[Pod]) -> Observation:
+def end_of(key: AttemptKey, verdict: Condition, pods: Sequence[Pod]) -> Observation:
     """What to say of a Job that is over."""
     if verdict.type == "Complete":
         return Ended(*key, code=0)

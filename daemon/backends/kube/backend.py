@@ -16,27 +16,34 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from daemon.backends.attempt_names import Key, Marks
-from daemon.backends.interface import Ability, Asked, Expected, House, Piece, StopKind
-from daemon.backends.kube.actions import Acts
-from daemon.backends.kube.adopt import Adopter
-from daemon.backends.kube.attempts import RUNS, Ref, Run, jobs_path, name_of, plain
+from daemon.backends.attempt_names import AttemptKey, AttemptNotes
+from daemon.backends.interface import (
+    Ability,
+    BackendContext,
+    Expected,
+    LogChunk,
+    LogRequest,
+    StopKind,
+)
+from daemon.backends.kube.actions import KubeActions
+from daemon.backends.kube.adopt import KubeAdopter
+from daemon.backends.kube.attempts import RUNS, KubeAttempt, Ref, jobs_path, name_of, plain
 from daemon.backends.kube.client import Kube
-from daemon.backends.kube.completion import Ends
-from daemon.backends.kube.discovery import NODES, Found
-from daemon.backends.kube.kueue import Steering
-from daemon.backends.kube.lease import TIMEOUT, Leased
-from daemon.backends.kube.nodes import Nodes
+from daemon.backends.kube.completion import CompletionCheck
+from daemon.backends.kube.discovery import NODES, KubeInventory
+from daemon.backends.kube.kueue import QueueLimits
+from daemon.backends.kube.lease import TIMEOUT, KubeFence
+from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.pod_logs import Logs
-from daemon.backends.kube.releases import Left
-from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, Job, Node, gpus_of
-from daemon.backends.kube.watch import Mirror
+from daemon.backends.kube.releases import ReleasedJobs
+from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, KubeJob, KubeNode, gpus_of
+from daemon.backends.kube.watch import WatchCache
 from daemon.config.kube import KubeConfig
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
 from daemon.model.outputs import StartEffect
-from daemon.runtime.fence import Alone, Fence
+from daemon.runtime.fence import Fence, SoleLeader
 from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
 
@@ -78,17 +85,17 @@ class KubeBackend:
 
     can: frozenset[Ability] = frozenset({"commands", "logs", "requeue"})
 
-    def __init__(self, config: KubeConfig, kube: Kube, found: Found) -> None:
+    def __init__(self, config: KubeConfig, kube: Kube, found: KubeInventory) -> None:
         """Nothing is asked yet."""
         self._config, self._kube, self._found = config, kube, found
-        self._runs: dict[Key, Run] = {}
-        self._by_ref: dict[tuple[str, str], Key] = {}
-        self._strays: dict[Key, Ref] = {}
+        self._runs: dict[AttemptKey, KubeAttempt] = {}
+        self._by_ref: dict[tuple[str, str], AttemptKey] = {}
+        self._strays: dict[AttemptKey, Ref] = {}
         self._news: set[tuple[str, str]] = set()
         self._poke = asyncio.Event()
-        self._jobs: dict[str, Mirror[Job]] = {}
+        self._jobs: dict[str, WatchCache[KubeJob]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._house: House
+        self._house: BackendContext
         self.fence: Fence | None = None
 
     @property
@@ -101,7 +108,7 @@ class KubeBackend:
         """The nodes of each pool, where some have not all."""
         return self._found.areas
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Begin; whether Kubernetes is there is seen later."""
         marks = await house.notes.read("kube/")
         name = marks.get(NAME)
@@ -109,33 +116,35 @@ class KubeBackend:
             name = secrets.token_hex(4)
             await house.notes.write({NAME: name})
         self._name = name
-        self._lease: Leased | None = None
-        if isinstance(house.fence, Alone):  # PostgreSQL has no say in who acts
+        self._lease: KubeFence | None = None
+        if isinstance(house.fence, SoleLeader):  # PostgreSQL has no say in who acts
             own = Kube(self._config, tries=1, timeout=TIMEOUT)
-            self._lease = Leased(self._config, own, house.fence, name)
+            self._lease = KubeFence(self._config, own, house.fence, name)
             house = house._replace(fence=self._lease)
         self._kube.fence = self.fence = house.fence
         self._house = house
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
-        self._steering = Steering(self._config, self._kube, house) if self._config.kueue else None
-        self._marks = Marks(house, RUNS, marks)
-        self._nodes = Nodes(self._config, house, self._found)
+        self._steering = (
+            QueueLimits(self._config, self._kube, house) if self._config.kueue else None
+        )
+        self._marks = AttemptNotes(house, RUNS, marks)
+        self._nodes = KubeNodeWatch(self._config, house, self._found)
         self._logs = Logs(self._config, name)
-        self._left = await Left.of(house.notes, name, marks)
-        self._ends = Ends(self._config, self._kube, self._nodes, self._seen, self._done)
-        self._acts = Acts(
+        self._left = await ReleasedJobs.of(house.notes, name, marks)
+        self._ends = CompletionCheck(self._config, self._kube, self._nodes, self._seen, self._done)
+        self._acts = KubeActions(
             self._config, self._kube, house, name, self._marks,
             nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
         )  # fmt: skip
-        self._adopter = Adopter(
+        self._adopter = KubeAdopter(
             self._config, self._kube, house, self._nodes, self._left, self._job, self._seen
         )
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Look for all of these, as soon as Kubernetes is there; none is to be started again."""
         for each in expected:
-            run = Run(each.order, fresh=False, started=each.started is not None)
+            run = KubeAttempt(each.order, fresh=False, started=each.started is not None)
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
@@ -149,10 +158,12 @@ class KubeBackend:
         spaces = {self._config.namespace_of(pool) for pool in self._house.book().pools}
         for space in sorted(spaces):
             news = partial(self._hear, space)
-            self._jobs[space] = Mirror(self._kube, jobs_path(space), Job, news)
-        mirrors: list[Mirror[Job] | Mirror[Node]] = list(self._jobs.values())
+            self._jobs[space] = WatchCache(self._kube, jobs_path(space), KubeJob, news)
+        mirrors: list[WatchCache[KubeJob] | WatchCache[KubeNode]] = list(self._jobs.values())
         if not self._config.kueue:
-            self._nodes.mirror = Mirror(self._kube, NODES, Node, lambda _: self._hear_of_nodes())
+            self._nodes.mirror = WatchCache(
+                self._kube, NODES, KubeNode, lambda _: self._hear_of_nodes()
+            )
             mirrors.append(self._nodes.mirror)
         self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         if self._lease is not None:
@@ -161,7 +172,7 @@ class KubeBackend:
             self._tasks.append(asyncio.create_task(self._steering.run(self._poke)))
         self._tasks.append(asyncio.create_task(self._follow()))
 
-    def _add(self, run: Run) -> None:
+    def _add(self, run: KubeAttempt) -> None:
         self._runs[run.key] = run
         if run.ref is not None:
             self._by_ref[run.ref[:2]] = run.key
@@ -169,7 +180,7 @@ class KubeBackend:
     async def start(self, order: StartEffect) -> None:
         """Have it made, or released, in the next turn."""
         if (order.job, order.attempt) not in self._runs:
-            self._add(Run(order, fresh=True))
+            self._add(KubeAttempt(order, fresh=True))
             self._poke.set()
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
@@ -196,7 +207,7 @@ class KubeBackend:
         """None: what pods write stays in Kubernetes."""
         return None
 
-    async def read_log(self, record: JobRecord, asked: Asked) -> Piece | None:
+    async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
         """As Kubernetes has it now."""
         return await self._logs.read(record, asked)
 
@@ -208,18 +219,18 @@ class KubeBackend:
         self._nodes.news = True
         self._poke.set()
 
-    def _job(self, ref: Ref) -> Job | None:
+    def _job(self, ref: Ref) -> KubeJob | None:
         """A Job as far as is known; None where that is nothing, or another has its name."""
         mirror = self._jobs.get(ref.namespace)
         job = None if mirror is None else mirror.objects.get(ref.name)
         return job if job is not None and job.metadata.uid == ref.uid else None
 
-    def _seen(self, job: Job) -> None:
+    def _seen(self, job: KubeJob) -> None:
         mirror = self._jobs.get(job.metadata.namespace)
         if mirror is not None:
             mirror.put(job)
 
-    def _done(self, run: Run, last: Observation) -> None:
+    def _done(self, run: KubeAttempt, last: Observation) -> None:
         self._runs.pop(run.key, None)
         if run.ref is not None:
             self._by_ref.pop(run.ref[:2], None)
@@ -272,7 +283,7 @@ class KubeBackend:
             return min(SOON, self._config.poll)
         return self._config.poll
 
-    def _space_of(self, run: Run) -> str:
+    def _space_of(self, run: KubeAttempt) -> str:
         if run.ref is not None:
             return run.ref.namespace
         return self._config.namespace_of(run.order.spec.pool)
@@ -299,12 +310,12 @@ class KubeBackend:
         if job is not None and not same:
             self._sweep(job)
 
-    def _missing(self, run: Run) -> None:
+    def _missing(self, run: KubeAttempt) -> None:
         """A Job is not there by what was heard; it is asked for before that is believed."""
         if run.due is None:
             run.due = 0.0
 
-    def _shown(self, run: Run, job: Job) -> None:
+    def _shown(self, run: KubeAttempt, job: KubeJob) -> None:
         """See what a Job says of itself."""
         run.seen = True
         if job.verdict is not None or run.ending:
@@ -320,7 +331,7 @@ class KubeBackend:
             self._house.sink(Started(*run.key))
         run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
-    def _sweep(self, job: Job) -> None:
+    def _sweep(self, job: KubeJob) -> None:
         """Find what this daemon has made or released, and should not be there."""
         meta = job.metadata
         if meta.note(DAEMON) != self._name or job.verdict is not None or meta.deletion_timestamp:

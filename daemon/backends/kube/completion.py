@@ -7,30 +7,30 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from daemon.backends.kube.attempts import DELETED, FORGOTTEN, Ref, Run, end_of
+from daemon.backends.kube.attempts import DELETED, FORGOTTEN, KubeAttempt, Ref, end_of
 from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeGoneError
-from daemon.backends.kube.nodes import Nodes
-from daemon.backends.kube.schema import Job, Pod
+from daemon.backends.kube.nodes import KubeNodeWatch
+from daemon.backends.kube.schema import KubeJob, Pod
 from daemon.config.kube import KubeConfig
 from daemon.model.inputs import Ended, Lost, Observation, Requeued
 
 
-class Ends:
+class CompletionCheck:
     """Says of attempts that may be over whether they are, and how they ended."""
 
     def __init__(
         self,
         config: KubeConfig,
         kube: Kube,
-        nodes: Nodes,
-        seen: Callable[[Job], None],
-        done: Callable[[Run, Observation], None],
+        nodes: KubeNodeWatch,
+        seen: Callable[[KubeJob], None],
+        done: Callable[[KubeAttempt, Observation], None],
     ) -> None:
         """`seen` hears of Jobs as they are, `done` of ends."""
         self._config, self._kube, self._nodes = config, kube, nodes
         self._seen, self._done = seen, done
 
-    async def look(self, run: Run, now: float) -> None:
+    async def look(self, run: KubeAttempt, now: float) -> None:
         """See what is left of one; it is looked at again while that are pods. Raises KubeError."""
         assert run.ref is not None, "what has no name is not looked at"
         run.due = now + self._config.poll
@@ -47,7 +47,7 @@ class Ends:
         if off and not any(pod.holds for pod in pods):
             self._done(run, _last(run, job, pods))
 
-    async def _strand(self, run: Run, now: float) -> None:
+    async def _strand(self, run: KubeAttempt, now: float) -> None:
         """Have one wait again whose node is lost with all that ran there."""
         lost = self._nodes.lost(run.order.nodes, begun=run.told)
         if not lost or not run.released or run.ref is None:
@@ -58,16 +58,16 @@ class Ends:
         ran = run.told and not run.adopted  # whether it is to run again is its owner's matter
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
-    async def _asked(self, ref: Ref) -> Job | None:
+    async def _asked(self, ref: Ref) -> KubeJob | None:
         """A Job as it is now; None where it is not there any more."""
         try:
-            job = await self._kube.get(ref.path, Job)
+            job = await self._kube.get(ref.path, KubeJob)
         except KubeGoneError:
             return None
         return job if job.metadata.uid == ref.uid else None
 
 
-def _last(run: Run, job: Job | None, pods: list[Pod]) -> Observation:
+def _last(run: KubeAttempt, job: KubeJob | None, pods: list[Pod]) -> Observation:
     """What to say of one of which nothing is left."""
     if job is not None and job.verdict is not None:
         last = end_of(run.key, job.verdict, pods)

@@ -10,7 +10,7 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeRefusedError
-from daemon.backends.kube.schema import Node
+from daemon.backends.kube.schema import KubeNode
 from daemon.config.kube import KubeConfig
 from daemon.journal.journal import Journal
 from sia.console.errors import UserError
@@ -22,7 +22,7 @@ MARK = "kube/found"
 NODES = "/api/v1/nodes"
 
 
-class Found(Struct, frozen=True, omit_defaults=True):
+class KubeInventory(Struct, frozen=True, omit_defaults=True):
     """Nodes with GPUs, and which of them each pool has, where some have not all."""
 
     gpus: Nodes
@@ -33,14 +33,14 @@ class Found(Struct, frozen=True, omit_defaults=True):
     """Why Kubernetes could not be asked, so that this is what it said last; and the mend."""
 
 
-def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> Found:
+def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> KubeInventory:
     """Ask Kubernetes; where it is away, what it said last counts. Waits for the answer.
 
     In front of Kueue nothing is asked: it places jobs. Raises UserError where nothing is known of
     the cluster, or a pool has no node.
     """
     if config.kueue:
-        return Found(())
+        return KubeInventory(())
     with ThreadPoolExecutor(1) as aside:  # this thread's loop, if it has one, cannot wait
         try:
             nodes = aside.submit(asyncio.run, _ask(config)).result()
@@ -50,7 +50,7 @@ def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> Found:
             if known is None:
                 raise why from None
             try:
-                return replace(json.decode(known, type=Found), away=(error.why, error.mend))
+                return replace(json.decode(known, type=KubeInventory), away=(error.why, error.mend))
             except DecodeError:
                 raise why from None
     found = found_in(nodes, config, list(pools))
@@ -58,11 +58,11 @@ def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> Found:
     return found
 
 
-async def _ask(config: KubeConfig) -> list[Node]:
-    kube, found = Kube(config), list[Node]()
+async def _ask(config: KubeConfig) -> list[KubeNode]:
+    kube, found = Kube(config), list[KubeNode]()
     try:
         async for page in kube.pages(NODES, {}):
-            found += [json.decode(raw, type=Node) for raw in page.items]
+            found += [json.decode(raw, type=KubeNode) for raw in page.items]
     except (KubeExpiredError, KubeRefusedError) as error:
         raise KubeError(str(error)) from None
     except DecodeError as error:
@@ -73,7 +73,7 @@ async def _ask(config: KubeConfig) -> list[Node]:
     return found
 
 
-def found_in(nodes: Sequence[Node], config: KubeConfig, pools: Sequence[str]) -> Found:
+def found_in(nodes: Sequence[KubeNode], config: KubeConfig, pools: Sequence[str]) -> KubeInventory:
     """The nodes with GPUs that are pools'. Raises UserError where a pool has none."""
     gpus = {node.metadata.name: node.gpus(config.gpu) for node in nodes}
     there = [node for node in nodes if gpus[node.metadata.name]]
@@ -94,7 +94,7 @@ def found_in(nodes: Sequence[Node], config: KubeConfig, pools: Sequence[str]) ->
             )
     used = {node for area in areas.values() for node in area}
     against = {node.metadata.name: node.against(config.tolerations) for node in there}
-    return Found(
+    return KubeInventory(
         tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used),
         areas if config.nodes else {},
         {name: why for name, why in against.items() if why and name in used},

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, field, json
 
-from daemon.backends.interface import House
+from daemon.backends.interface import BackendContext
 from daemon.backends.kube.attempts import Ref, plain
 from daemon.backends.kube.client import STEPS, Kube, KubeError, KubeExpiredError, KubeRefusedError
 from daemon.backends.kube.schema import Meta, quantity
@@ -159,14 +159,14 @@ def _places(queue: ClusterQueue, gpu: str) -> Iterator[tuple[str, Resource]]:
                     yield path, own
 
 
-class Steering:
+class QueueLimits:
     """Says to the pools' ClusterQueues what they may lend and borrow.
 
     Attributes:
         trouble: Why that cannot be said, and the mend; empty where it can.
     """
 
-    def __init__(self, config: KubeConfig, kube: Kube, house: House) -> None:
+    def __init__(self, config: KubeConfig, kube: Kube, house: BackendContext) -> None:
         """Nothing is said yet."""
         self._config, self._kube, self._house = config, kube, house
         self._said: dict[str, tuple[int, int | None, float]] = {}

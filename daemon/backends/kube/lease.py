@@ -54,14 +54,14 @@ class LeaseSpec(Struct, frozen=True, rename="camel"):
     lease_transitions: int | None = None
 
 
-class Lease(Struct, frozen=True):
+class KubeLease(Struct, frozen=True):
     """A Lease of coordination.k8s.io."""
 
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
 
 
-class Leased:
+class KubeFence:
     """A fence that holds while the Lease is this daemon's, and the journal's own fence does.
 
     Clocks of other machines do not count: a Lease is over when it was let go, or when nobody was
@@ -118,7 +118,7 @@ class Leased:
             return
         self._until = float("-inf")
         try:
-            lease = await self._kube.get(f"{self._leases}/{self._lease}", Lease)
+            lease = await self._kube.get(f"{self._leases}/{self._lease}", KubeLease)
             if lease.spec.holder_identity == self._me:
                 await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (KubeError, KubeRefusedError):
@@ -127,11 +127,11 @@ class Leased:
     async def _take(self) -> None:
         began = monotonic()
         try:
-            lease = await self._kube.get(f"{self._leases}/{self._lease}", Lease)
+            lease = await self._kube.get(f"{self._leases}/{self._lease}", KubeLease)
         except KubeGoneError:
             body = self._body({"name": self._lease, "namespace": self._home}, 0)
             try:
-                await self._kube.create(self._leases, body, Lease)
+                await self._kube.create(self._leases, body, KubeLease)
             except KubeConflictError:
                 return
         else:
@@ -146,7 +146,7 @@ class Leased:
         self._until = began + LASTS
         self.trouble = "", ""
 
-    def _may_take(self, lease: Lease, now: float) -> bool:
+    def _may_take(self, lease: KubeLease, now: float) -> bool:
         """Whether it is nobody's, or this daemon's own; says whose it is if not."""
         holder = lease.spec.holder_identity or ""
         if holder in ("", self._me):
@@ -164,12 +164,12 @@ class Leased:
         )
         return False
 
-    async def _write(self, lease: Lease, spec: dict[str, Any]) -> None:
+    async def _write(self, lease: KubeLease, spec: dict[str, Any]) -> None:
         body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
-        await self._kube.patch(f"{self._leases}/{self._lease}", body, Lease)
+        await self._kube.patch(f"{self._leases}/{self._lease}", body, KubeLease)
 
     def _body(self, meta: dict[str, Any], turns: int) -> dict[str, Any]:
-        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "KubeLease"}
         return {**kind, "metadata": meta, "spec": self._spec(turns)}
 
     def _spec(self, turns: int) -> dict[str, Any]:

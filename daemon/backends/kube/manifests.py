@@ -19,14 +19,14 @@ from daemon.backends.kube.schema import (
     POOL,
     QUEUE,
     RELEASED,
-    Job,
+    KubeJob,
     PodSpec,
 )
 from daemon.config.kube import KubeConfig
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
 
-Json = dict[str, Any]
+KubeManifest = dict[str, Any]
 
 GRACE = 60
 """Seconds that Kubernetes' own limit is longer: the daemon ends jobs at the second, says why."""
@@ -50,7 +50,7 @@ def split(order: StartEffect) -> tuple[int, int]:
     return sum(counts) // each, each
 
 
-def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> Json:
+def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest:
     """The Job of an attempt, suspended."""
     spec, (pods, gpus) = order.spec, split(order)
     labels = {"app.kubernetes.io/managed-by": "sia"}
@@ -59,7 +59,7 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> Json:
     notes = {DAEMON: daemon, JOB: spec.id, ORDER: str(order.attempt)}
     own = {QUEUE: config.local_queue_of(spec.pool)} if config.kueue else {}
     gate = {GATE: GATE_OWN} if config.kueue else {}
-    body: Json = {
+    body: KubeManifest = {
         "suspend": True,
         "parallelism": pods,
         "completions": pods,
@@ -72,7 +72,7 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> Json:
         body["activeDeadlineSeconds"] = ceil(spec.time_limit) + GRACE
     return {
         "apiVersion": "batch/v1",
-        "kind": "Job",
+        "kind": "KubeJob",
         "metadata": {
             "name": name_of(daemon, spec.id, order.attempt),
             "namespace": config.namespace_of(spec.pool),
@@ -83,11 +83,11 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> Json:
     }
 
 
-def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> Json:
+def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> KubeManifest:
     env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_POOL": spec.pool, "SIA_PODS": str(pods)}
     if spec.array is not None:
         env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
-    container: Json = {
+    container: KubeManifest = {
         "name": "job",
         "image": config.image,
         "command": [_as_it_is(word) for word in spec.command],
@@ -97,7 +97,7 @@ def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> Json:
     }
     if spec.cwd:
         container["workingDir"] = spec.cwd
-    body: Json = {
+    body: KubeManifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "containers": [container],
@@ -123,12 +123,17 @@ def _as_it_is(word: str) -> str:
 
 
 def release(
-    config: KubeConfig, daemon: str, order: StartEffect, job: Job, hosts: Sequence[str], seal: str
-) -> Json:
+    config: KubeConfig,
+    daemon: str,
+    order: StartEffect,
+    job: KubeJob,
+    hosts: Sequence[str],
+    seal: str,
+) -> KubeManifest:
     """Have a Job run on those nodes, if it is still as it was seen: all by one request."""
     spec, notes = job.spec.template.spec, {**_notes(daemon, order), RELEASED: seal}
     again = bool(job.metadata.note(ATTEMPT))
-    pod: Json = {"tolerations": _tolerations(spec.tolerations or [], config.tolerations)}
+    pod: KubeManifest = {"tolerations": _tolerations(spec.tolerations or [], config.tolerations)}
     one = hosts[0] if len(hosts) == 1 else None
     if one or again:
         pod["nodeSelector"] = {HOSTNAME: one}
@@ -140,14 +145,14 @@ def release(
     }
 
 
-def to_kueue(daemon: str, order: StartEffect, job: Job) -> Json:
+def to_kueue(daemon: str, order: StartEffect, job: KubeJob) -> KubeManifest:
     """Have Kueue look at a Job, if it is still as it was seen."""
     others = ",".join(gate for gate in job.gates if gate != GATE_OWN)
     notes: dict[str, str | None] = {**_notes(daemon, order), GATE: others or None}
     return {"metadata": {"resourceVersion": job.metadata.resource_version, "annotations": notes}}
 
 
-def is_marked(config: KubeConfig, daemon: str, order: StartEffect, job: Job) -> bool:
+def is_marked(config: KubeConfig, daemon: str, order: StartEffect, job: KubeJob) -> bool:
     """Whether a Job says that this attempt of this job was released by this daemon.
 
     Who may write to a Job may say so, too, and copies of others say what those did.
@@ -168,7 +173,7 @@ def is_bound(spec: PodSpec, hosts: Sequence[str]) -> bool:
     return all(wanted in (term.get("matchExpressions") or []) for term in terms)
 
 
-def unstarted(job: Job) -> Json:
+def unstarted(job: KubeJob) -> KubeManifest:
     """Forget that a suspended Job ran before: only then Kubernetes lets its nodes be changed."""
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version},
@@ -176,7 +181,7 @@ def unstarted(job: Job) -> Json:
     }
 
 
-def narrowed(job: Job, pods: int) -> Json:
+def narrowed(job: KubeJob, pods: int) -> KubeManifest:
     """Have a Job run so many pods at a time, and no more in all where the daemon has made it."""
     whole = {"completions": pods} if job.metadata.note(ORDER) else {}
     return {
@@ -185,7 +190,7 @@ def narrowed(job: Job, pods: int) -> Json:
     }
 
 
-def suspend(job: Job, over: str = "") -> Json:
+def suspend(job: KubeJob, over: str = "") -> KubeManifest:
     """Have a Job leave its nodes; with `over` for good, and why."""
     notes = {"annotations": {OVER: over}} if over else {}
     return {
@@ -198,12 +203,12 @@ def _notes(daemon: str, order: StartEffect) -> dict[str, str]:
     return {DAEMON: daemon, JOB: order.job, ATTEMPT: str(order.attempt)}
 
 
-def _tolerations(there: Sequence[Json], keys: Sequence[str]) -> list[Json]:
-    own: list[Json] = [{"key": key, "operator": "Exists"} for key in keys]
+def _tolerations(there: Sequence[KubeManifest], keys: Sequence[str]) -> list[KubeManifest]:
+    own: list[KubeManifest] = [{"key": key, "operator": "Exists"} for key in keys]
     return [*there, *(each for each in own if each not in there)]
 
 
-def _only(affinity: Mapping[str, Any], hosts: Sequence[str], *, again: bool) -> Json:
+def _only(affinity: Mapping[str, Any], hosts: Sequence[str], *, again: bool) -> KubeManifest:
     """What was required of nodes, and that they are these; `again`: what is ours goes first."""
     node = affinity.get("nodeAffinity") or {}
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

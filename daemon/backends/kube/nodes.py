@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from daemon.backends.interface import House
-from daemon.backends.kube.attempts import Run
-from daemon.backends.kube.discovery import Found
+from daemon.backends.interface import BackendContext
+from daemon.backends.kube.attempts import KubeAttempt
+from daemon.backends.kube.discovery import KubeInventory
 from daemon.backends.kube.manifests import is_bound
-from daemon.backends.kube.schema import Node, PodSpec
-from daemon.backends.kube.watch import Mirror
+from daemon.backends.kube.schema import KubeNode, PodSpec
+from daemon.backends.kube.watch import WatchCache
 from daemon.config.kube import KubeConfig
 from daemon.engine.nodes import BACKEND
 from daemon.model.inputs import NodeDown, NodeUp
@@ -21,7 +21,7 @@ RESTART = "restart the daemon, for seconds: jobs go on, and those that wait may 
 NO_NODE = "Kubernetes has no such node any more"
 
 
-class Nodes:
+class KubeNodeWatch:
     """Says of each node whether jobs start there.
 
     Attributes:
@@ -30,12 +30,12 @@ class Nodes:
         unused: Which came since the start, and the mend; empty where none did.
     """
 
-    def __init__(self, config: KubeConfig, house: House, found: Found) -> None:
+    def __init__(self, config: KubeConfig, house: BackendContext, found: KubeInventory) -> None:
         """Of those that were found at the start."""
         self._config, self._house = config, house
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
-        self.mirror: Mirror[Node] | None = None
+        self.mirror: WatchCache[KubeNode] | None = None
         self.news = False
         self.unused = "", ""
 
@@ -85,7 +85,7 @@ class Nodes:
                 return f"node {name} is {why}, and nothing of the job has begun there"
         return ""
 
-    def look(self, runs: Iterable[Run]) -> None:
+    def look(self, runs: Iterable[KubeAttempt]) -> None:
         """Say what has changed; what is on a node that is lost is looked at again."""
         if self.mirror is None or not self.mirror.synced or not self.news:
             return
@@ -126,7 +126,7 @@ class Nodes:
         why = f"Kubernetes has GPUs on {counted(len(more), 'node')} that came after the start"
         self.unused = (f"{why}: {some}", RESTART) if more else ("", "")
 
-    def _is_pools(self, node: Node) -> bool:
+    def _is_pools(self, node: KubeNode) -> bool:
         """Whether it is one of any pool's, as `kube_found` has it."""
         labels = (node.metadata.labels or {}).items()
         wanted = (self._config.nodes.get(pool, {}) for pool in self._house.book().pools)

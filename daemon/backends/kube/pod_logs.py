@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
-from daemon.backends.interface import Asked, LogError, Piece
+from daemon.backends.interface import LogChunk, LogError, LogRequest
 from daemon.backends.kube.attempts import Ref, jobs_path, name_of
 from daemon.backends.kube.client import Kube, KubeError, KubeForbiddenError
 from daemon.backends.kube.client import KubeRefusedError as Refused
 from daemon.backends.kube.completion import pods_of
-from daemon.backends.kube.schema import INDEX, MAIN, ORDER, Job, Pod, PodSpec, gpus_of_pod
+from daemon.backends.kube.schema import INDEX, MAIN, ORDER, KubeJob, Pod, PodSpec, gpus_of_pod
 from daemon.config.kube import KubeConfig
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
@@ -66,7 +66,7 @@ BUSY = "others' logs are being read, and these take long"
 SLOW = "Kubernetes has not said yet what it wrote"
 AGAIN = "ask again; kubectl logs says the same, and waits longer"
 
-Key = tuple[str, int, bool]
+LogKey = tuple[str, int, bool]
 """A job, an attempt of it, and whether that is over: what it had written before is not all."""
 
 
@@ -83,16 +83,16 @@ class Read(NamedTuple):
     until: float
     """By the loop's clock, until when nobody looks for more."""
 
-    def piece(self, asked: Asked, now: float) -> Piece | None:
+    def piece(self, asked: LogRequest, now: float) -> LogChunk | None:
         """What is asked for, if it is in it."""
         begin = asked.after - self.after
         known = self.whole and now < self.until
         if begin < 0 or begin + (0 if known else asked.most) > len(self.data):
             return None
-        return Piece(asked.after, self.data[begin : begin + asked.most])
+        return LogChunk(asked.after, self.data[begin : begin + asked.most])
 
 
-class End:
+class LogTail:
     """A look at the end of a log, which may be under way.
 
     Attributes:
@@ -115,9 +115,9 @@ class Logs:
         self._config, self._name = config, name
         self._kube = Kube(config, tries=1, timeout=TIMEOUT)
         self._turn = asyncio.Semaphore(AT_ONCE)
-        self._reads: OrderedDict[Key, Read] = OrderedDict()
-        self._ends: OrderedDict[tuple[Key, int], End] = OrderedDict()
-        self._slow: OrderedDict[Key, float] = OrderedDict()
+        self._reads: OrderedDict[LogKey, Read] = OrderedDict()
+        self._ends: OrderedDict[tuple[LogKey, int], LogTail] = OrderedDict()
+        self._slow: OrderedDict[LogKey, float] = OrderedDict()
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -127,7 +127,7 @@ class Logs:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._kube.close()
 
-    async def read(self, record: JobRecord, asked: Asked) -> Piece | None:
+    async def read(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
         """A piece; None where there is nothing. Raises LogError where it cannot be had."""
         if asked.stream != "stdout":
             raise LogError("Kubernetes keeps what pods write as one", "ask for stdout")
@@ -137,19 +137,19 @@ class Logs:
         key = (record.spec.id, asked.attempt, over)
         if asked.tail is not None:
             data = await self._end(key, record, asked)
-            return None if data is None else Piece(None, data[-asked.tail :])
+            return None if data is None else LogChunk(None, data[-asked.tail :])
         found = self._known(key, asked)
         if found is None:
             async with self._look(key):
                 found = self._known(key, asked) or await self._piece(key, record, asked)
         return found
 
-    def _known(self, key: Key, asked: Asked) -> Piece | None:
+    def _known(self, key: LogKey, asked: LogRequest) -> LogChunk | None:
         """A piece of what was read before."""
         read = self._reads.get(key)
         return None if read is None else read.piece(asked, asyncio.get_running_loop().time())
 
-    async def _piece(self, key: Key, record: JobRecord, asked: Asked) -> Piece | None:
+    async def _piece(self, key: LogKey, record: JobRecord, asked: LogRequest) -> LogChunk | None:
         most = min(asked.after + max(asked.after, AHEAD), MOST + asked.most)
         said = await self._text(record, asked.attempt, {"limitBytes": str(most)})
         if said is None:
@@ -158,14 +158,14 @@ class Logs:
         until = asyncio.get_running_loop().time() + len(said) / READ
         self._reads[key] = Read(after, said[after:], len(said) < most, until)
         _bound(self._reads, key, KEPT)
-        return Piece(after, said[after : after + asked.most])
+        return LogChunk(after, said[after : after + asked.most])
 
-    async def _end(self, key: Key, record: JobRecord, asked: Asked) -> bytes | None:
+    async def _end(self, key: LogKey, record: JobRecord, asked: LogRequest) -> bytes | None:
         """The last bytes, as one look finds them for all who ask meanwhile."""
         lines = max(LINES, (asked.tail or 0) // LINE)
         end = self._ends.get((key, lines))
         if end is None or not end.told(asyncio.get_running_loop().time()):
-            end = self._ends[key, lines] = End()
+            end = self._ends[key, lines] = LogTail()
             end.task = asyncio.create_task(self._last(end, key, record, asked, lines))
             end.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         gone = _bound(self._ends, (key, lines), ENDS)
@@ -180,7 +180,7 @@ class Logs:
         return end.task.result()
 
     async def _last(
-        self, end: End, key: Key, record: JobRecord, asked: Asked, lines: int
+        self, end: LogTail, key: LogKey, record: JobRecord, asked: LogRequest, lines: int
     ) -> bytes | None:
         """Of so many lines; of fewer where they are long: of too many bytes the first come."""
         async with self._look(key):
@@ -197,7 +197,7 @@ class Logs:
                 end.until = now() + min(REST * (now() - began), LONGEST)
 
     @asynccontextmanager
-    async def _look(self, key: Key) -> AsyncIterator[None]:
+    async def _look(self, key: LogKey) -> AsyncIterator[None]:
         """One's turn, if it comes soon. Raises LogError, whatever Kubernetes says.
 
         Whose log did not come in time is not asked for again at once: others' would wait for it.
@@ -249,7 +249,7 @@ class Logs:
             return (ref.uid if attempt == record.attempt else "", ref.namespace)
         space = self._config.namespace_of(spec.pool)
         name = name_of(self._name, spec.id, attempt)
-        job = await self._kube.get(f"{jobs_path(space)}/{name}", Job)
+        job = await self._kube.get(f"{jobs_path(space)}/{name}", KubeJob)
         return (job.metadata.uid if job.metadata.note(ORDER) else "", space)
 
 

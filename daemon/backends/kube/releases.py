@@ -15,7 +15,7 @@ from typing import Final
 from daemon.backends.interface import Notes
 from daemon.backends.kube.attempts import Ref, plain
 from daemon.backends.kube.manifests import is_bound
-from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, RELEASED, Job
+from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, RELEASED, KubeJob
 
 KEY = "kube/key"
 """The mark with what seals are made with. It is in the backup, as all marks are."""
@@ -30,7 +30,7 @@ SECRET = 32
 """Bytes: nobody guesses 256 bits."""
 
 
-class Left:
+class ReleasedJobs:
     """Which Jobs these are."""
 
     def __init__(self, notes: Notes, name: str, key: str, refs: dict[Ref, str]) -> None:
@@ -39,7 +39,7 @@ class Left:
         self._key: Final = bytes.fromhex(key)
 
     @classmethod
-    async def of(cls, notes: Notes, name: str, marks: dict[str, str]) -> Left:
+    async def of(cls, notes: Notes, name: str, marks: dict[str, str]) -> ReleasedJobs:
         """As the marks have it. Raises JournalError."""
         key = marks.get(KEY)
         if key is None:
@@ -60,7 +60,7 @@ class Left:
     def __contains__(self, ref: Ref) -> bool:
         return ref in self._refs
 
-    def runs(self, job: Job, job_id: str, attempt: int) -> bool:
+    def runs(self, job: KubeJob, job_id: str, attempt: int) -> bool:
         """Whether a Job runs by no will of this life: released for that attempt, or a later one."""
         meta = job.metadata
         if job.suspended or (meta.note(DAEMON), meta.note(JOB)) != (self._name, job_id):
@@ -91,7 +91,7 @@ class Left:
         )
         return why, "their GPUs count as free: drain their nodes until they are over"
 
-    async def leave(self, ref: Ref, job: Job, job_id: str) -> None:
+    async def leave(self, ref: Ref, job: KubeJob, job_id: str) -> None:
         """Have it be one of them, durably. Raises JournalError."""
         if ref in self._refs:
             return

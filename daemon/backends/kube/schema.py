@@ -70,7 +70,7 @@ SUFFIXES |= {f"{each}i": Fraction(1024) ** n for n, each in enumerate("KMGTPE", 
 SUFFIXES |= {each: 1 / Fraction(1000) ** n for n, each in enumerate("mun", 1)}
 """What they stand for."""
 
-Name = Annotated[
+KubeName = Annotated[
     str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?(?!\n)$")
 ]
 """As RFC 1123 has it, or nothing: no other name is to come into a path."""
@@ -88,8 +88,8 @@ class Owner(Struct, frozen=True):
 class Meta(Struct, frozen=True, rename="camel"):
     """What each object has. Times are text, as the API writes them."""
 
-    name: Name
-    namespace: Name = ""
+    name: KubeName
+    namespace: KubeName = ""
     uid: Uid = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
@@ -166,7 +166,7 @@ class Template(Struct, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class JobSpec(Struct, frozen=True, rename="camel"):
+class KubeJobSpec(Struct, frozen=True, rename="camel"):
     """What a Job is to be."""
 
     template: Template = Template()
@@ -177,7 +177,7 @@ class JobSpec(Struct, frozen=True, rename="camel"):
     managed_by: str | None = None
 
 
-class JobStatus(Struct, frozen=True, rename="camel"):
+class KubeJobStatus(Struct, frozen=True, rename="camel"):
     """What a Job is."""
 
     conditions: list[Condition] | None = None
@@ -189,12 +189,12 @@ class JobStatus(Struct, frozen=True, rename="camel"):
     terminating: int | None = None
 
 
-class Job(Struct, frozen=True):
+class KubeJob(Struct, frozen=True):
     """A Job of batch/v1."""
 
     metadata: Meta
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
+    spec: KubeJobSpec = KubeJobSpec()
+    status: KubeJobStatus = KubeJobStatus()
 
     @property
     def suspended(self) -> bool:
@@ -300,7 +300,7 @@ class Taint(Struct, frozen=True):
     effect: str = ""
 
 
-class NodeSpec(Struct, frozen=True):
+class KubeNodeSpec(Struct, frozen=True):
     """What a node is to be."""
 
     unschedulable: bool | None = None
@@ -314,11 +314,11 @@ class NodeStatus(Struct, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Node(Struct, frozen=True):
+class KubeNode(Struct, frozen=True):
     """A node."""
 
     metadata: Meta
-    spec: NodeSpec = NodeSpec()
+    spec: KubeNodeSpec = KubeNodeSpec()
     status: NodeStatus = NodeStatus()
 
     @property
@@ -378,6 +378,6 @@ def gpus_of_pod(spec: PodSpec, resource: str) -> int:
     return max(first, beside + sum(_asked(each, resource) for each in spec.containers))
 
 
-def gpus_of(job: Job, resource: str) -> int:
+def gpus_of(job: KubeJob, resource: str) -> int:
     """GPUs that a Job holds when all its pods run."""
     return job.pods * gpus_of_pod(job.spec.template.spec, resource)

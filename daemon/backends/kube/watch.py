@@ -64,7 +64,7 @@ class _Failure(Struct, frozen=True):
     message: str = ""
 
 
-class Mirror(Generic[K]):
+class WatchCache(Generic[K]):
     """What is there, by name; what is written here is there at once, however late the watch is.
 
     Attributes:

@@ -41,7 +41,7 @@ def folder_name(job: str) -> str:
     return f"{name[: LONGEST - 65]}={hashlib.sha256(body).hexdigest()}"
 
 
-class Attempt(NamedTuple):
+class AttemptFiles(NamedTuple):
     """An attempt of a job, by the files in its folder."""
 
     root: Path
@@ -59,9 +59,9 @@ class Attempt(NamedTuple):
         return self.root / "alive" / f"{folder_name(self.job)}.{self.number}"
 
     @property
-    def order(self) -> supervisor.Order:
+    def order(self) -> supervisor.SupervisorOrder:
         """What was to run."""
-        return supervisor.Order.unpacked((self.folder / supervisor.ORDER).read_bytes())
+        return supervisor.SupervisorOrder.unpacked((self.folder / supervisor.ORDER).read_bytes())
 
     @property
     def started(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Attempt(NamedTuple):
         python = [sys.executable, "-I", "-S", "-X", "utf8", "-c", PROGRAM]
         return [*python, str(Path(supervisor.__file__).parent), str(self.folder)]
 
-    def begin(self, order: supervisor.Order) -> tuple[int, int]:
+    def begin(self, order: supervisor.SupervisorOrder) -> tuple[int, int]:
         """Write down what is to run and start a supervisor, who sees whether that was done before.
 
         Returns the supervisor's pid, and a pipe that can be read when it has started the job, or
@@ -176,7 +176,7 @@ class Attempt(NamedTuple):
         return dict(line.split("=", 1) for line in text.splitlines())
 
 
-def all_alive(root: Path) -> list[Attempt]:
+def all_alive(root: Path) -> list[AttemptFiles]:
     """All attempts that may run, as the folder says, in the order of their names."""
     found = []
     for entry in sorted((root / "alive").iterdir()):
@@ -186,7 +186,9 @@ def all_alive(root: Path) -> list[Attempt]:
         except FileNotFoundError:  # the machine went down before it was on the disk
             entry.unlink()
             continue
-        found.append(Attempt(root, supervisor.Order.unpacked(body).job.decode(), int(number)))
+        found.append(
+            AttemptFiles(root, supervisor.SupervisorOrder.unpacked(body).job.decode(), int(number))
+        )
     return found
 
 

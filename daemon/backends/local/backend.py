@@ -11,9 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from daemon.backends.interface import SHORT, Ability, Expected, House, Sink, StopKind
+from daemon.backends.interface import (
+    SHORT,
+    Ability,
+    BackendContext,
+    Expected,
+    ObservationSink,
+    StopKind,
+)
 from daemon.backends.local import supervisor
-from daemon.backends.local.attempt_files import Attempt, all_alive
+from daemon.backends.local.attempt_files import AttemptFiles, all_alive
 from daemon.backends.local.machine import settle
 from daemon.backends.local.supervisor_protocol import ended, order_of, unusable
 from daemon.config.local_gpus import count_gpus
@@ -38,7 +45,7 @@ DELETED = "its folder was deleted while it ran"
 class _Run:
     """An attempt that is followed."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: AttemptFiles) -> None:
         self.attempt = attempt
         self.ready = False  # its supervisor was started
         self.told = False  # that it runs
@@ -100,7 +107,7 @@ class LocalBackend:
         self._kill_after = kill_after
         self._boot = boot or Path(supervisor.BOOT_ID).read_text(encoding="ascii").strip()
         self._runs: dict[tuple[str, int], _Run] = {}
-        self._sink: Sink
+        self._sink: ObservationSink
         self._lock: int | None = None
         self._looker: asyncio.Task[None] | None = None
 
@@ -109,7 +116,7 @@ class LocalBackend:
         """One node, with the GPUs as the driver numbers them."""
         return ((self._node, self._gpus),)
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Take the folder. Raises UserError where it cannot be used, or another daemon has it."""
         self._sink = house.sink
         try:
@@ -133,10 +140,10 @@ class LocalBackend:
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Find again what was started before. O(expected + what may run)."""
-        wanted: set[Attempt] = set()
+        wanted: set[AttemptFiles] = set()
         unseen = []
         for job in expected:
-            attempt = Attempt(self._root, job.order.job, job.order.attempt)
+            attempt = AttemptFiles(self._root, job.order.job, job.order.attempt)
             wanted.add(attempt)
             if not self._find(attempt, seen=job.started is not None):
                 unseen.append(job.order)
@@ -147,7 +154,7 @@ class LocalBackend:
 
     async def start(self, order: StartEffect) -> None:
         """Write down the order and start a supervisor, which starts the job once."""
-        run = _Run(Attempt(self._root, order.job, order.attempt))
+        run = _Run(AttemptFiles(self._root, order.job, order.attempt))
         if run.key in self._runs:
             return
         trouble = unusable(order, self._node)
@@ -187,7 +194,7 @@ class LocalBackend:
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
         """The file that the job writes its output to; None where it leads out of the folder."""
-        path = Attempt(self._root, job, attempt).folder / stream
+        path = AttemptFiles(self._root, job, attempt).folder / stream
         inside = path.resolve().is_relative_to(self._root.resolve())
         return path if inside and path.exists() else None
 
@@ -219,7 +226,7 @@ class LocalBackend:
                     with suppress(OSError):  # what the disk does not say now, it may say then
                         self._look(run)
 
-    def _find(self, attempt: Attempt, *, seen: bool) -> bool:
+    def _find(self, attempt: AttemptFiles, *, seen: bool) -> bool:
         """Follow an attempt of a daemon before this one; False where it never began."""
         if not attempt.begun:
             return False
@@ -232,7 +239,7 @@ class LocalBackend:
             self._look(run)
         return True
 
-    def _find_stray(self, attempt: Attempt) -> None:
+    def _find_stray(self, attempt: AttemptFiles) -> None:
         if attempt.end is not None or self._rebooted(attempt) or attempt.give_up():
             attempt.alive.unlink()  # it will not run any more
             return
@@ -240,7 +247,7 @@ class LocalBackend:
             self._sink(Stray(attempt.job, attempt.number))
         self._find(attempt, seen=True)
 
-    def _rebooted(self, attempt: Attempt) -> bool:
+    def _rebooted(self, attempt: AttemptFiles) -> bool:
         return attempt.started.get("boot", self._boot) != self._boot
 
     def _begun(self, run: _Run, pid: int, news: int) -> None:

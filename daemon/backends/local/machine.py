@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import json
 
-from daemon.backends.interface import House
+from daemon.backends.interface import BackendContext
 from daemon.model.errors import JournalError
 from daemon.model.job import ON_GPUS
 from sia.console.errors import UserError
@@ -18,7 +18,7 @@ KEY = "local.home"
 """Under which a daemon notes where its jobs run."""
 
 
-async def settle(house: House, folder: Path) -> None:
+async def settle(house: BackendContext, folder: Path) -> None:
     """Note that jobs run here from now on.
 
     Raises UserError where some run elsewhere by what the database says: a daemon that does not find
@@ -40,7 +40,7 @@ async def settle(house: House, folder: Path) -> None:
         raise UserError(str(error)) from error
 
 
-def _any_runs(house: House) -> bool:
+def _any_runs(house: BackendContext) -> bool:
     return any(job.placed and job.phase in ON_GPUS for job in house.book().jobs.values())
 
 

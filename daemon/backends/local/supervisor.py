@@ -38,7 +38,7 @@ RETRY = 1.0
 """Seconds until the end of a job is written again where the disk is full."""
 
 
-class Order:
+class SupervisorOrder:
     """What is to run. All of it are bytes, as a file's name need not be text.
 
     `patience`: seconds from SIGTERM to SIGKILL.
@@ -68,7 +68,7 @@ class Order:
         return b"\0".join([*head, str(len(self.command)).encode(), *self.command, *env])
 
     @classmethod
-    def unpacked(cls, body: bytes) -> "Order":
+    def unpacked(cls, body: bytes) -> "SupervisorOrder":
         """From the bytes of the file. Raises ValueError where they are no order."""
         job, attempt, patience, cwd, number, *rest = body.split(b"\0")
         command, env = rest[: int(number)], rest[int(number) :]
@@ -164,7 +164,7 @@ def packed(fields: dict[str, object]) -> bytes:
 class Supervisor:
     """The job that this process runs, until nothing of it is left."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: SupervisorOrder) -> None:
         """Nothing runs yet."""
         self._order = order
         self._job = 0
@@ -367,5 +367,5 @@ def main(folder: str) -> None:
     if libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "orphans cannot be adopted")
     with open(ORDER, "rb") as file:
-        order = Order.unpacked(file.read())
+        order = SupervisorOrder.unpacked(file.read())
     Supervisor(order).run()

@@ -9,8 +9,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from daemon.backends.local.attempt_files import RUN, Attempt
-from daemon.backends.local.supervisor import Order
+from daemon.backends.local.attempt_files import RUN, AttemptFiles
+from daemon.backends.local.supervisor import SupervisorOrder
 from daemon.model.inputs import Ended, StartFailed
 from daemon.model.outputs import StartEffect
 
@@ -34,10 +34,10 @@ def unusable(order: StartEffect, node: str) -> Ended | StartFailed | None:
     return None
 
 
-def order_of(order: StartEffect, attempt: Attempt, kill_after: float) -> Order:
+def order_of(order: StartEffect, attempt: AttemptFiles, kill_after: float) -> SupervisorOrder:
     """The order for its supervisor. A `cwd` that is relative, or none, begins at home."""
     env = environment(order, attempt)
-    return Order(
+    return SupervisorOrder(
         job=order.job.encode(),
         attempt=str(order.attempt).encode(),
         patience=kill_after,
@@ -47,7 +47,7 @@ def order_of(order: StartEffect, attempt: Attempt, kill_after: float) -> Order:
     )
 
 
-def environment(order: StartEffect, attempt: Attempt) -> dict[str, str]:
+def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
     """A minimal one, then the job's own, then what it must not change: its GPUs and names."""
     spec = order.spec
     gpus = [gpu for _, numbers in order.nodes for gpu in numbers]
@@ -76,7 +76,7 @@ def _of_the_user() -> dict[str, str]:
     return env
 
 
-def ended(attempt: Attempt, end: dict[str, str]) -> Ended | StartFailed:
+def ended(attempt: AttemptFiles, end: dict[str, str]) -> Ended | StartFailed:
     """What became of an attempt, by what its supervisor wrote at its end."""
     key = (attempt.job, attempt.number)
     if "failed" in end:
@@ -91,7 +91,7 @@ def ended(attempt: Attempt, end: dict[str, str]) -> Ended | StartFailed:
     )
 
 
-def _failed(attempt: Attempt, what: str, number: int) -> Ended | StartFailed:
+def _failed(attempt: AttemptFiles, what: str, number: int) -> Ended | StartFailed:
     """A user's mistake ends the job: to start it again would not help."""
     key, why = (attempt.job, attempt.number), os.strerror(number)
     order = attempt.order
@@ -112,7 +112,7 @@ def _shown(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
 
 
-def _why(attempt: Attempt, end: dict[str, str]) -> str:
+def _why(attempt: AttemptFiles, end: dict[str, str]) -> str:
     patience = f"{attempt.order.patience:g} s"
     if "asked" in end:
         return f"killed {patience} after SIGTERM" if "killed" in end else "ended as told"

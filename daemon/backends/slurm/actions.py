@@ -9,18 +9,18 @@ from math import ceil
 from pathlib import Path
 from urllib.parse import quote
 
-from daemon.backends.attempt_names import Key, Marks
-from daemon.backends.interface import House
-from daemon.backends.slurm.attempts import Run, comment_of
+from daemon.backends.attempt_names import AttemptKey, AttemptNotes
+from daemon.backends.interface import BackendContext
+from daemon.backends.slurm.attempts import SlurmAttempt, comment_of
 from daemon.backends.slurm.interface import (
-    Place,
     Slurm,
     SlurmError,
     SlurmRefusedError,
-    Wanted,
+    SlurmSubmission,
+    SlurmTarget,
     script_of,
 )
-from daemon.backends.slurm.ownership import Own
+from daemon.backends.slurm.ownership import JobOwnership
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.config.slurm import SlurmConfig
 from daemon.model.inputs import Ended, Requeued, StartFailed
@@ -57,7 +57,7 @@ CHANGED = (
 )
 
 
-class Acts:
+class SlurmActions:
     """Does what the attempts need next; whatever fails for Slurm's sake is done in a later turn.
 
     Attributes:
@@ -66,16 +66,21 @@ class Acts:
     """
 
     def __init__(
-        self, config: SlurmConfig, slurm: Slurm, house: House, own: Own, marks: Marks
+        self,
+        config: SlurmConfig,
+        slurm: Slurm,
+        house: BackendContext,
+        own: JobOwnership,
+        marks: AttemptNotes,
     ) -> None:
         """`marks` say what jobs are called."""
         self._config, self._slurm, self._house, self._own = config, slurm, house, own
         self._marks = marks
         self._kept: set[str] = set()
-        self.found: dict[Key, str] = {}
+        self.found: dict[AttemptKey, str] = {}
         self.unwanted: set[str] = set()
 
-    async def do(self, runs: dict[Key, Run]) -> None:
+    async def do(self, runs: dict[AttemptKey, SlurmAttempt]) -> None:
         """All that is to be done now. Raises SlurmError, JournalError; the rest is then undone."""
         fresh = [run for run in runs.values() if run.ref is None and run.sought]
         for some in parts(fresh, AT_ONCE):
@@ -92,11 +97,13 @@ class Acts:
             await together(self._release(runs, run) for run in ready)
         await self._end(runs)
 
-    def _to_release(self, run: Run) -> bool:
+    def _to_release(self, run: SlurmAttempt) -> bool:
         """What a daemon before this one named may run already: that is looked at first."""
         return run.sought
 
-    async def _name_all(self, runs: dict[Key, Run], some: Sequence[Run]) -> None:
+    async def _name_all(
+        self, runs: dict[AttemptKey, SlurmAttempt], some: Sequence[SlurmAttempt]
+    ) -> None:
         """Have these be there, held, and durable what they are called."""
         for run in some:
             if run.stop and run.key not in self.found:
@@ -121,7 +128,9 @@ class Acts:
         if lost:
             raise SlurmError("Slurm has lost jobs that it took", LOST)
 
-    def _is_there(self, runs: dict[Key, Run], run: Run, job: SlurmJob | None) -> bool:
+    def _is_there(
+        self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt, job: SlurmJob | None
+    ) -> bool:
         """Whether Slurm still has what was submitted for it, and no other under its number.
 
         A slurmctld that was killed since has lost that, and gives its number again.
@@ -146,7 +155,9 @@ class Acts:
             rows = await self._slurm.jobs() or []
         return {ref: job for job in rows for ref in job.refs if ref in refs}
 
-    async def _same(self, runs: dict[Key, Run], some: Sequence[Run]) -> Sequence[Run]:
+    async def _same(
+        self, runs: dict[AttemptKey, SlurmAttempt], some: Sequence[SlurmAttempt]
+    ) -> Sequence[SlurmAttempt]:
         """Those that may be released; of others' jobs that is asked for right before.
 
         Slurm may count its jobs from 1 again since they were looked at, and owners may change what
@@ -166,7 +177,7 @@ class Acts:
                 self._house.sink(Requeued(*run.key, CHANGED, hold=True))
         return [run for run in some if run.sought and run.key in runs]  # of others a look tells
 
-    async def _submit(self, runs: dict[Key, Run], run: Run) -> str:
+    async def _submit(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> str:
         """What it is called from now on; nothing where it cannot be."""
         if run.key in self.found:
             return self.found[run.key]
@@ -182,7 +193,7 @@ class Acts:
         self.found[run.key] = ref
         return ref
 
-    async def _release(self, runs: dict[Key, Run], run: Run) -> None:
+    async def _release(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> None:
         assert run.ref is not None, "what has no name cannot be released"
         loop = asyncio.get_running_loop()
         try:
@@ -201,16 +212,16 @@ class Acts:
         else:
             run.released = loop.time()
 
-    async def _has_begun(self, run: Run) -> bool:
+    async def _has_begun(self, run: SlurmAttempt) -> bool:
         """Whether it runs, or is over: what has become of it, a look tells."""
         assert run.ref is not None, "what has no name was not released"
         job = (await self._seen([run.ref])).get(run.ref)
         return job is not None and job.state != "PENDING" and self._own.is_of(run, job)
 
-    async def _end(self, runs: Mapping[Key, Run]) -> None:
+    async def _end(self, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
         """End what is to end, and remove what should not be there."""
         ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
-        all_of: list[Run | str] = [*ending, *self.unwanted]
+        all_of: list[SlurmAttempt | str] = [*ending, *self.unwanted]
         kept, self._kept = self._kept, set()
         for some in parts(all_of, AT_ONCE):
             if not self._house.fence.holds():
@@ -219,7 +230,7 @@ class Acts:
         if kept and not self._kept:
             self._house.parts.say(ENDS)
 
-    async def _cancel(self, what: Run | str) -> None:
+    async def _cancel(self, what: SlurmAttempt | str) -> None:
         ref = what if isinstance(what, str) else what.ref
         assert ref is not None, "what has no name cannot be ended"
         try:
@@ -229,21 +240,21 @@ class Acts:
             self._house.parts.say(ENDS, why, "let the daemon's user in Slurm be an operator")
             self._kept.add(ref)
             return
-        if isinstance(what, Run):
+        if isinstance(what, SlurmAttempt):
             what.stopped = True
         else:
             self.unwanted.discard(what)
 
-    def place(self, order: StartEffect) -> Place:
+    def place(self, order: StartEffect) -> SlurmTarget:
         """Where a start is to be, in Slurm's words."""
         partition = self._config.partition_of(order.area or order.spec.pool)
-        return Place(partition, [(node, len(gpus)) for node, gpus in order.nodes])
+        return SlurmTarget(partition, [(node, len(gpus)) for node, gpus in order.nodes])
 
     def output(self, job: str, attempt: int, stream: str) -> Path:
         """Where a job writes."""
         return Path(self._config.folder) / f"{_file_of(job)}.{attempt}.{stream}"
 
-    def _wanted(self, order: StartEffect) -> Wanted:
+    def _wanted(self, order: StartEffect) -> SlurmSubmission:
         spec, key = order.spec, (order.job, order.attempt)
         env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
         env["SIA_POOL"] = spec.pool
@@ -253,7 +264,7 @@ class Acts:
         out = err = "/dev/null"
         if self._config.folder:
             out, err = (str(self.output(*key, each)) for each in ("stdout", "stderr"))
-        return Wanted(
+        return SlurmSubmission(
             _plain(spec.name or spec.id), comment_of(self._own.name, key), self.place(order),
             script_of(spec.command, env), spec.cwd or self._config.work_dir, minutes,
             out.replace("%", "%%"), err.replace("%", "%%"),

@@ -8,9 +8,9 @@ from time import time
 
 from msgspec.structs import replace
 
-from daemon.backends.attempt_names import Key
-from daemon.backends.interface import House
-from daemon.backends.slurm.attempts import MARK, Run, View
+from daemon.backends.attempt_names import AttemptKey
+from daemon.backends.interface import BackendContext
+from daemon.backends.slurm.attempts import MARK, SlurmAttempt, SlurmView
 from daemon.backends.slurm.interface import Slurm, SlurmRefusedError
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.config.slurm import SlurmConfig
@@ -36,10 +36,10 @@ ENDED_WAITING = ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED")
 """States of what is over and need never have run."""
 
 
-class Adopter:
+class SlurmAdopter:
     """Takes jobs over, and follows what becomes of those that wait."""
 
-    def __init__(self, config: SlurmConfig, slurm: Slurm, house: House) -> None:
+    def __init__(self, config: SlurmConfig, slurm: Slurm, house: BackendContext) -> None:
         """None is known; those of before come to be known by their origin."""
         self._config, self._slurm, self._house = config, slurm, house
         self._jobs: dict[str, str] = {}  # by origin: the job's id here
@@ -47,14 +47,14 @@ class Adopter:
         self._locked: set[str] = set()  # those that only an operator can release
         self._strange: set[int] = set()  # those that are left alone, of which that was said
         self._nice: set[str] = set()  # those with a `Nice`; without, the priority here counts
-        self._last: View | None = None
+        self._last: SlurmView | None = None
 
     @property
     def waiting(self) -> list[str]:
         """What those are called in Slurm that are followed."""
         return [origin.partition("@")[0] for origin in self._jobs]
 
-    async def look(self, view: View, runs: Mapping[Key, Run]) -> None:
+    async def look(self, view: SlurmView, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
         """Take over what is new, and follow what waits. O(jobs in Slurm) where any changed."""
         if self._last is None:
             self._remember()
@@ -69,7 +69,7 @@ class Adopter:
             if record.spec.origin:
                 self._jobs[record.spec.origin] = record.spec.id
 
-    async def _take_over(self, view: View) -> None:
+    async def _take_over(self, view: SlurmView) -> None:
         new: dict[str, JobSpec] = {}
         known = {origin.partition("@")[0] for origin in self._jobs}
         for ref, job in view.jobs.items():
@@ -90,7 +90,7 @@ class Adopter:
         for i in range(0, len(specs), AT_ONCE):
             await self._submit(specs[i : i + AT_ONCE], view)
 
-    async def _submit(self, specs: list[JobSpec], view: View) -> None:
+    async def _submit(self, specs: list[JobSpec], view: SlurmView) -> None:
         """Have these be jobs here, under another id where another job has theirs."""
         if not self._config.adopt or not self._house.fence.holds():
             return
@@ -149,7 +149,7 @@ class Adopter:
         pools = {self._config.partition_of(pool): pool for pool in self._house.book().pools}
         return next((pools[name] for name in partition.split(",") if name in pools), None)
 
-    async def _follow(self, view: View, runs: Mapping[Key, Run]) -> None:
+    async def _follow(self, view: SlurmView, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
         """What people do to jobs that wait, or that are over here."""
         book = self._house.book()
         wanted: list[Command] = []

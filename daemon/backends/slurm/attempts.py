@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from daemon.backends.attempt_names import Key
+from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Lost, Observation, StartFailed
 from daemon.model.outputs import StartEffect
@@ -46,7 +46,7 @@ RUNS = "slurm/run/"
 """How marks begin that say what an attempt is called in Slurm."""
 
 
-class Run:
+class SlurmAttempt:
     """An attempt that is to begin, to end, or to be followed.
 
     Attributes:
@@ -88,7 +88,7 @@ class Run:
         self.submitted = int(when) if when else None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AttemptKey:
         """Of which job it is which attempt."""
         return self.order.job, self.order.attempt
 
@@ -98,7 +98,7 @@ class Run:
         return bool(self.order.spec.origin)
 
 
-class View(NamedTuple):
+class SlurmView(NamedTuple):
     """What Slurm knew of jobs when that was asked at `began`, by the loop's clock."""
 
     jobs: Mapping[str, SlurmJob]
@@ -111,7 +111,7 @@ class View(NamedTuple):
     """Those of `jobs` that are as they were then; the others are older. None: all are."""
 
     @classmethod
-    def of(cls, jobs: Iterable[SlurmJob], began: float) -> View:
+    def of(cls, jobs: Iterable[SlurmJob], began: float) -> SlurmView:
         """By what they are called."""
         known: dict[str, SlurmJob] = {}
         unread, last = set(), 0
@@ -128,12 +128,12 @@ class View(NamedTuple):
         return self.asked is None or ref in self.asked
 
 
-def comment_of(instance: str, key: Key) -> str:
+def comment_of(instance: str, key: AttemptKey) -> str:
     """What a job's comment says: which daemon's, which attempt, which job."""
     return f"{MARK}:{instance}:{key[1]}:{key[0]}"
 
 
-def key_of(instance: str, comment: str) -> Key | None:
+def key_of(instance: str, comment: str) -> AttemptKey | None:
     """Of which job of this daemon a comment says that it is which attempt, if it is of one."""
     mark, name, attempt, job = (*comment.split(":", 3), "", "", "", "")[:4]
     if (mark, name) != (MARK, instance) or not attempt.isdecimal():
@@ -141,7 +141,7 @@ def key_of(instance: str, comment: str) -> Key | None:
     return job, int(attempt)
 
 
-def gone(run: Run, now: float) -> Observation:
+def gone(run: SlurmAttempt, now: float) -> Observation:
     """What to say of a job that may have run and that Slurm does not know any more."""
     known = max(run.alive or 0.0, run.released or 0.0)
     if known and now - known < FORGETS:
@@ -149,7 +149,7 @@ def gone(run: Run, now: float) -> Observation:
     return Ended(*run.key, why=FORGOTTEN, by_itself=not run.stopped)
 
 
-def end_of(run: Run, job: SlurmJob) -> Observation | None:
+def end_of(run: SlurmAttempt, job: SlurmJob) -> Observation | None:
     """What to say of a job that is over in Slurm; None if it is not.
 
     What is told to end there is CANCELLED from then on, whatever its processes do.

@@ -14,16 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from daemon.backends.attempt_names import Key, Marks
-from daemon.backends.interface import Ability, Expected, House, StopKind
-from daemon.backends.slurm.actions import Acts
-from daemon.backends.slurm.adopt import Adopter
-from daemon.backends.slurm.attempts import RUNS, Run, View, end_of, gone
-from daemon.backends.slurm.discovery import Found
+from daemon.backends.attempt_names import AttemptKey, AttemptNotes
+from daemon.backends.interface import Ability, BackendContext, Expected, StopKind
+from daemon.backends.slurm.actions import SlurmActions
+from daemon.backends.slurm.adopt import SlurmAdopter
+from daemon.backends.slurm.attempts import RUNS, SlurmAttempt, SlurmView, end_of, gone
+from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import Slurm, SlurmError, SlurmRefusedError
-from daemon.backends.slurm.nodes import Nodes
-from daemon.backends.slurm.ownership import Own
-from daemon.backends.slurm.partial_listing import InTurn, look_at
+from daemon.backends.slurm.nodes import SlurmNodeWatch
+from daemon.backends.slurm.ownership import JobOwnership
+from daemon.backends.slurm.partial_listing import LeastRecentlyPolled, look_at
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.config.slurm import SlurmConfig
 from daemon.model.errors import JournalError, UnavailableError
@@ -62,19 +62,19 @@ class SlurmBackend:
 
     can: frozenset[Ability] = frozenset({"commands", "requeue"})
 
-    def __init__(self, config: SlurmConfig, slurm: Slurm, found: Found) -> None:
+    def __init__(self, config: SlurmConfig, slurm: Slurm, found: SlurmInventory) -> None:
         """Nothing is asked yet."""
         self._config, self._slurm, self._found = config, slurm, found
         if config.folder:
             self.can |= {"logs"}
-        self._runs: dict[Key, Run] = {}
-        self._strays: dict[Key, str] = {}
+        self._runs: dict[AttemptKey, SlurmAttempt] = {}
+        self._strays: dict[AttemptKey, str] = {}
         self._poke = asyncio.Event()
-        self._view: View | None = None
+        self._view: SlurmView | None = None
         self._all_due = 0.0
-        self._in_turn = InTurn()
+        self._in_turn = LeastRecentlyPolled()
         self._follower: asyncio.Task[None] | None = None
-        self._house: House
+        self._house: BackendContext
 
     @property
     def gpus(self) -> Gpus | None:
@@ -86,7 +86,7 @@ class SlurmBackend:
         """The nodes of each pool's partition."""
         return self._found.areas
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Begin; whether Slurm is there is seen later."""
         self._house = house
         if self._found.away[0]:
@@ -96,16 +96,16 @@ class SlurmBackend:
         if name is None:
             name = secrets.token_hex(4)
             await house.notes.write({NAME: name})
-        self._own = Own(house, name, marks, self._config.user)
-        self._marks = Marks(house, RUNS, marks)
-        self._acts = Acts(self._config, self._slurm, house, self._own, self._marks)
-        self._adopter = Adopter(self._config, self._slurm, house)
-        self._nodes = Nodes(self._config, self._slurm, house, self._found)
+        self._own = JobOwnership(house, name, marks, self._config.user)
+        self._marks = AttemptNotes(house, RUNS, marks)
+        self._acts = SlurmActions(self._config, self._slurm, house, self._own, self._marks)
+        self._adopter = SlurmAdopter(self._config, self._slurm, house)
+        self._nodes = SlurmNodeWatch(self._config, self._slurm, house, self._found)
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Look for all of these in Slurm, as soon as it is there; none is to be started again."""
         for each in expected:
-            run = Run(each.order, sought=False, started=each.started is not None)
+            run = SlurmAttempt(each.order, sought=False, started=each.started is not None)
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.named(mark)
@@ -117,7 +117,7 @@ class SlurmBackend:
         """Have it submitted, or released, in the next turn."""
         if (order.job, order.attempt) in self._runs:
             return
-        run = self._runs[order.job, order.attempt] = Run(order, sought=True, fresh=True)
+        run = self._runs[order.job, order.attempt] = SlurmAttempt(order, sought=True, fresh=True)
         job = self._view.jobs.get(run.ref) if self._view is not None and run.ref else None
         run.restarts = job.restarts if job is not None else 0
         self._poke.set()
@@ -192,7 +192,7 @@ class SlurmBackend:
         self._say_unread(view)
         await self._marks.forget(self._runs)
 
-    async def _look(self) -> View:
+    async def _look(self) -> SlurmView:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if self._view is not None and began < self._all_due:
@@ -207,10 +207,10 @@ class SlurmBackend:
         took = loop.time() - began
         if self._slurm.single and took > COSTLY:
             self._all_due = loop.time() + REST * took
-        self._view = View.of(jobs or [], began)
+        self._view = SlurmView.of(jobs or [], began)
         return self._view
 
-    def _say_unread(self, view: View) -> None:
+    def _say_unread(self, view: SlurmView) -> None:
         """Whether there are jobs of which nothing is known but that they are there."""
         if not view.unread:
             self._house.parts.say(UNREAD)
@@ -219,7 +219,7 @@ class SlurmBackend:
         why = f"of {len(view.unread)} jobs Slurm says what is not understood: {some}"
         self._house.parts.say(UNREAD, why, "they are left alone; report it with Slurm's version")
 
-    async def _go_on(self, run: Run, view: View) -> None:
+    async def _go_on(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Say what has become of an attempt since the last look."""
         if run.ref is None:
             self._seek(run, view)
@@ -238,7 +238,7 @@ class SlurmBackend:
         if "COMPLETING" not in job.flags:
             await self._shown(run, job, view)
 
-    async def _shown(self, run: Run, job: SlurmJob, view: View) -> None:
+    async def _shown(self, run: SlurmAttempt, job: SlurmJob, view: SlurmView) -> None:
         over = end_of(run, job)
         if over is not None:
             self._done(run, over)
@@ -252,20 +252,20 @@ class SlurmBackend:
             run.restarts, run.sought = job.restarts, True
             self._poke.set()
 
-    def _gone(self, run: Run, view: View) -> None:
+    def _gone(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Slurm does not know it any more: what never was released may be submitted anew."""
         if run.fresh and run.released is None and not run.adopted:
             run.ref, run.sought = None, False
         else:
             self._done(run, gone(run, view.began))
 
-    def _runs_now(self, run: Run, restarts: int) -> None:
+    def _runs_now(self, run: SlurmAttempt, restarts: int) -> None:
         run.sought, run.released, run.restarts = True, run.released or 0.0, restarts
         if not run.told:
             run.told = True
             self._house.sink(Started(*run.key))
 
-    def _seek(self, run: Run, view: View) -> None:
+    def _seek(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Whether a daemon before this one has submitted it: then that one is released."""
         if run.sought:
             return
@@ -279,7 +279,7 @@ class SlurmBackend:
                 self._done(run, Ended(*run.key, why="it was never started"))
         self._poke.set()
 
-    async def _waits(self, run: Run, job: SlurmJob) -> None:
+    async def _waits(self, run: SlurmAttempt, job: SlurmJob) -> None:
         """It was released, and waits: for Slurm, or because somebody has had it wait again."""
         assert run.ref is not None, "it was released under no name"
         if run.stop:
@@ -300,12 +300,12 @@ class SlurmBackend:
         else:
             run.free = True
 
-    def _forgot(self, run: Run, job: SlurmJob) -> bool:
+    def _forgot(self, run: SlurmAttempt, job: SlurmJob) -> bool:
         """Whether it is held because Slurm knows nothing of its release, by all that was seen."""
         same = not run.told and job.restarts == run.restarts
         return same and not run.free and run.tries < TRIES and not self._heard(run, job)
 
-    def _heard(self, run: Run, job: SlurmJob) -> bool:
+    def _heard(self, run: SlurmAttempt, job: SlurmJob) -> bool:
         """Whether it is where its release has put it, and was not before: one request does both."""
         if run.before is None or not self._slurm.single:
             return False
@@ -319,12 +319,12 @@ class SlurmBackend:
         except SlurmRefusedError as error:  # it is over by now, as the next look shows
             log().warning("Slurm does not let a job be held", job=ref, why=str(error))
 
-    def _done(self, run: Run, last: Observation) -> None:
+    def _done(self, run: SlurmAttempt, last: Observation) -> None:
         del self._runs[run.key]
         self._acts.found.pop(run.key, None)
         self._house.sink(last)
 
-    def _sweep(self, view: View) -> None:
+    def _sweep(self, view: SlurmView) -> None:
         """Find what bears this daemon's name and should not be there."""
         refs = {run.ref for run in self._runs.values()} | {*self._acts.found.values()}
         for key, ref in ((key, ref) for key, some in self._own.keys(view).items() for ref in some):

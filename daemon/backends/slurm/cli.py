@@ -9,7 +9,13 @@ from typing import Any
 
 from msgspec import DecodeError, json
 
-from daemon.backends.slurm.interface import PATH, Place, SlurmError, SlurmRefusedError, Wanted
+from daemon.backends.slurm.interface import (
+    PATH,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmSubmission,
+    SlurmTarget,
+)
 from daemon.backends.slurm.schema import (
     SlurmJob,
     SlurmNode,
@@ -95,7 +101,7 @@ class Commands:
             rows.append({**row, "state": words.get("State")})
         return each_of(partition_of, rows)
 
-    async def submit(self, wanted: Wanted) -> str:
+    async def submit(self, wanted: SlurmSubmission) -> str:
         """Submit a job that waits to be released."""
         place, many = wanted.place, str(len(wanted.place.nodes))
         gpus = f"--gpus={place.gpus}" if place.alike is None else f"--gres=gpu:{place.alike}"
@@ -109,7 +115,7 @@ class Commands:
         )  # fmt: skip
         return text.strip().split(";")[0]
 
-    async def release(self, ref: str, place: Place) -> None:
+    async def release(self, ref: str, place: SlurmTarget) -> None:
         """Have a job run there."""
         where = (f"Partition={place.partition}", f"NodeList={place.names}", "StartTime=now")
         await self._run("scontrol", "update", f"JobId={ref}", *where)

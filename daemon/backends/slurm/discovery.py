@@ -22,7 +22,7 @@ MARK = "slurm/found"
 """The mark that says what was found last: a daemon may start while Slurm is away."""
 
 
-class Found(Struct, frozen=True, omit_defaults=True):
+class SlurmInventory(Struct, frozen=True, omit_defaults=True):
     """Nodes with GPUs in the pools' partitions, and which of them each pool's has."""
 
     gpus: Nodes
@@ -38,7 +38,7 @@ def door_of(config: SlurmConfig) -> Slurm:
     return Rest(config.rest, Path(config.jwt_file) if config.jwt_file else None, config.user)
 
 
-def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> Found:
+def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> SlurmInventory:
     """Ask Slurm; where it is away, what it said last counts. Waits for the answer.
 
     Raises UserError where nothing is known of it, or a pool has no partition.
@@ -51,14 +51,16 @@ def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> Found:
             if known is None:
                 raise UserError(f"backend: {error.why}; {error.mend}") from None
             try:
-                return replace(json.decode(known, type=Found), away=(error.why, error.mend))
+                return replace(
+                    json.decode(known, type=SlurmInventory), away=(error.why, error.mend)
+                )
             except DecodeError:
                 raise UserError(f"backend: {error.why}; {error.mend}") from None
     journal.mark({MARK: json.encode(found).decode()})
     return found
 
 
-async def _ask(config: SlurmConfig, pools: list[str]) -> Found:
+async def _ask(config: SlurmConfig, pools: list[str]) -> SlurmInventory:
     door = door_of(config)
     try:
         nodes, partitions = await door.nodes(), await door.partitions()
@@ -81,6 +83,6 @@ async def _ask(config: SlurmConfig, pools: list[str]) -> Found:
                 f"backend.partitions: no node of partition {name!r} has GPUs; see: sinfo -o '%P %G'"
             )
     used = {node for area in areas.values() for node in area}
-    return Found(
+    return SlurmInventory(
         tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used), areas
     )

@@ -29,7 +29,7 @@ class SlurmRefusedError(Exception):
     """Slurm was asked and said no: asking again changes nothing."""
 
 
-class Place(NamedTuple):
+class SlurmTarget(NamedTuple):
     """Where a job is to run."""
 
     partition: str
@@ -53,12 +53,12 @@ class Place(NamedTuple):
         return counts.pop() if len(counts) == 1 else None
 
 
-class Wanted(NamedTuple):
+class SlurmSubmission(NamedTuple):
     """A job to be submitted, held. Times are minutes."""
 
     name: str
     comment: str
-    place: Place
+    place: SlurmTarget
     script: str
     folder: str
     minutes: int | None
@@ -84,10 +84,10 @@ class Slurm(Protocol):
     async def partitions(self) -> list[SlurmPartition]:
         """All of them."""
 
-    async def submit(self, wanted: Wanted) -> str:
+    async def submit(self, wanted: SlurmSubmission) -> str:
         """Submit a job that waits to be released; returns what it is called."""
 
-    async def release(self, ref: str, place: Place) -> None:
+    async def release(self, ref: str, place: SlurmTarget) -> None:
         """Have a job run there, at once: after a requeue Slurm would have it wait for two minutes.
 
         Doing it twice is doing it once.

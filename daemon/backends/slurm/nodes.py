@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from daemon.backends.interface import House
-from daemon.backends.slurm.discovery import Found
+from daemon.backends.interface import BackendContext
+from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import Slurm
 from daemon.backends.slurm.schema import SlurmNode, SlurmPartition
 from daemon.config.slurm import SlurmConfig
@@ -19,10 +19,12 @@ REST = 20.0
 list is long."""
 
 
-class Nodes:
+class SlurmNodeWatch:
     """Says of each node whether Slurm has jobs start there."""
 
-    def __init__(self, config: SlurmConfig, slurm: Slurm, house: House, found: Found) -> None:
+    def __init__(
+        self, config: SlurmConfig, slurm: Slurm, house: BackendContext, found: SlurmInventory
+    ) -> None:
         """Of those that were found at the start."""
         self._config, self._slurm, self._house = config, slurm, house
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from daemon.backends.attempt_names import Key
-from daemon.backends.interface import House
-from daemon.backends.slurm.attempts import Run, View, key_of
+from daemon.backends.attempt_names import AttemptKey
+from daemon.backends.interface import BackendContext
+from daemon.backends.slurm.attempts import SlurmAttempt, SlurmView, key_of
 from daemon.backends.slurm.schema import SlurmJob
 
 USERS = "slurm/user/"
 """How marks begin that say as which users this daemon has submitted jobs."""
 
 
-class Own:
+class JobOwnership:
     """Knows its own jobs.
 
     Whoever may look at jobs sees the comments of all, and may write the same: a comment counts
     only on jobs of the users as which the daemon has submitted some.
     """
 
-    def __init__(self, house: House, name: str, marks: Mapping[str, str], user: str = "") -> None:
+    def __init__(
+        self, house: BackendContext, name: str, marks: Mapping[str, str], user: str = ""
+    ) -> None:
         """Of the daemon of that name, which may be configured to be that user."""
         self._house, self.name = house, name
         self._users = {mark.removeprefix(USERS) for mark in marks if mark.startswith(USERS)}
         self._user = user
         self._jobs: Mapping[str, SlurmJob] | None = None
-        self._keys: dict[Key, list[str]] = {}
+        self._keys: dict[AttemptKey, list[str]] = {}
 
-    def key_of(self, job: SlurmJob) -> Key | None:
+    def key_of(self, job: SlurmJob) -> AttemptKey | None:
         """Of which job here this is which attempt, if it is one of this daemon's."""
         return key_of(self.name, job.comment) if self._may_be(job) else None
 
@@ -37,7 +39,7 @@ class Own:
         users = self._users | ({self._user} if self._user else set())
         return not users or job.user in users
 
-    def is_of(self, run: Run, job: SlurmJob) -> bool:
+    def is_of(self, run: SlurmAttempt, job: SlurmJob) -> bool:
         """Whether this is the job of that attempt, and not a later one with its number.
 
         What it was submitted at tells, whatever its comment says by now: a job may change that.
@@ -48,7 +50,7 @@ class Own:
         same = run.submitted == int(job.submitted) and self._may_be(job)
         return same or self.key_of(job) == run.key
 
-    def keys(self, view: View) -> Mapping[Key, list[str]]:
+    def keys(self, view: SlurmView) -> Mapping[AttemptKey, list[str]]:
         """What this daemon's jobs are called, by attempt. O(jobs in Slurm) where any changed."""
         if self._jobs is not view.jobs:
             self._jobs, self._keys = view.jobs, {}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from heapq import nsmallest
 
-from daemon.backends.slurm.attempts import View
+from daemon.backends.slurm.attempts import SlurmView
 from daemon.backends.slurm.interface import Slurm
 
 AT_ONCE = 8
@@ -19,7 +19,7 @@ WAITING = FEW // 4
 """Of them, those that wait here, where there are many of both: GPUs stand still for the others."""
 
 
-class InTurn:
+class LeastRecentlyPolled:
     """Says whom to ask for next: those for whom that was the longest ago."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class InTurn:
         return found
 
 
-async def look_at(slurm: Slurm, before: View, refs: Sequence[str], began: float) -> View:
+async def look_at(slurm: Slurm, before: SlurmView, refs: Sequence[str], began: float) -> SlurmView:
     """What was known, these as they are now, and those that came since. Raises SlurmError.
 
     Slurm counts its jobs: who came since has the next numbers, of which at most FEW are asked for.
@@ -63,4 +63,4 @@ async def look_at(slurm: Slurm, before: View, refs: Sequence[str], began: float)
         jobs.update({name: job for job in found if not job.unread for name in job.refs})
         new += [name for job in found for name in job.refs]
         number += 1
-    return View(jobs, began, number, frozenset(unread), frozenset(asked.union(new)))
+    return SlurmView(jobs, began, number, frozenset(unread), frozenset(asked.union(new)))

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import aiohttp
 from msgspec import DecodeError, json
 
-from daemon.backends.slurm.interface import PATH, Place, SlurmError, SlurmRefusedError, Wanted
+from daemon.backends.slurm.interface import (
+    PATH,
+    SlurmError,
+    SlurmRefusedError,
+    SlurmSubmission,
+    SlurmTarget,
+)
 from daemon.backends.slurm.schema import (
     SlurmJob,
     SlurmNode,
@@ -148,7 +154,7 @@ class Rest:
         found = await self._ask("GET", "partitions")
         return each_of(partition_of, self._rows(found, "partitions"))
 
-    async def submit(self, wanted: Wanted) -> str:
+    async def submit(self, wanted: SlurmSubmission) -> str:
         """Submit a job that waits to be released."""
         await self._connected()
         job = self._description(wanted)
@@ -162,7 +168,7 @@ class Rest:
             raise SlurmRefusedError(f"no job came of it (HTTP {found.status})")
         return str(int(job_id))
 
-    def _description(self, wanted: Wanted) -> dict[str, Any]:
+    def _description(self, wanted: SlurmSubmission) -> dict[str, Any]:
         """The job in the words of the version."""
         place, many = wanted.place, len(wanted.place.nodes)
         job: dict[str, Any] = {
@@ -191,7 +197,7 @@ class Rest:
     def _number(self, value: int) -> Any:
         return value if self._version == OLDEST else {"set": True, "number": value}
 
-    async def release(self, ref: str, place: Place) -> None:
+    async def release(self, ref: str, place: SlurmTarget) -> None:
         """Have a job run there."""
         await self._connected()
         names: dict[str, Any] = {"nodelist": place.names, "begin_time": "now"}

@@ -16,7 +16,7 @@ from msgspec import Struct
 from daemon.backends.slurm.hostlist import names_of, numbers_of
 from daemon.runtime.logs import log
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 BASES = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL",
@@ -162,7 +162,7 @@ def gpus_of(text: str) -> int:
     return total
 
 
-def _width(job: Json) -> tuple[int, int | None]:
+def _width(job: JsonObject) -> tuple[int, int | None]:
     """GPUs that a job asks for, and over how many nodes alike."""
     least = max(1, _int(job.get("node_count")))
     each = gpus_of(_text(job.get("tres_per_node")))
@@ -190,7 +190,7 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
     return (None, status & 127) if status & 127 else (status >> 8 & 255, None)
 
 
-def job_of(job: Json) -> SlurmJob:
+def job_of(job: JsonObject) -> SlurmJob:
     """A job out of what REST or `--json` say. Raises ValueError, KeyError where it is none."""
     words = _words(job["job_state"])
     base = next((word for word in words if word in BASES), "")
@@ -239,7 +239,7 @@ def jobs_of(rows: Sequence[Any]) -> list[SlurmJob]:
     return found
 
 
-def _held(job: Json) -> bool:
+def _held(job: JsonObject) -> bool:
     """Whether it waits to be released: newer versions say so, older ones have no priority then."""
     if isinstance(job.get("hold"), bool) and job["hold"]:
         return True
@@ -271,7 +271,7 @@ AGAINST = {
 """States and flags of nodes on which no job starts, in words. Powered down ones are woken."""
 
 
-def node_of(node: Json) -> SlurmNode:
+def node_of(node: JsonObject) -> SlurmNode:
     """A node. Raises KeyError where it is none."""
     words = [*_words(node.get("state")), *_words(node.get("state_flags", []))]
     why = [
@@ -284,7 +284,7 @@ def node_of(node: Json) -> SlurmNode:
     return SlurmNode(str(node["name"]), gpus_of(_text(node.get("gres"))), against, named)
 
 
-def partition_of(part: Json) -> SlurmPartition:
+def partition_of(part: JsonObject) -> SlurmPartition:
     """A partition. Raises KeyError where it is none."""
     nodes, state = part.get("nodes"), part.get("state")
     if isinstance(nodes, dict):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 
 from daemon.doors.http.sessions import Session, Sessions
-from daemon.model.access import MACHINE, Who
+from daemon.model.access import MACHINE, Principal
 from daemon.model.book import TokenRecord
 from daemon.model.limits import MAX_TOKENS
-from daemon.runtime.rate_limit import Bucket, Buckets
+from daemon.runtime.rate_limit import TokenBucket, TokenBuckets
 from daemon.runtime.token_file import cluster_of, digest_of
 from daemon.wire.limits import (
     ADDRESSES,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SEND = "send Authorization: Bearer and a token of this daemon; see: sia token create"
 
 
-class Shown(NamedTuple):
+class Credentials(NamedTuple):
     """What somebody comes with: the digest of a token, or why it is none."""
 
     digest: str = ""
@@ -40,7 +40,7 @@ class Shown(NamedTuple):
     """The token itself, where that is what was sent."""
 
 
-class Gate:
+class TokenAuth:
     """Knows tokens by their digests, and lets those who have one in as often as they may.
 
     Attributes:
@@ -52,11 +52,11 @@ class Gate:
         self._service, self._cluster = service, cluster
         self.sessions = sessions
         self._machine = digest_of(token)
-        self._right = Buckets(RATE, BURST, MAX_TOKENS + 1)
-        self._wrong = Bucket(WRONG_RATE, WRONG_BURST)
-        self._wrong_of = Buckets(WRONG_EACH, WRONG_AT_ONCE, ADDRESSES)
+        self._right = TokenBuckets(RATE, BURST, MAX_TOKENS + 1)
+        self._wrong = TokenBucket(WRONG_RATE, WRONG_BURST)
+        self._wrong_of = TokenBuckets(WRONG_EACH, WRONG_AT_ONCE, ADDRESSES)
 
-    def admit(self, request: web.Request) -> Who:
+    def admit(self, request: web.Request) -> Principal:
         """Whoever asks. Raises ProblemError for those who may not come in."""
         shown = self._shown(request)
         who = self._owner(shown)
@@ -80,14 +80,14 @@ class Gate:
             raise self._refusal(shown)
         return Session(shown.digest, self._life(shown.digest) or 0)
 
-    def _owner(self, shown: Shown) -> Who | None:
+    def _owner(self, shown: Credentials) -> Principal | None:
         """Who has that token, if it is one. Raises ProblemError where they come too often."""
         who = self._known(shown.digest) if shown.digest else None
         if who is not None and (wait := self._right.take(who.name)):
             raise too_often(wait)
         return who
 
-    def _refusal(self, shown: Shown) -> ProblemError:
+    def _refusal(self, shown: Credentials) -> ProblemError:
         """What is said to a wrong token."""
         if wait := self._wrong.take():
             return too_often(wait)
@@ -96,21 +96,21 @@ class Gate:
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
 
-    def _shown(self, request: web.Request) -> Shown:
+    def _shown(self, request: web.Request) -> Credentials:
         """A header goes before a cookie: who sends one means it."""
         said = request.headers.get("Authorization", "")
         cookie = "" if said else self.sessions.said(request)
         if cookie:
             session = self.sessions.read(cookie)
             if session is None or self._life(session.digest) not in (None, session.life):
-                return Shown(why="the session is over")
-            return Shown(session.digest)
+                return Credentials(why="the session is over")
+            return Credentials(session.digest)
         kind, _, token = said.partition(" ")
         if token and kind.lower() != "bearer":
-            return Shown(why="the token does not come as Bearer")
+            return Credentials(why="the token does not come as Bearer")
         return _as_token(token)
 
-    def _known(self, digest: str) -> Who | None:
+    def _known(self, digest: str) -> Principal | None:
         """Whose token has this digest. What is looked up tells nothing of what is secret."""
         if hmac.compare_digest(digest, self._machine):
             return MACHINE
@@ -136,7 +136,7 @@ class Gate:
         """Says whether who came in some time ago would do so now. O(1)."""
         return lambda: self._known(self._shown(request).digest) is not None
 
-    def _why(self, shown: Shown) -> str:
+    def _why(self, shown: Credentials) -> str:
         """Why it is none, as far as its bearer may know."""
         record = self._service.book.tokens.get(shown.digest)
         if record is not None:
@@ -147,13 +147,17 @@ class Gate:
         return "the token is not the daemon's, or was revoked"
 
 
-def _as_token(token: str) -> Shown:
-    return Shown(digest_of(token), token=token) if token else Shown(why="the token is missing")
+def _as_token(token: str) -> Credentials:
+    return (
+        Credentials(digest_of(token), token=token)
+        if token
+        else Credentials(why="the token is missing")
+    )
 
 
-def who_of(record: TokenRecord) -> Who:
+def who_of(record: TokenRecord) -> Principal:
     """Whoever has that token."""
-    return Who(record.name, record.role, frozenset(record.pools))
+    return Principal(record.name, record.role, frozenset(record.pools))
 
 
 def too_often(wait: float) -> ProblemError:

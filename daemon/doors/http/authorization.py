@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from daemon.doors.http.authentication import Gate
+from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.csrf import check_form
 from daemon.doors.http.operations import Operation
-from daemon.model.access import Role, Rule, Who, allows
+from daemon.model.access import Principal, Role, Rule, allows
 from daemon.model.errors import UnavailableError
-from daemon.model.inputs import Witness
+from daemon.model.inputs import AuditNote
 from daemon.model.limits import MAX_TOKENS
 from daemon.model.outputs import Refused
-from daemon.runtime.rate_limit import Buckets
+from daemon.runtime.rate_limit import TokenBuckets
 from daemon.wire.limits import DENIALS, DENIALS_AT_ONCE
 from daemon.wire.problems import ProblemError, no_job
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-WHO = web.RequestKey("who", Who)
+WHO = web.RequestKey("who", Principal)
 """Whoever sends a request."""
 
 
@@ -49,18 +49,18 @@ DENIED = web.RequestKey("denied", Denial)
 FORBIDDEN = "not allowed"
 
 
-def who_asks(request: web.Request) -> Who:
+def who_asks(request: web.Request) -> Principal:
     """Whoever sends it, as the guard has found. Not for what is open to all."""
     return request[WHO]
 
 
 def is_operator(request: web.Request) -> bool:
     """Whether whoever sends it may know all; not where nobody knows yet who that is."""
-    who: Who | None = request.get(WHO)
+    who: Principal | None = request.get(WHO)
     return who is not None and who.role is Role.OPERATOR
 
 
-def forbids(who: Who, rule: Rule, pool: str | None = None) -> Refused | None:
+def forbids(who: Principal, rule: Rule, pool: str | None = None) -> Refused | None:
     """Why somebody may not do what has this rule, to a pool or its jobs; None if allowed."""
     if allows(who, rule, pool):
         return None
@@ -79,14 +79,14 @@ def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
         raise ProblemError(refused.status, refused.title, refused.detail, refused.mend)
 
 
-class Guard:
+class AccessMiddleware:
     """Stands before all handlers."""
 
-    def __init__(self, service: Service, gate: Gate, operations: Iterable[Operation]) -> None:
+    def __init__(self, service: Service, gate: TokenAuth, operations: Iterable[Operation]) -> None:
         """Know the rule of each operation."""
         self._service, self._gate = service, gate
         self._operations = {(each.method, each.path): each for each in operations}
-        self._denials = Buckets(DENIALS, DENIALS_AT_ONCE, MAX_TOKENS + 1)
+        self._denials = TokenBuckets(DENIALS, DENIALS_AT_ONCE, MAX_TOKENS + 1)
         self._unsaid: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,7 +119,7 @@ class Guard:
             return None
         return self._operations.get((request.method, resource.canonical))
 
-    async def _check_job(self, request: web.Request, who: Who) -> None:
+    async def _check_job(self, request: web.Request, who: Principal) -> None:
         job_id = request.match_info["id"]
         pool = self._service.book.pool_of(job_id)
         if pool is not None and who.sees(pool):
@@ -143,14 +143,14 @@ class Guard:
         unsaid = self._unsaid.pop(who.name, 0)
         more = f"and {unsaid} more before" if unsaid else ""
         note = ", ".join(filter(None, (denial.note, more)))
-        witness = Witness(request.method, denial.target[:500], denial.status, note, who.name)
+        witness = AuditNote(request.method, denial.target[:500], denial.status, note, who.name)
         task = asyncio.create_task(self._write(witness, request.remote or "", unsaid + 1))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if denial.status == 403:  # how long it takes must not tell a job that is hidden from none
             await task
 
-    async def _write(self, witness: Witness, origin: str, denials: int) -> None:
+    async def _write(self, witness: AuditNote, origin: str, denials: int) -> None:
         try:
             await self._service.submit([witness], origin)
         except UnavailableError:

@@ -12,13 +12,13 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.doors.http.authentication import Gate
+from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
-from daemon.model.access import Role, Rule, Who
+from daemon.model.access import Principal, Role, Rule
 from daemon.model.outputs import Notice
-from daemon.model.visibility import seen_by
-from daemon.wire.jobs import Event, Events
+from daemon.model.visibility import visible_to
+from daemon.wire.jobs import EventPage, EventView
 from daemon.wire.limits import (
     HEARTBEAT,
     MAX_PAGE,
@@ -50,10 +50,10 @@ _encode = msgspec.json.Encoder().encode
 class EventRoutes:
     """Pages and streams."""
 
-    def __init__(self, service: Service, gate: Gate) -> None:
+    def __init__(self, service: Service, gate: TokenAuth) -> None:
         """Serve this, to those whom the gate lets in as long as they read."""
         self._service, self._gate = service, gate
-        self._readers: dict[asyncio.Task[object], Who] = {}
+        self._readers: dict[asyncio.Task[object], Principal] = {}
         self._closed = False
 
     def operations(self) -> list[Operation]:
@@ -62,7 +62,7 @@ class EventRoutes:
             Operation(
                 "GET", "/v1/events", Rule.VIEW, self.events,
                 "Events after one: a page, or, with Accept: text/event-stream, all to come.",
-                {200: Events}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
+                {200: EventPage}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
             )
         ]  # fmt: skip
 
@@ -79,18 +79,18 @@ class EventRoutes:
     def _follow(self, after: int) -> AsyncGenerator[Notice]:
         return cast("AsyncGenerator[Notice]", self._service.notices(after))
 
-    async def _page(self, who: Who, after: int, limit: int) -> Events:
-        events: list[Event] = []
+    async def _page(self, who: Principal, after: int, limit: int) -> EventPage:
+        events: list[EventView] = []
         wanted = min(self._service.told, after + limit)
         if wanted > after:
             async with aclosing(self._follow(after)) as notices:
                 async for notice in notices:
                     after = notice.seq
-                    if (shown := seen_by(who, notice)) is not None:
+                    if (shown := visible_to(who, notice)) is not None:
                         events.append(_event(shown))
                     if after >= wanted:
                         break
-        return Events(events, after)
+        return EventPage(events, after)
 
     async def _stream(self, request: web.Request, after: int) -> web.StreamResponse:
         who = who_asks(request)
@@ -117,7 +117,7 @@ class EventRoutes:
             self._readers.pop(reader, None)
         return response
 
-    def _make_sure_of_room(self, who: Who) -> None:
+    def _make_sure_of_room(self, who: Principal) -> None:
         """Raises ProblemError where there is none. O(readers)."""
         why, others = "", who.role is not Role.OPERATOR
         names = [each.name for each in self._readers.values() if each.role is not Role.OPERATOR]
@@ -143,7 +143,7 @@ async def _feed(
     response: web.StreamResponse,
     notices: AsyncIterator[Notice],
     after: int,
-    who: Who,
+    who: Principal,
     still: Callable[[], bool],
 ) -> None:
     """Send somebody what happens until nothing more will, or it may not come in any more.
@@ -166,7 +166,7 @@ async def _feed(
             notice, following = following.result(), None
             if notice is None:
                 return
-            shown = seen_by(who, notice)
+            shown = visible_to(who, notice)
             if shown is not None and still():
                 await _send(response, line(shown))
                 spoke = monotonic()
@@ -191,8 +191,8 @@ def line(notice: Notice) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (notice.seq, notice.kind.encode(), body)
 
 
-def _event(notice: Notice) -> Event:
-    return Event(
+def _event(notice: Notice) -> EventView:
+    return EventView(
         notice.seq, notice.time, notice.kind, notice.job, notice.pool, notice.node, notice.data
     )
 

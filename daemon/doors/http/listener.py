@@ -17,7 +17,7 @@ from aiohttp import web
 from daemon.config.tls import Certificate
 from daemon.model.limits import PROBE_EVERY
 from daemon.runtime.logs import log
-from daemon.runtime.rate_limit import Bucket
+from daemon.runtime.rate_limit import TokenBucket
 from daemon.wire.problems import ProblemError
 
 MAX_CONNECTIONS = 1000
@@ -35,10 +35,10 @@ GOODBYE = 5.0
 """Seconds that requests under way have to end in when the daemon stops."""
 
 
-class Visitor(web.RequestHandler):
+class Connection(web.RequestHandler):
     """One connection."""
 
-    def __init__(self, server: web.Server, gone: Callable[[Visitor], None]) -> None:
+    def __init__(self, server: web.Server, gone: Callable[[Connection], None]) -> None:
         """Tell `gone` when it is over."""
         super().__init__(
             server,
@@ -113,7 +113,7 @@ _FAILED = ProblemError(
 )
 
 
-class Door:
+class Listener:
     """Takes connections on an address, until `cleanup`."""
 
     def __init__(
@@ -122,9 +122,9 @@ class Door:
         """Encrypted if there is a certificate; the runner is set up."""
         assert runner.server is not None, "it is set up first"
         self._runner, self._server, self._bound, self._tls = runner, runner.server, bound, tls
-        self._inside: dict[Visitor, None] = {}
+        self._inside: dict[Connection, None] = {}
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-        self._dropped, self._telling = 0, Bucket(1 / TOLD_EVERY, 1.0)
+        self._dropped, self._telling = 0, TokenBucket(1 / TOLD_EVERY, 1.0)
         bound.setblocking(False)  # noqa: FBT003  its only argument
         self._taking = asyncio.create_task(self._take())
 
@@ -149,7 +149,7 @@ class Door:
                 await asyncio.sleep(PROBE_EVERY)
                 continue
             if self._room():
-                visitor = Visitor(self._server, self._gone)
+                visitor = Connection(self._server, self._gone)
                 self._inside[visitor] = None
                 visitor.coming = asyncio.create_task(self._let_in(visitor, taken))
             else:
@@ -168,7 +168,7 @@ class Door:
             goes.leave()
         return goes is not None
 
-    async def _let_in(self, visitor: Visitor, taken: socket.socket) -> None:
+    async def _let_in(self, visitor: Connection, taken: socket.socket) -> None:
         """Agree on encryption, if there is to be any."""
         context = None if self._tls is None else self._tls.context
         within = None if context is None else HEAD_WITHIN
@@ -184,7 +184,7 @@ class Door:
         finally:
             visitor.coming = None
 
-    def _gone(self, visitor: Visitor) -> None:
+    def _gone(self, visitor: Connection) -> None:
         self._inside.pop(visitor, None)
 
     def _tell(self, why: str) -> None:
@@ -198,8 +198,8 @@ class Door:
 
 async def listen(
     app: web.Application, bound: socket.socket, tls: Certificate | None = None
-) -> Door:
+) -> Listener:
     """Serve from now on, encrypted if there is a certificate, until `cleanup`."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
     await runner.setup()
-    return Door(runner, bound, tls)
+    return Listener(runner, bound, tls)

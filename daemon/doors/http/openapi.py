@@ -14,7 +14,7 @@ from msgspec import Struct
 from daemon.doors.http.event_stream import SSE
 from daemon.doors.http.operations import JSON, Operation, Parameter
 from daemon.model.access import Rule
-from daemon.wire.jobs import ProblemDetails, Why
+from daemon.wire.jobs import ProblemDetails, ReasonRequest
 from daemon.wire.problems import PROBLEM_JSON
 from daemon.wire.webhooks import Again
 from sia import __version__
@@ -22,13 +22,13 @@ from sia import __version__
 ALWAYS = (400, 401, 403, 429, 500, 503)
 """Problems that every operation may answer with, but those that are open to all."""
 
-OPTIONAL = (Why, Again)
+OPTIONAL = (ReasonRequest, Again)
 """Bodies that may be left out."""
 
-Document = dict[str, Any]
+OpenApiDocument = dict[str, Any]
 
 
-def document(operations: Iterable[Operation]) -> Document:
+def document(operations: Iterable[Operation]) -> OpenApiDocument:
     """All operations, as the world describes them."""
     made = [*operations]
     kinds = {kind for operation in made for kind in _structs(operation)} | {ProblemDetails}
@@ -36,7 +36,7 @@ def document(operations: Iterable[Operation]) -> Document:
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
     for schema in schemas.values():  # people outside know no paper's sections
         schema["description"] = re.sub(r" \(§[^)]*\)", "", schema["description"])
-    paths: dict[str, Document] = {}
+    paths: dict[str, OpenApiDocument] = {}
     for operation in made:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
@@ -72,9 +72,9 @@ def _structs(operation: Operation) -> Iterator[type[Struct]]:
                 yield part
 
 
-def _operation(operation: Operation) -> Document:
+def _operation(operation: Operation) -> OpenApiDocument:
     words = re.findall(r"[a-z]+", f"{operation.method.lower()} {operation.path}")
-    said: Document = {
+    said: OpenApiDocument = {
         "operationId": "_".join(words),
         "summary": operation.about,
         "x-sia-rule": operation.rule.value,
@@ -90,9 +90,9 @@ def _operation(operation: Operation) -> Document:
     return said
 
 
-def _responses(operation: Operation) -> Iterator[tuple[str, Document]]:
+def _responses(operation: Operation) -> Iterator[tuple[str, OpenApiDocument]]:
     for status, kind in operation.answers.items():
-        said: Document = {"description": HTTPStatus(status).phrase}
+        said: OpenApiDocument = {"description": HTTPStatus(status).phrase}
         if isinstance(kind, str):
             said["content"] = {kind: {"schema": {"type": "string"}}}
         elif kind is not None:
@@ -108,7 +108,7 @@ def _responses(operation: Operation) -> Iterator[tuple[str, Document]]:
             yield str(status), {"description": HTTPStatus(status).phrase, "content": content}
 
 
-def _schema(kind: Any) -> Document:
+def _schema(kind: Any) -> OpenApiDocument:
     if isinstance(kind, UnionType):
         return {"anyOf": [_schema(part) for part in get_args(kind)]}
     if kind is dict:
@@ -116,7 +116,7 @@ def _schema(kind: Any) -> Document:
     return {"$ref": REF.format(name=kind.__name__)}
 
 
-def _parameter(parameter: Parameter) -> Document:
+def _parameter(parameter: Parameter) -> OpenApiDocument:
     (schema,), _ = msgspec.json.schema_components([parameter.kind], ref_template=REF)
     if "$ref" in schema:
         schema = {"type": "string", "enum": [str(member.value) for member in parameter.kind]}

@@ -30,7 +30,7 @@ class Parameter(NamedTuple):
     default: Any = None
 
 
-Of = Literal["", "job", "pool", "body"]
+Target = Literal["", "job", "pool", "body"]
 """What an operation is done to, and so whose pool has to allow it: nothing of a pool; the job or
 the pool that its path names; what its body names, at which its handler looks."""
 
@@ -52,7 +52,7 @@ class Operation(NamedTuple):
     """Statuses of problems, besides those that all have."""
     stream: bool = False
     """Whether it may answer with server-sent events as well."""
-    of: Of = ""
+    of: Target = ""
 
 
 INSTEAD = web.RequestKey("instead", bytes)

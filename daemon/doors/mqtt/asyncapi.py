@@ -12,10 +12,10 @@ from daemon.config.mqtt_limits import MAX_PAYLOAD
 from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.topics import ROOT
 from daemon.model.access import Rule
-from daemon.wire.jobs import Event, PoolView
+from daemon.wire.jobs import EventView, PoolView
 from sia import __version__
 
-Document = dict[str, Any]
+AsyncApiDocument = dict[str, Any]
 
 REF = "#/components/schemas/{name}"
 
@@ -58,7 +58,7 @@ CHANNELS = (
     Channel(
         "event", f"{POOL}/event", "send", Rule.VIEW,
         "What happened in the pool: in order, each once or more; `seq` grows. With seq 0: what was "
-        "refused, and what was known already.", (Event,),
+        "refused, and what was known already.", (EventView,),
     ),
     Channel(
         "poolState", f"{POOL}/state", "send", Rule.VIEW,
@@ -94,7 +94,7 @@ PARAMETERS = {
 }
 
 
-def document(config: MqttConfig | None = None) -> Document:
+def document(config: MqttConfig | None = None) -> AsyncApiDocument:
     """All topics, as the world describes them; on this broker if one is known."""
     kinds = [kind for channel in CHANNELS for kind in channel.kinds]
     structs = sorted({k for k in kinds if isinstance(k, type)}, key=_named)
@@ -118,7 +118,7 @@ def document(config: MqttConfig | None = None) -> Document:
     }
 
 
-def _servers(config: MqttConfig | None) -> Document:
+def _servers(config: MqttConfig | None) -> AsyncApiDocument:
     if config is None:
         return {}
     kind = "secure-mqtt" if config.tls else "mqtt"
@@ -132,7 +132,7 @@ def _named(kind: Any) -> str:
     return "PoolJobList" if kind == list[schemas.PoolJob] else "Presence"
 
 
-def _channel(channel: Channel) -> Document:
+def _channel(channel: Channel) -> AsyncApiDocument:
     names = re.findall(r"\{(\w+)\}", channel.topic)
     return {
         "address": channel.topic,
@@ -145,8 +145,8 @@ def _channel(channel: Channel) -> Document:
     }
 
 
-def _operation(channel: Channel) -> Document:
-    made: Document = {
+def _operation(channel: Channel) -> AsyncApiDocument:
+    made: AsyncApiDocument = {
         "action": channel.action,
         "channel": {"$ref": f"#/channels/{channel.name}"},
         "summary": channel.about,
@@ -160,9 +160,9 @@ def _operation(channel: Channel) -> Document:
     return made
 
 
-def _message(kind: Any, channel: Channel) -> Document:
+def _message(kind: Any, channel: Channel) -> AsyncApiDocument:
     (payload,), _ = msgspec.json.schema_components([kind], ref_template=REF)
-    made: Document = {"name": _named(kind), "payload": payload}
+    made: AsyncApiDocument = {"name": _named(kind), "payload": payload}
     if channel.name == "state":
         made["contentType"] = TEXT
     if channel.reply:

@@ -18,10 +18,10 @@ from daemon.doors.mqtt.topics import Topics
 from daemon.model.errors import JournalError
 from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Notice
-from daemon.model.visibility import outside
+from daemon.model.visibility import public_notice
 from daemon.runtime.logs import log
 from daemon.service.service import Service
-from daemon.wire.jobs import Event
+from daemon.wire.jobs import EventView
 
 _encode = msgspec.json.Encoder().encode
 
@@ -91,7 +91,7 @@ class Events:
 
     async def _tell(self, notice: Notice) -> None:
         """On its pool's topic; of a loan that moved, on that of who lent it before as well."""
-        told = outside(notice)
+        told = public_notice(notice)
         if told is not None and told.kind == "loan_moved":
             before = await self._send(told, told.data["previous"])
             self._under_way.append((notice.seq - 1, before))  # it is done with the other one
@@ -101,7 +101,7 @@ class Events:
     async def _send(self, told: Notice, pool: str) -> asyncio.Future[int]:
         while not self._service.fence.holds():  # noqa: ASYNC110  time tells, and no event
             await asyncio.sleep(PROBE_EVERY)
-        event = Event(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
+        event = EventView(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
         return await self._link.send(self._topics.pool(pool, "event"), _encode(event))
 
     async def _advance(self) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from daemon.answers.estimates.estimator import Eta
-from daemon.doors.mqtt.requests import Letter
+from daemon.answers.estimates.estimator import EtaService
+from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply
 from daemon.doors.views.estimates import say_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, together
@@ -15,30 +15,30 @@ from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Command
 from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Answer, Refused
-from daemon.service.admission import Admission, Asks
+from daemon.service.admission import Admission, JobCount
 from daemon.service.service import Service
 from daemon.wire.jobs import BatchLine
 
 DEFECT = 500
 """The status of what broke a step by a defect of ours."""
 
-Place = tuple[int, int]
+BatchIndex = tuple[int, int]
 """Of a job in a batch: which letter, and which of its jobs."""
 
 
-class Clerk:
+class CommandHandler:
     """Does for a pool what its people may ask for: take its jobs, and change these."""
 
     def __init__(
-        self, service: Service, admission: Admission | None = None, eta: Eta | None = None
+        self, service: Service, admission: Admission | None = None, eta: EtaService | None = None
     ) -> None:
         """Ask this one, within these limits; say when jobs start and end, if anybody knows."""
         self._service, self._admission, self._eta = service, admission, eta
 
-    async def answers(self, letters: Sequence[Letter | Reply]) -> list[Reply]:
+    async def answers(self, letters: Sequence[ParsedMessage | Reply]) -> list[Reply]:
         """What became of each, durably; replies stay what they are."""
         said: dict[int, Reply] = {}
-        gathered: dict[int, Letter] = {}
+        gathered: dict[int, ParsedMessage] = {}
         named: set[str] = set()
         for i, letter in enumerate(letters):
             if isinstance(letter, Reply):
@@ -69,7 +69,7 @@ class Clerk:
                 return past is not None and past.spec.pool == pool
         return found[0].spec.pool == pool
 
-    async def _do(self, letters: dict[int, Letter]) -> dict[int, Reply]:
+    async def _do(self, letters: dict[int, ParsedMessage]) -> dict[int, Reply]:
         """Have all of it done in one call."""
         can = self._service.backend.can
         wrong = {
@@ -93,11 +93,11 @@ class Clerk:
         return replies
 
     async def _too_many(
-        self, letters: dict[int, Letter], wrong: Collection[Place]
-    ) -> dict[Place, Refused]:
+        self, letters: dict[int, ParsedMessage], wrong: Collection[BatchIndex]
+    ) -> dict[BatchIndex, Refused]:
         """Which jobs are not taken now, for all that have come of their pools."""
         asks = {
-            (i, k): Asks(array_name(group[0]), letter.pool, len(group))
+            (i, k): JobCount(array_name(group[0]), letter.pool, len(group))
             for i, letter in letters.items()
             for k, group in enumerate(letter.groups)
             if (i, k) not in wrong
@@ -120,7 +120,7 @@ class Clerk:
                 await asyncio.sleep(min(error.retry_after, PROBE_EVERY))
 
 
-def _commands(i: int, letter: Letter, wrong: Collection[Place]) -> list[Command]:
+def _commands(i: int, letter: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:
     """What a letter asks the service for, but for what is refused already."""
     if letter.command is not None:
         return [letter.command]
@@ -128,20 +128,22 @@ def _commands(i: int, letter: Letter, wrong: Collection[Place]) -> list[Command]
     return [each for k in groups for each in letter.submits(k)]
 
 
-def _names(letter: Letter) -> set[str]:
+def _names(letter: ParsedMessage) -> set[str]:
     """Ids by which its jobs can be named."""
     jobs = {spec.id for group in letter.groups for spec in group}
     return jobs | {array_name(group[0]) for group in letter.groups}
 
 
-def _foreign(letter: Letter) -> Reply:
+def _foreign(letter: ParsedMessage) -> Reply:
     """Whose the job is, if anybody's, is nobody else's business."""
     why = f"pool {letter.pool} has no job {letter.job!r}"
     mend = "submit it first, and send this again once it is taken"
     return Reply(200, [BatchLine(letter.job, 404, why, mend)])
 
 
-def _reply(i: int, letter: Letter, said: Iterator[Answer], wrong: dict[Place, Refused]) -> Reply:
+def _reply(
+    i: int, letter: ParsedMessage, said: Iterator[Answer], wrong: dict[BatchIndex, Refused]
+) -> Reply:
     """What became of a letter; its answers are the next of those that were said."""
     if letter.command is not None:
         answer = next(said)

@@ -7,7 +7,7 @@ from functools import partial
 
 import paho.mqtt.client as mqtt
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.config.mqtt import MqttConfig
 from daemon.doors.mqtt.events import Events
 from daemon.doors.mqtt.inbound import Inbound
@@ -32,7 +32,7 @@ class Gateway:
         service: Service,
         config: MqttConfig,
         admission: Admission | None = None,
-        eta: Eta | None = None,
+        eta: EtaService | None = None,
     ) -> None:
         """For a service that has started."""
         self._say = partial(service.parts.say, PART)

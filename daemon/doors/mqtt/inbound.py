@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import paho.mqtt.client as mqtt
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.config.mqtt_limits import GROAN_EVERY, UNACKNOWLEDGED
-from daemon.doors.mqtt.executor import Clerk
+from daemon.doors.mqtt.executor import CommandHandler
 from daemon.doors.mqtt.reconnecting import Link
 from daemon.doors.mqtt.replies import Replies, reply_to
-from daemon.doors.mqtt.requests import Letter, Mail, read
+from daemon.doors.mqtt.requests import Message, ParsedMessage, read
 from daemon.doors.mqtt.schemas import Reply
-from daemon.doors.mqtt.topics import Door, Topics
+from daemon.doors.mqtt.topics import CommandTopic, Topics
 from daemon.model.limits import MAX_BATCH
 from daemon.runtime.logs import log
 from daemon.service.admission import Admission
@@ -30,14 +30,14 @@ from daemon.service.service import Service
 from daemon.wire.problems import ProblemError
 
 
-class Came(NamedTuple):
+class InboundMessage(NamedTuple):
     """A message on one of our topics, and in which session it came."""
 
-    mail: Mail
+    mail: Message
     message: mqtt.MQTTMessage
     session: int
     pool: str
-    door: Door
+    door: CommandTopic
 
 
 class Inbound:
@@ -50,12 +50,12 @@ class Inbound:
         topics: Topics,
         replies: Replies,
         admission: Admission | None,
-        eta: Eta | None,
+        eta: EtaService | None,
     ) -> None:
         """Nothing has come yet."""
         self._service, self._link, self._topics = service, link, topics
-        self._replies, self._clerk = replies, Clerk(service, admission, eta)
-        self._queue: deque[Came] = deque()
+        self._replies, self._clerk = replies, CommandHandler(service, admission, eta)
+        self._queue: deque[InboundMessage] = deque()
         self._news = asyncio.Event()
         self._paused = False
         self._groaned = -GROAN_EVERY
@@ -77,7 +77,7 @@ class Inbound:
             return  # it would be refused; a flood of those must not hold up the others
         while self._queue and self._queue[0].session != self._link.session:
             self._queue.popleft()  # the broker sends it again
-        self._queue.append(Came(mail, message, self._link.session, *found))
+        self._queue.append(InboundMessage(mail, message, self._link.session, *found))
         self._news.set()
         if len(self._queue) >= 2 * UNACKNOWLEDGED:
             self._paused = True
@@ -95,7 +95,7 @@ class Inbound:
                 for each in batch:
                     await self._alone(*each)
 
-    async def _answer(self, batch: Sequence[tuple[Came, Letter | Reply]]) -> None:
+    async def _answer(self, batch: Sequence[tuple[InboundMessage, ParsedMessage | Reply]]) -> None:
         """Have it done, say so, and acknowledge it; or have it come again."""
         answers = await self._clerk.answers([letter for _, letter in batch])
         said = zip(batch, answers, strict=True)
@@ -108,7 +108,7 @@ class Inbound:
             else:
                 self._link.drop(came.session)
 
-    async def _alone(self, came: Came, letter: Letter | Reply) -> None:
+    async def _alone(self, came: InboundMessage, letter: ParsedMessage | Reply) -> None:
         """Once more, by itself; what fails again is refused, or else would come for ever."""
         try:
             await self._answer([(came, letter)])
@@ -118,9 +118,9 @@ class Inbound:
                 return
             self._link.ack(came.message, came.session)
 
-    def _gather(self) -> list[tuple[Came, Letter | Reply]]:
+    def _gather(self) -> list[tuple[InboundMessage, ParsedMessage | Reply]]:
         """What one step may have, in the order in which it came."""
-        batch: list[tuple[Came, Letter | Reply]] = []
+        batch: list[tuple[InboundMessage, ParsedMessage | Reply]] = []
         jobs = 0
         while self._queue and jobs < MAX_BATCH and len(batch) < UNACKNOWLEDGED:
             came = self._queue.popleft()
@@ -131,7 +131,7 @@ class Inbound:
                 continue  # somebody clears what was retained
             letter = self._open(came)
             batch.append((came, letter))
-            jobs += letter.jobs if isinstance(letter, Letter) else 0
+            jobs += letter.jobs if isinstance(letter, ParsedMessage) else 0
         if not self._queue:
             self._news.clear()
         if self._paused and len(self._queue) < UNACKNOWLEDGED:
@@ -139,7 +139,7 @@ class Inbound:
             self._link.pause(on=False)
         return batch
 
-    def _open(self, came: Came) -> Letter | Reply:
+    def _open(self, came: InboundMessage) -> ParsedMessage | Reply:
         """What is asked for, or why not."""
         try:
             if came.pool not in self._service.book.pools:
@@ -152,7 +152,7 @@ class Inbound:
             return self._defect(came, error)
         return letter
 
-    def _defect(self, came: Came, error: Exception) -> Reply:
+    def _defect(self, came: InboundMessage, error: Exception) -> Reply:
         """What to say where the fault is ours."""
         log().exception("message failed", topic=came.mail.topic[:200])
         why = f"a defect of the daemon: {error!r}"
@@ -165,10 +165,10 @@ class Inbound:
             log().warning("message for no pool", topic=topic[:200])
 
 
-def _mail(message: mqtt.MQTTMessage) -> Mail:
+def _mail(message: mqtt.MQTTMessage) -> Message:
     """A message as the door takes it. Raises UnicodeDecodeError for a topic that is no text."""
     said = message.properties
-    return Mail(
+    return Message(
         message.topic,
         bytes(message.payload),
         bool(message.retain),

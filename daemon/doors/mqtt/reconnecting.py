@@ -39,7 +39,7 @@ LEVELS = 6
 """Of a topic, that say whose it is and what for: answers differ in those that follow."""
 
 
-class Trouble(NamedTuple):
+class ConnectionProblem(NamedTuple):
     """Why there is no connection, and the mend."""
 
     why: str
@@ -111,7 +111,7 @@ class Link:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
-    async def _once(self) -> Trouble:
+    async def _once(self) -> ConnectionProblem:
         """One connection, from its beginning to its end."""
         config = self._config
         try:
@@ -126,20 +126,20 @@ class Link:
         try:
             return await self._connect(wire) or await self._serve(wire)
         except (aiomqtt.MqttError, WireError) as error:
-            return Trouble(f"{config.where}: {error}", _ALIVE)
+            return ConnectionProblem(f"{config.where}: {error}", _ALIVE)
         finally:
             self.up.clear()
             self._wire = None
             await wire.leave()
 
-    async def _connect(self, wire: Wire) -> Trouble | None:
+    async def _connect(self, wire: Wire) -> ConnectionProblem | None:
         """Why nobody let us in, if so."""
         try:
             await self._unless_stopped(wire.__aenter__())
         except aiomqtt.MqttError as error:
             return _refused(self._config, error)
         except ValueError:  # UnicodeError among them: what no name of a host may look like
-            return Trouble(f"{self._config.where}: no such host", "look at mqtt.host")
+            return ConnectionProblem(f"{self._config.where}: no such host", "look at mqtt.host")
         return None
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
@@ -154,7 +154,7 @@ class Link:
             task.cancel()
             stop.cancel()
 
-    async def _serve(self, wire: Wire) -> Trouble:
+    async def _serve(self, wire: Wire) -> ConnectionProblem:
         refused = await self._unless_stopped(self._begin(wire))
         if refused is not None:
             return refused
@@ -167,18 +167,20 @@ class Link:
             await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
                 await self._farewell(wire)
-                return Trouble("stopped", "")
+                return ConnectionProblem("stopped", "")
             return _lost(self._config, self._name, end.result())
         finally:
             stop.cancel()
             end.cancel()
 
-    async def _begin(self, wire: Wire) -> Trouble | None:
+    async def _begin(self, wire: Wire) -> ConnectionProblem | None:
         """Subscribe, and say that we are there: why the broker does not let us, if so."""
         if self._filters and max(await self._subscribed(wire)) >= DENIED:
-            return Trouble(f"the broker lets us not read {', '.join(self._filters)}", _ACL)
+            return ConnectionProblem(
+                f"the broker lets us not read {', '.join(self._filters)}", _ACL
+            )
         if self._presence is not None and await self._present(wire, self._presence) >= DENIED:
-            return Trouble(f"the broker lets us not write {self._presence.topic}", _ACL)
+            return ConnectionProblem(f"the broker lets us not write {self._presence.topic}", _ACL)
         return None
 
     async def _present(self, wire: Wire, presence: Presence) -> int:
@@ -273,46 +275,48 @@ def _number(code: object) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _unread(config: MqttConfig, error: Exception) -> Trouble:
+def _unread(config: MqttConfig, error: Exception) -> ConnectionProblem:
     """A file of ours."""
     name = getattr(error, "filename", None)
     why = getattr(error, "strerror", None) or getattr(error, "reason", None) or "cannot be read"
     if isinstance(error, UnicodeDecodeError):
         name, why = config.password_file, "is no UTF-8"
     what = f"{name}: {why}" if name else f"ca, cert and key make no context: {why}"
-    return Trouble(what, "see: sia serve --check")
+    return ConnectionProblem(what, "see: sia serve --check")
 
 
-def _refused(config: MqttConfig, error: aiomqtt.MqttError) -> Trouble:
+def _refused(config: MqttConfig, error: aiomqtt.MqttError) -> ConnectionProblem:
     """Why nobody let us in."""
     where = config.where
     if isinstance(error, aiomqtt.MqttCodeError):
         code = _number(error.rc)
         what, mend = REASONS.get(code, (f"refuses ({error})", "look into the broker's log"))
-        return Trouble(f"{where}: {what}", mend)
+        return ConnectionProblem(f"{where}: {what}", mend)
     cause = error.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = cause.verify_message
-        return Trouble(
+        return ConnectionProblem(
             f"{where}: its certificate does not match ({why})",
             "name who vouches for it in mqtt.ca, and the broker as in its certificate in mqtt.host",
         )
     if isinstance(cause, ConnectionRefusedError):
-        return Trouble(f"{where}: nobody listens", "start the broker, or look at mqtt.port")
+        return ConnectionProblem(
+            f"{where}: nobody listens", "start the broker, or look at mqtt.port"
+        )
     if isinstance(cause, ssl.SSLError) or (config.tls and isinstance(cause, ConnectionError)):
         mend = "look whether that port speaks TLS, and whether it wants another mqtt.cert"
-        return Trouble(f"{where}: no TLS ({getattr(cause, 'reason', '') or cause})", mend)
+        return ConnectionProblem(f"{where}: no TLS ({getattr(cause, 'reason', '') or cause})", mend)
     if isinstance(cause, socket.gaierror):
-        return Trouble(f"{where}: no such host", "look at mqtt.host")
+        return ConnectionProblem(f"{where}: no such host", "look at mqtt.host")
     why = getattr(cause, "strerror", None) or str(error) or type(error).__name__
-    return Trouble(f"{where}: {why}", _ALIVE)
+    return ConnectionProblem(f"{where}: {why}", _ALIVE)
 
 
-def _lost(config: MqttConfig, name: str, error: BaseException | None) -> Trouble:
+def _lost(config: MqttConfig, name: str, error: BaseException | None) -> ConnectionProblem:
     """Why a connection ended."""
     code = getattr(getattr(error, "rc", None), "value", None)
     if code == 0x8E:
         mend = "give each cluster another mqtt.client_id; its stand-by has the same"
-        return Trouble(f"{config.where}: another client came as {name!r}", mend)
+        return ConnectionProblem(f"{config.where}: another client came as {name!r}", mend)
     mend = f"{_ALIVE}, and that nobody else comes as client {name!r}"
-    return Trouble(f"{config.where}: the connection is gone", mend)
+    return ConnectionProblem(f"{config.where}: the connection is gone", mend)

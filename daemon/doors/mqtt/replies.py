@@ -11,10 +11,10 @@ from paho.mqtt.properties import Properties
 from daemon.config.mqtt_limits import MAX_CORRELATION, MAX_PACKET, OVERHEAD, REPLY_LINES
 from daemon.doors.mqtt.connection import WireError
 from daemon.doors.mqtt.reconnecting import Link
-from daemon.doors.mqtt.requests import Mail, named
+from daemon.doors.mqtt.requests import Message, named
 from daemon.doors.mqtt.schemas import Reply
 from daemon.doors.mqtt.topics import Topics
-from daemon.wire.jobs import BatchLine, Event
+from daemon.wire.jobs import BatchLine, EventView
 from daemon.wire.problems import ProblemError
 
 FRAME = MAX_CORRELATION + 2 * OVERHEAD
@@ -38,7 +38,7 @@ class Replies:
         """Only pools that are known have events."""
         self._link, self._topics, self._now, self._known = link, topics, now, known
 
-    async def tell(self, answers: Sequence[tuple[str, Mail, Reply]]) -> bool:
+    async def tell(self, answers: Sequence[tuple[str, Message, Reply]]) -> bool:
         """Whether all answers have reached the broker; if not, the messages come again.
 
         What it refuses would be refused again: `Link` says so.
@@ -60,12 +60,12 @@ class Replies:
             return False
         return True
 
-    def _events(self, pool: str, reply: Reply, mail: Mail) -> list[Event]:
+    def _events(self, pool: str, reply: Reply, mail: Message) -> list[EventView]:
         """What others of the pool hear: refusals, and what nobody else would be told of."""
         now = self._now()
         if not reply.jobs:
             data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
-            return [Event(0, now, "refused", named(mail.payload), pool, data=data)]
+            return [EventView(0, now, "refused", named(mail.payload), pool, data=data)]
         told = [
             line
             for line in reply.jobs
@@ -75,9 +75,9 @@ class Replies:
         for line in told[:REPLY_LINES]:
             if line.status >= 400:
                 data = {"status": line.status, "why": line.detail, "mend": line.mend}
-                events.append(Event(0, now, "refused", line.id, pool, data=data))
+                events.append(EventView(0, now, "refused", line.id, pool, data=data))
             else:
-                events.append(Event(0, now, "known", line.id, pool))
+                events.append(EventView(0, now, "known", line.id, pool))
         if more := sum(line.status >= 400 for line in told[REPLY_LINES:]):
             why = f"{more:,} more jobs of the message"
             data = {
@@ -85,7 +85,7 @@ class Replies:
                 "why": why,
                 "mend": "look at its answer, or send fewer at a time",
             }
-            events.append(Event(0, now, "refused", pool=pool, data=data))
+            events.append(EventView(0, now, "refused", pool=pool, data=data))
         return events
 
 
@@ -104,7 +104,7 @@ def fitting(reply: Reply, room: int) -> bytes:
     return _encode(Reply(reply.status, [], why, mend))
 
 
-def _back(mail: Mail) -> Properties | None:
+def _back(mail: Message) -> Properties | None:
     """The properties of an answer."""
     if not mail.correlation:
         return None

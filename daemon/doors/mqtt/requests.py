@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from daemon.config.mqtt_limits import MAX_CORRELATION, MAX_PAYLOAD, MIN_CORRELATION
 from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.schemas import JobId, PoolCommand, PoolJob, PoolJobs
-from daemon.doors.mqtt.topics import Door, Topics
+from daemon.doors.mqtt.topics import CommandTopic, Topics
 from daemon.doors.views.submission import specs_of
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.model.job import JobSpec
@@ -23,7 +23,7 @@ ACTOR = "mqtt:{}"
 """Who asked, as the journal says: whoever the broker lets write to that pool's topics."""
 
 
-class Mail(NamedTuple):
+class Message(NamedTuple):
     """A message as it came."""
 
     topic: str
@@ -36,14 +36,14 @@ class Mail(NamedTuple):
     qos: int = 1
 
 
-class Letter(NamedTuple):
+class ParsedMessage(NamedTuple):
     """What a message asks for: jobs, or one command for a job.
 
     Each job is a group, of several if it is an array.
     """
 
     pool: str
-    door: Door
+    door: CommandTopic
     groups: Sequence[Sequence[JobSpec]] = ()
     command: Command | None = None
 
@@ -100,7 +100,7 @@ def named(payload: bytes) -> str:
     return found.id or found.job
 
 
-def read(mail: Mail, topics: Topics, pool: str, door: Door) -> Letter:
+def read(mail: Message, topics: Topics, pool: str, door: CommandTopic) -> ParsedMessage:
     """What is asked for. Raises ProblemError for whatever is wrong."""
     if mail.retained:
         raise _wrong("a retained message", "publish without retain: it would come again and again")
@@ -116,14 +116,14 @@ def read(mail: Mail, topics: Topics, pool: str, door: Door) -> Letter:
         raise _wrong(f"correlation data longer than {MAX_CORRELATION} bytes", "send a UUID")
     if door == "submit":
         return _submission(mail, pool)
-    return Letter(pool, door, command=_commanded(mail.payload, pool))
+    return ParsedMessage(pool, door, command=_commanded(mail.payload, pool))
 
 
 def _wrong(detail: str, mend: str) -> ProblemError:
     return ProblemError(422, "invalid", detail, mend)
 
 
-def _submission(mail: Mail, pool: str) -> Letter:
+def _submission(mail: Message, pool: str) -> ParsedMessage:
     jobs = _jobs(mail.payload)
     if sum(job.array or 1 for job in jobs) > MAX_JOBS:
         why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
@@ -140,7 +140,7 @@ def _submission(mail: Mail, pool: str) -> Letter:
             )
         key = f"mqtt {pool} {mail.correlation.hex()} {i}"
         groups.append(specs_of(replace(job, pool=pool), key))
-    return Letter(pool, "submit", groups)
+    return ParsedMessage(pool, "submit", groups)
 
 
 def _jobs(payload: bytes) -> list[PoolJob]:
@@ -158,11 +158,11 @@ def _commanded(payload: bytes, pool: str) -> Command:
     asked: PoolCommand = decoded(payload, _command, _Any, SEE)
     actor = ACTOR.format(pool)
     match asked:
-        case schemas.Cancel(job):
+        case schemas.CancelCommand(job):
             return Cancel(job, actor)
-        case schemas.Hold(job):
+        case schemas.HoldCommand(job):
             return Hold(job, actor)
-        case schemas.Release(job):
+        case schemas.ReleaseCommand(job):
             return Release(job, actor)
-        case schemas.SetPriority(job, priority):
+        case schemas.PriorityCommand(job, priority):
             return SetPriority(job, priority, actor)

@@ -30,32 +30,32 @@ class PoolJobs(Struct, forbid_unknown_fields=True):
     jobs: Annotated[list[PoolJob], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
-class Cancel(Struct, forbid_unknown_fields=True, tag_field="do", tag="cancel"):
+class CancelCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="cancel"):
     """A job is not wanted any more."""
 
     job: JobId
 
 
-class Hold(Struct, forbid_unknown_fields=True, tag_field="do", tag="hold"):
+class HoldCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="hold"):
     """A waiting job is to wait until it is released."""
 
     job: JobId
 
 
-class Release(Struct, forbid_unknown_fields=True, tag_field="do", tag="release"):
+class ReleaseCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="release"):
     """A held job may start."""
 
     job: JobId
 
 
-class SetPriority(Struct, forbid_unknown_fields=True, tag_field="do", tag="priority"):
+class PriorityCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="priority"):
     """A waiting job goes before those of its pool with a lower number."""
 
     job: JobId
     priority: Priority
 
 
-PoolCommand = Cancel | Hold | Release | SetPriority
+PoolCommand = CancelCommand | HoldCommand | ReleaseCommand | PriorityCommand
 
 
 class Reply(Struct, omit_defaults=True):
@@ -78,7 +78,7 @@ class _Order(Struct, kw_only=True, omit_defaults=True):
     ]
 
 
-class Start(_Order, kw_only=True, tag_field="do", tag="start", omit_defaults=True):
+class StartOrder(_Order, kw_only=True, tag_field="do", tag="start", omit_defaults=True):
     """A job is to start, unless this attempt of it ever did."""
 
     job: str
@@ -98,7 +98,7 @@ class Start(_Order, kw_only=True, tag_field="do", tag="start", omit_defaults=Tru
     ] = None
 
 
-class Stop(_Order, kw_only=True, tag_field="do", tag="stop"):
+class StopOrder(_Order, kw_only=True, tag_field="do", tag="stop"):
     """A job is to be warned of its end, or ended. One that is gone is let be."""
 
     job: str
@@ -106,7 +106,7 @@ class Stop(_Order, kw_only=True, tag_field="do", tag="stop"):
     kind: Literal["warn", "end"]
 
 
-class Run(Struct, array_like=True):
+class AttemptRef(Struct, array_like=True):
     """An attempt of a job."""
 
     job: str
@@ -120,14 +120,14 @@ class Sync(_Order, kw_only=True, tag_field="do", tag="sync", omit_defaults=True)
     """
 
     number: Annotated[int, Meta(description="Of this question; it comes back with `synced`.")]
-    jobs: list[Run] = []
+    jobs: list[AttemptRef] = []
     more: bool = False
     some: Annotated[
         bool, Meta(description="The daemon asks after these alone: nothing is said of `also`.")
     ] = False
 
 
-Order = Start | Stop | Sync
+Order = StartOrder | StopOrder | Sync
 
 
 class _Report(Struct, kw_only=True, omit_defaults=True):
@@ -146,11 +146,11 @@ class _JobReport(_Report, kw_only=True, omit_defaults=True):
 Words = Annotated[str, Meta(max_length=1000)]
 
 
-class Started(_JobReport, kw_only=True, tag_field="say", tag="started", omit_defaults=True):
+class StartedReport(_JobReport, kw_only=True, tag_field="say", tag="started", omit_defaults=True):
     """It runs."""
 
 
-class Ended(_JobReport, kw_only=True, tag_field="say", tag="ended", omit_defaults=True):
+class EndedReport(_JobReport, kw_only=True, tag_field="say", tag="ended", omit_defaults=True):
     """It is gone from its GPUs, with a code or by a signal, or neither is known."""
 
     code: Annotated[int, Meta(ge=-(2**31), le=2**31)] | None = None
@@ -158,7 +158,7 @@ class Ended(_JobReport, kw_only=True, tag_field="say", tag="ended", omit_default
     why: Words = ""
 
 
-class Lost(_JobReport, kw_only=True, tag_field="say", tag="lost", omit_defaults=True):
+class LostReport(_JobReport, kw_only=True, tag_field="say", tag="lost", omit_defaults=True):
     """It runs no more, and nobody knows how it ended."""
 
     why: Words = ""
@@ -176,7 +176,7 @@ class Unknown(_JobReport, kw_only=True, tag_field="say", tag="unknown", omit_def
     number: int
 
 
-class Also(_JobReport, kw_only=True, tag_field="say", tag="also", omit_defaults=True):
+class UnexpectedReport(_JobReport, kw_only=True, tag_field="say", tag="also", omit_defaults=True):
     """It runs here, and `sync` did not name it."""
 
 
@@ -186,7 +186,7 @@ class Synced(_Report, kw_only=True, tag_field="say", tag="synced", omit_defaults
     number: int
 
 
-Report = Started | Ended | Lost | Failed | Unknown | Also | Synced
+Report = StartedReport | EndedReport | LostReport | Failed | Unknown | UnexpectedReport | Synced
 
 
 class ManagerState(Struct, omit_defaults=True):

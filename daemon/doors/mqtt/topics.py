@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 ROOT = "sia/v1"
 
-Door = Literal["submit", "cmd"]
+CommandTopic = Literal["submit", "cmd"]
 
-DOORS: dict[str, Door] = {"submit": "submit", "cmd": "cmd"}
+DOORS: dict[str, CommandTopic] = {"submit": "submit", "cmd": "cmd"}
 """By what a topic ends with."""
 
 SPECIAL = re.compile(r"[%/+#\x00-\x1f\x7f]")
@@ -40,7 +40,7 @@ class Topics(NamedTuple):
         """One of a pool's: `submit`, `cmd`, `event`, `state`, `reply/…`."""
         return f"{self.root}/pool/{quoted(pool)}/{what}"
 
-    def every(self, door: Door) -> str:
+    def every(self, door: CommandTopic) -> str:
         """A filter for all pools."""
         return f"{self.root}/pool/+/{door}"
 
@@ -48,7 +48,7 @@ class Topics(NamedTuple):
         """One of an external cluster manager's."""
         return f"{self.root}/manager/{what}"
 
-    def read(self, topic: str) -> tuple[str, Door] | None:
+    def read(self, topic: str) -> tuple[str, CommandTopic] | None:
         """Whose it is and what of; None for topics that are not for the daemon.
 
         Each pool has one topic: who may not write there must not do so by another spelling.

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from daemon.answers.estimates.calibration import Given, Said
-from daemon.answers.estimates.estimator import AT_ONCE, Eta
-from daemon.wire.estimates import Estimate, Moment
+from daemon.answers.estimates.calibration import Given, StatedMoment
+from daemon.answers.estimates.estimator import AT_ONCE, EtaService
+from daemon.wire.estimates import EstimateView, Moment
 from daemon.wire.jobs import BatchLine
 
 
-def estimate_view(given: Given) -> Estimate:
+def estimate_view(given: Given) -> EstimateView:
     """An estimate as it is shown."""
     start = None if given.start is None else _moment(given.start)
     by = "playout" if given.by == "playout" else "queue"
-    return Estimate(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
+    return EstimateView(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
 
 
-async def say_estimates(eta: Eta, lines: Sequence[BatchLine]) -> None:
-    """Say of new jobs when they start and end, as far as `Eta.at_submission` does."""
+async def say_estimates(eta: EtaService, lines: Sequence[BatchLine]) -> None:
+    """Say of new jobs when they start and end, as far as `EtaService.at_submission` does."""
     for i, line in enumerate(lines, 1):
         given = eta.at_submission(line.id) if line.status == 201 else None
         if given is not None:
@@ -28,5 +28,5 @@ async def say_estimates(eta: Eta, lines: Sequence[BatchLine]) -> None:
             await asyncio.sleep(0)
 
 
-def _moment(said: Said) -> Moment:
+def _moment(said: StatedMoment) -> Moment:
     return Moment(said.p50, said.p90, said.mean)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cells.layout.shape import Shape
 from daemon.model.book import Book
 from daemon.wire.cells import CellChain, CellLevel
-from replay.cluster.gpu_names import Chain, Gpus
+from replay.cluster.gpu_names import CellGpus, Chain
 
 
 def vacancies(book: Book) -> list[CellChain]:
@@ -18,7 +18,7 @@ def vacancies(book: Book) -> list[CellChain]:
     for record in book.jobs.values():
         for node, gpus in record.nodes:
             taken.setdefault(node, set()).update(gpus)
-    return [_chain(chain, book, taken) for chain in Gpus(book.setup.cells).chains]
+    return [_chain(chain, book, taken) for chain in CellGpus(book.setup.cells).chains]
 
 
 def _chain(chain: Chain, book: Book, taken: dict[str, set[int]]) -> CellChain:

@@ -17,7 +17,7 @@ from sia.explain.why import in_turn
 from sia.wording import counted
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """A job that waits, and its number in its pool's queue if it is in it."""
 
     record: JobRecord
@@ -40,13 +40,13 @@ class Waiting:
 
     def piece(
         self, offset: int, limit: int, user: str | None = None
-    ) -> tuple[int, Sequence[Place]]:
+    ) -> tuple[int, Sequence[QueuePosition]]:
         """How many there are, of a user or of all, and some of them.
 
         O(pools + jobs of the pools that these are of); of a user O(jobs alive).
         """
         counts = None if user is None else self._counts(user)
-        found: list[Place] = []
+        found: list[QueuePosition] = []
         total = 0
         for pool in self._pools:
             count = self._count(pool) if counts is None else counts[pool]
@@ -66,14 +66,14 @@ class Waiting:
         queue = self._core.state.pools[pool].length
         return len(self._turn.get(pool, ())) + queue + len(self._book.pools[pool].waiting)
 
-    def _of(self, pool: str) -> Iterator[Place]:
+    def _of(self, pool: str) -> Iterator[QueuePosition]:
         """Those of a pool: with their turn, in its queue, and outside as the pool is on hold."""
         jobs = self._book.jobs
-        yield from map(Place, self._turn.get(pool, ()))
+        yield from map(QueuePosition, self._turn.get(pool, ()))
         for position, job in enumerate(self._core.state.pools[pool].waiting(), 1):
-            yield Place(jobs[job_of(job.job.id)], position)
+            yield QueuePosition(jobs[job_of(job.job.id)], position)
         for job_id in self._book.pools[pool].waiting:
-            yield Place(jobs[job_id])
+            yield QueuePosition(jobs[job_id])
 
 
 def waits(record: JobRecord) -> bool:
@@ -95,20 +95,22 @@ KINDS: Mapping[str, Passes] = {"held": held, "running": attrgetter("placed")}
 """Placed are those on GPUs alone (`check_book`); most jobs wait, and are passed over soonest so."""
 
 
-def alive(book: Book, pools: frozenset[str], what: str, user: str | None) -> Sequence[Place]:
+def alive(
+    book: Book, pools: frozenset[str], what: str, user: str | None
+) -> Sequence[QueuePosition]:
     """Jobs of some pools, of a user or of all, by pool, those that came first before others.
 
     O(jobs).
     """
-    found: dict[str, list[Place]] = {pool: [] for pool in sorted(pools)}
+    found: dict[str, list[QueuePosition]] = {pool: [] for pool in sorted(pools)}
     for record in filter(KINDS[what], book.jobs.values()):
         spec = record.spec
         if spec.pool in pools and user in (None, spec.user):
-            found[spec.pool].append(Place(record))
+            found[spec.pool].append(QueuePosition(record))
     return [*chain.from_iterable(found.values())]
 
 
-def shortly(core: Core, place: Place) -> str:
+def shortly(core: Core, place: QueuePosition) -> str:
     """Why a job waits, in a line; nothing for one that runs. O(1)."""
     record, position = place
     if held(record):

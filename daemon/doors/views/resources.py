@@ -10,12 +10,12 @@ import msgspec
 
 from daemon.answers.explain.explain import position_of, waits
 from daemon.engine.engine import Engine
-from daemon.model.access import Who
-from daemon.model.account import Rehearsed
+from daemon.model.access import Principal
+from daemon.model.account import ShadowState
 from daemon.model.book import Book, JobRecord, NodeRecord, Override
 from daemon.wire.jobs import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
 from daemon.wire.limits import NODE_JOBS
-from daemon.wire.plan import LendingShadow, Loan, Loans, WouldLend
+from daemon.wire.plan import LendingShadow, LoanList, LoanView, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state.state import PoolState
 
@@ -127,7 +127,7 @@ def own_loans(pool: PoolState) -> int:
     return sum(job.loans[pool] for job in pool.lent_to.values() if job.pool is pool)
 
 
-def node_views(book: Book, who: Who) -> list[NodeView]:
+def node_views(book: Book, who: Principal) -> list[NodeView]:
     """All nodes and who is on them, as far as somebody may know. O(nodes + jobs alive)."""
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {name: [] for name in book.nodes}
@@ -143,7 +143,7 @@ def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
     return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
 
 
-def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
+def shadow_view(kept: ShadowState, who: Principal) -> LendingShadow:
     """What lending would have come to; the sums are of all pools. O(pairs of pools, jobs)."""
     lent = [
         WouldLend(lender, borrower, seconds / 3600)
@@ -158,7 +158,7 @@ def shadow_view(kept: Rehearsed, who: Who) -> LendingShadow:
     )  # fmt: skip
 
 
-def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:
+def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:
     """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan.
 
     Of loans between pools of which somebody sees neither there are the sums alone, and a job of
@@ -174,7 +174,7 @@ def loans_view(records: Iterable[JobRecord], who: Who) -> Loans:
                 since = record.started or record.decided or record.submitted
                 if who.sees(pool) or who.sees(donor):
                     name = record.spec.id if who.sees(pool) else ""
-                    loans.append(Loan(name, pool, donor, gpus, since))
+                    loans.append(LoanView(name, pool, donor, gpus, since))
                 lent[donor] += gpus
                 borrowed[pool] += gpus
-    return Loans(loans, dict(lent), dict(borrowed))
+    return LoanList(loans, dict(lent), dict(borrowed))

@@ -63,7 +63,7 @@ NOTES = (
 )
 """What a sceptical owner has to know."""
 
-Shown = Callable[[str], bool]
+CanShow = Callable[[str], bool]
 """Whether somebody may know of a pool's jobs."""
 
 
@@ -103,7 +103,7 @@ def unknown_of(account: Account) -> list[str]:
     ]
 
 
-def open_loans(book: Book, pool: str, now: float, shown: Shown) -> Iterable[LoanRow]:
+def open_loans(book: Book, pool: str, now: float, shown: CanShow) -> Iterable[LoanRow]:
     """Loans of a pool's, or to it, that are under way. O(loans under way)."""
     for job, loans in book.lent.items():
         for lender, (borrower, gpus, since) in loans.items():
@@ -113,7 +113,7 @@ def open_loans(book: Book, pool: str, now: float, shown: Shown) -> Iterable[Loan
                 yield LoanRow(lender, borrower, gpus, since, hours, None, name)
 
 
-def loan_row(number: int, row: Lent, shown: Shown) -> LoanRow:
+def loan_row(number: int, row: Lent, shown: CanShow) -> LoanRow:
     """A row of the ledger, as somebody may see it."""
     job = row.job if shown(row.borrower) else ""
     hours = row.seconds / HOUR
@@ -135,7 +135,7 @@ def later_of(verdict: Verdict) -> float | None:
     return (verdict.ended if verdict.started is None else verdict.started) - verdict.alone
 
 
-class Tally:
+class StatementTally:
     """Sums of a pool's rows, all made anew of them, as they are read, and the newest as a list.
 
     Attributes:
@@ -211,7 +211,7 @@ class Tally:
 
 
 def statement(
-    book: Book, tally: Tally, pool: str, month: str, now: float, shown: Shown
+    book: Book, tally: StatementTally, pool: str, month: str, now: float, shown: CanShow
 ) -> Statement:
     """A month's statement of the rows that were added up."""
     start, end = month_of(month)

@@ -21,7 +21,7 @@ from daemon.wire.jobs import PoolView
 from daemon.wire.plan import UsageSample
 
 if TYPE_CHECKING:
-    from daemon.journal.attachments import Notes
+    from daemon.journal.attachments import NoteStore
     from daemon.service.service import Service
 
 EVERY = 30.0
@@ -67,10 +67,10 @@ def _readable(notes: Iterable[str]) -> Iterator[_Noted]:
                 yield noted
 
 
-class Usage:
+class UsageHistory:
     """The last hour."""
 
-    def __init__(self, service: Service, notes: Notes) -> None:
+    def __init__(self, service: Service, notes: NoteStore) -> None:
         """Of this service, and noted there; it knows nothing yet."""
         self._service, self._notes = service, notes
         self._looks: deque[_Look] = deque(maxlen=KEPT)

@@ -10,7 +10,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from daemon.doors.http.authorization import Guard
+from daemon.doors.http.authorization import AccessMiddleware
 from daemon.doors.http.operations import INSTEAD, JSON, Operation
 from daemon.wire.problems import ProblemError
 
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 class Api:
     """The operations, each with its rule: a page shows nobody what the API would not."""
 
-    def __init__(self, operations: Iterable[Operation], guard: Guard) -> None:
+    def __init__(self, operations: Iterable[Operation], guard: AccessMiddleware) -> None:
         """Ask these."""
         self._operations = {(each.method, each.path): each for each in operations}
         self._guard = guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from daemon.wire.estimates import Estimate, Moment
+from daemon.wire.estimates import EstimateView, Moment
 from daemon.wire.queue import Queued
 from sia.model import Stream
 
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
     height: float = 1.0
 
 
-class Scale:
+class TimeAxis:
     """Where a time is on a line: a fifth of it is past, and the rest `span` seconds ahead."""
 
     def __init__(self, now: float, span: float) -> None:
@@ -61,7 +61,9 @@ class Scale:
         return [self.span * i / QUARTERS for i in range(QUARTERS)]
 
 
-def reserved(scale: Scale, windows: Sequence[float], held: Sequence[int], most: int) -> list[Bar]:
+def reserved(
+    scale: TimeAxis, windows: Sequence[float], held: Sequence[int], most: int
+) -> list[Bar]:
     """GPUs held back from jobs by how long these are, as steps of at most `most`."""
     found: list[Bar] = []
     since = 0.0
@@ -73,7 +75,7 @@ def reserved(scale: Scale, windows: Sequence[float], held: Sequence[int], most: 
     return found
 
 
-def of_job(scale: Scale, row: Queued) -> list[Bar]:
+def of_job(scale: TimeAxis, row: Queued) -> list[Bar]:
     """A job from its start to its end: sure until now, then as likely as not, then thin."""
     job, estimate = row.job, row.estimate
     if job.stream is not None:
@@ -83,7 +85,7 @@ def of_job(scale: Scale, row: Queued) -> list[Bar]:
 
 
 def _running(
-    scale: Scale, since: float | None, estimate: Estimate | None, kind: str
+    scale: TimeAxis, since: float | None, estimate: EstimateView | None, kind: str
 ) -> Iterator[Bar]:
     began = scale.now if since is None else since
     if estimate is None:
@@ -93,11 +95,11 @@ def _running(
         yield from _until(scale, began, estimate.end, kind)
 
 
-def _waiting(scale: Scale, estimate: Estimate) -> Iterator[Bar]:
+def _waiting(scale: TimeAxis, estimate: EstimateView) -> Iterator[Bar]:
     if estimate.start is not None:
         yield from _until(scale, estimate.start.p50, estimate.end, "waiting")
 
 
-def _until(scale: Scale, began: float | None, end: Moment, kind: str) -> Iterator[Bar]:
+def _until(scale: TimeAxis, began: float | None, end: Moment, kind: str) -> Iterator[Bar]:
     yield from scale.bar(began, end.p50, kind)
     yield from scale.bar(end.p50, end.p90, kind, THIN)

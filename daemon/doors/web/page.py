@@ -13,7 +13,7 @@ from daemon.doors.http.authorization import WHO
 from daemon.doors.http.sessions import UI, Sessions
 from daemon.doors.web.filters import environment
 from daemon.doors.web.static import Assets
-from daemon.model.access import Rule, Who, allows
+from daemon.model.access import Principal, Rule, allows
 from daemon.wire.jobs import ProblemDetails
 from daemon.wire.problems import PROBLEM_JSON
 
@@ -36,7 +36,7 @@ HEADERS = {
 """Of all that is below `/ui/`: nothing comes from elsewhere, and no script from within a page."""
 
 
-class Entry(NamedTuple):
+class MenuEntry(NamedTuple):
     """A page that the menu names, for those who may see it."""
 
     path: str
@@ -45,15 +45,15 @@ class Entry(NamedTuple):
 
 
 MENU = (
-    Entry(f"{UI}/", "Overview"),
-    Entry(f"{UI}/queue", "Queue"),
-    Entry(f"{UI}/jobs", "Jobs"),
-    Entry(f"{UI}/plan", "Plan"),
-    Entry(f"{UI}/nodes", "Nodes"),
-    Entry(f"{UI}/loans", "Loans"),
-    Entry(f"{UI}/whatif", "What if"),
-    Entry(f"{UI}/settings", "Settings"),
-    Entry(f"{UI}/audit", "Audit", Rule.OPERATE),
+    MenuEntry(f"{UI}/", "Overview"),
+    MenuEntry(f"{UI}/queue", "Queue"),
+    MenuEntry(f"{UI}/jobs", "Jobs"),
+    MenuEntry(f"{UI}/plan", "Plan"),
+    MenuEntry(f"{UI}/nodes", "Nodes"),
+    MenuEntry(f"{UI}/loans", "Loans"),
+    MenuEntry(f"{UI}/whatif", "What if"),
+    MenuEntry(f"{UI}/settings", "Settings"),
+    MenuEntry(f"{UI}/audit", "Audit", Rule.OPERATE),
 )
 
 
@@ -75,7 +75,7 @@ class Pages:
         self, request: web.Request, template: str, *, status: int = 200, **values: Any
     ) -> web.Response:
         """A page. The values are nobody else's: it is rendered in a thread."""
-        who: Who | None = request.get(WHO)
+        who: Principal | None = request.get(WHO)
         how = self._service.status()
         frame = {
             "asset": self.assets.address,

@@ -20,7 +20,7 @@ MAX_NUMBER = 10**6
 PAGE = Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Which page.", default=1)
 
 
-class Cut(NamedTuple):
+class PageSlice(NamedTuple):
     """A piece of a list."""
 
     rows: Sequence[Any]
@@ -28,11 +28,11 @@ class Cut(NamedTuple):
     pages: int
 
 
-def cut(rows: Sequence[Any], page: int) -> Cut:
+def cut(rows: Sequence[Any], page: int) -> PageSlice:
     """Page `page` of a list, from 1 on; the last one instead of those beyond it."""
     pages = pages_of(len(rows))
     page = min(page, pages)
-    return Cut(rows[(page - 1) * ROWS : page * ROWS], page, pages)
+    return PageSlice(rows[(page - 1) * ROWS : page * ROWS], page, pages)
 
 
 def pages_of(count: int) -> int:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from daemon.doors.http.authentication import Gate
+from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.csrf import check_site, form_of
 from daemon.doors.http.operations import Operation
 from daemon.doors.http.sessions import UI
@@ -20,7 +20,7 @@ HOME = f"{UI}/"
 class SignPages:
     """A token is typed in once, and a session is had for it."""
 
-    def __init__(self, pages: Pages, gate: Gate) -> None:
+    def __init__(self, pages: Pages, gate: TokenAuth) -> None:
         """Let in whom the gate lets in."""
         self._pages, self._gate = pages, gate
 

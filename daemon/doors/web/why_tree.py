@@ -10,8 +10,8 @@ from msgspec.structs import asdict
 
 from daemon.answers.explain.wording import WAYS
 from daemon.doors.web.filters import moment, name, number
-from daemon.wire.explain import JobWhy, Obstacle
-from sia.explain.why import Leaves
+from daemon.wire.explain import JobWhy, ObstacleView
+from sia.explain.why import EndingJob
 from sia.limits import MAX_GROUP
 from sia.wording import duration
 
@@ -34,45 +34,45 @@ NUMBERS: dict[str, Callable[[float], Markup | str]] = {
 """How numbers are shown that are no counts."""
 
 
-class Fact(NamedTuple):
+class TraceFact(NamedTuple):
     """One thing that is so."""
 
     key: str
     value: Markup | str
 
 
-class InTheWay(NamedTuple):
+class ObstacleLine(NamedTuple):
     """An obstacle."""
 
     name: str
-    facts: list[Fact]
+    facts: list[TraceFact]
 
 
-class Way(NamedTuple):
+class PathView(NamedTuple):
     """One way to start."""
 
     name: str
     open: bool
-    obstacles: list[InTheWay]
+    obstacles: list[ObstacleLine]
 
 
-def trace(why: JobWhy) -> list[Way]:
+def trace(why: JobWhy) -> list[PathView]:
     """All ways, with all that is in them; what keeps a job from all of them, if it is that."""
     ways = [(WAYS[way.name].capitalize(), way.open, way.obstacles) for way in why.ways]
     if not ways and why.obstacles:
         ways = [("In each way", True, why.obstacles)]
-    return [Way(words, is_open, [*map(_shown, each)]) for words, is_open, each in ways]
+    return [PathView(words, is_open, [*map(_shown, each)]) for words, is_open, each in ways]
 
 
-def _shown(each: Obstacle) -> InTheWay:
+def _shown(each: ObstacleView) -> ObstacleLine:
     tag = each.__struct_config__.tag
     assert isinstance(tag, str), "obstacles are tagged by words"
-    return InTheWay(KINDS[tag], [*_facts(asdict(each))])
+    return ObstacleLine(KINDS[tag], [*_facts(asdict(each))])
 
 
-def _facts(values: dict[str, Any]) -> Iterator[Fact]:
+def _facts(values: dict[str, Any]) -> Iterator[TraceFact]:
     for key, value in values.items():
-        yield Fact(NAMES.get(key, key.replace("_", " ")), _value(key, value))
+        yield TraceFact(NAMES.get(key, key.replace("_", " ")), _value(key, value))
 
 
 def _value(key: str, value: Any) -> Markup | str:
@@ -100,7 +100,7 @@ def _several(values: Sequence[Any]) -> Markup:
 
 def _one(each: Any) -> Markup:
     match each:
-        case Leaves(job, pool, gpus):
+        case EndingJob(job, pool, gpus):
             whose = name(job) if job else Markup("jobs of {}").format(name(pool))
             when = Markup(", until {}").format(moment(each.end)) if each.end is not None else ""
             return Markup("{} ({} GPUs{})").format(whose, gpus, when)

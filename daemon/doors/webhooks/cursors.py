@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Struct
 
 from daemon.config.webhook_limits import SAVE_EVERY
-from daemon.journal.attachments import Notes
+from daemon.journal.attachments import NoteStore
 from daemon.model.errors import JournalError
 
 PREFIX = "webhook:"
 
 
-class Place(Struct, frozen=True, omit_defaults=True):
+class WebhookCursor(Struct, frozen=True, omit_defaults=True):
     """Where a hook is: all events up to `cursor` are done with."""
 
     cursor: int = 0
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True, omit_defaults=True):
     """The digest of the URL that wants no more."""
 
 
-_read = msgspec.json.Decoder(Place).decode
+_read = msgspec.json.Decoder(WebhookCursor).decode
 
 
 def key(name: str) -> str:
@@ -35,18 +35,18 @@ def key(name: str) -> str:
     return PREFIX + name
 
 
-def text(place: Place) -> str:
+def text(place: WebhookCursor) -> str:
     """As it is kept."""
     return msgspec.json.encode(place).decode()
 
 
-class Ledger:
+class CursorStore:
     """The places of all hooks. On the loop's thread."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: NoteStore) -> None:
         """Keep them there."""
         self._notes = notes
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, WebhookCursor] = {}
         self._changed: dict[str, None] = {}
         self._news = asyncio.Event()
 
@@ -56,16 +56,16 @@ class Ledger:
         new = {}
         for name in names:
             said = kept.get(key(name))
-            place = self._places[name] = Place(newest) if said is None else _read(said)
+            place = self._places[name] = WebhookCursor(newest) if said is None else _read(said)
             if said is None:
                 new[key(name)] = text(place)
         if new:
             await self._notes.write(new)
 
-    def __getitem__(self, name: str) -> Place:
+    def __getitem__(self, name: str) -> WebhookCursor:
         return self._places[name]
 
-    def put(self, name: str, place: Place) -> None:
+    def put(self, name: str, place: WebhookCursor) -> None:
         """A hook is there now; durable within seconds."""
         self._places[name] = place
         self._changed[name] = None

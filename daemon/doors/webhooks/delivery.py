@@ -11,9 +11,9 @@ from msgspec import Struct
 from daemon.config.webhook_limits import BODY
 from daemon.config.webhooks import WebhookConfig
 from daemon.journal.journal import DeadLetter
-from daemon.model.access import MACHINE, Role, Who
+from daemon.model.access import MACHINE, Principal, Role
 from daemon.model.outputs import Notice
-from daemon.model.visibility import left, seen_by
+from daemon.model.visibility import closed_loan, visible_to
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
 """The events that come next after one, some of them; waits for the first; none at the end."""
@@ -44,7 +44,7 @@ class Delivery(NamedTuple):
     body: bytes
 
 
-class Cutter:
+class DeliveryBatcher:
     """Cuts what happens into deliveries to one hook; holds a page of events at most.
 
     Attributes:
@@ -54,7 +54,7 @@ class Cutter:
     def __init__(self, config: WebhookConfig, page: Page) -> None:
         """Of these events."""
         self._config, self._page = config, page
-        self._who = Who(config.name, Role.VIEWER, config.pools) if config.pools else MACHINE
+        self._who = Principal(config.name, Role.VIEWER, config.pools) if config.pools else MACHINE
         self._held: Sequence[Notice] = ()
         self._after = 0  # the event after which they come
         self.gone: tuple[int, int] | None = None
@@ -90,9 +90,9 @@ class Cutter:
     def _shown(self, notice: Notice) -> Notice | None:
         """As the receiver is told of it; None where it is not."""
         events, pools = self._config.events, self._config.pools
-        shown = seen_by(self._who, notice)
+        shown = visible_to(self._who, notice)
         if shown is not None and pools and shown.pool not in pools:  # it may see the borrower's
-            shown = left(shown)
+            shown = closed_loan(shown)
         if shown is None or (pools and shown.pool not in pools):
             return None
         return shown if not events or shown.kind in events else None

@@ -24,7 +24,7 @@ WAITS = (408, 425, 429)
 """Answers of 4xx that mean later, and not never."""
 
 
-class Verdict(Enum):
+class DeliveryVerdict(Enum):
     """What an answer means for what was sent."""
 
     DELIVERED = "delivered"
@@ -33,17 +33,17 @@ class Verdict(Enum):
     GONE = "gone"
 
 
-class Outcome(NamedTuple):
+class PostResult(NamedTuple):
     """Of one request. `wait` is what the receiver asks for, in seconds; `status` 0 is no answer."""
 
-    verdict: Verdict
+    verdict: DeliveryVerdict
     status: int = 0
     why: str = ""
     mend: str = ""
     wait: float = 0.0
 
 
-class Post:
+class WebhookClient:
     """A way to one receiver, over a connection that is kept while it works, two for a trial."""
 
     def __init__(self, config: WebhookConfig, secrets: Secrets) -> None:
@@ -69,7 +69,7 @@ class Post:
             )
         return self._session
 
-    async def send(self, body: bytes, delivery: str, within: float = inf) -> Outcome:
+    async def send(self, body: bytes, delivery: str, within: float = inf) -> PostResult:
         """Send it once; the signature is of now. Raises nothing that a receiver can cause.
 
         Waits for the answer so many seconds, or as long as the configuration says.
@@ -95,7 +95,7 @@ class Post:
             return _failed(error, within)
 
 
-def _failed(error: Exception, within: float) -> Outcome:
+def _failed(error: Exception, within: float) -> PostResult:
     """No answer; said without the URL, which errors repeat and which may hold a secret."""
     mend = "see that the receiver is up"
     if isinstance(error, TimeoutError):
@@ -112,7 +112,7 @@ def _failed(error: Exception, within: float) -> Outcome:
         why = "it ended the connection without an answer"
     else:
         why = f"no answer: {type(error).__name__}"
-    return Outcome(Verdict.LATER, 0, why, mend)
+    return PostResult(DeliveryVerdict.LATER, 0, why, mend)
 
 
 def _unreached(error: OSError) -> str:
@@ -122,21 +122,25 @@ def _unreached(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else "it cannot be reached"
 
 
-def _judged(status: int, wish: str) -> Outcome:
+def _judged(status: int, wish: str) -> PostResult:
     """What a status means."""
     if 200 <= status < 300:
-        return Outcome(Verdict.DELIVERED, status)
+        return PostResult(DeliveryVerdict.DELIVERED, status)
     why = f"it answers {status}"
     if status == 410:
         mend = "leave the webhook out, give another url, or: sia webhook retry"
-        return Outcome(Verdict.GONE, status, f"{why}: it wants no more", mend)
+        return PostResult(DeliveryVerdict.GONE, status, f"{why}: it wants no more", mend)
     if 300 <= status < 400:
         mend = "give the url to which it leads"
-        return Outcome(Verdict.REFUSED, status, f"{why}, and redirects are not followed", mend)
+        return PostResult(
+            DeliveryVerdict.REFUSED, status, f"{why}, and redirects are not followed", mend
+        )
     if 400 <= status < 500 and status not in WAITS:
         mend = "see why it refuses; what is given up is in: sia webhook dead"
-        return Outcome(Verdict.REFUSED, status, why, mend)
-    return Outcome(Verdict.LATER, status, why, "see that the receiver is well", seconds_of(wish))
+        return PostResult(DeliveryVerdict.REFUSED, status, why, mend)
+    return PostResult(
+        DeliveryVerdict.LATER, status, why, "see that the receiver is well", seconds_of(wish)
+    )
 
 
 def seconds_of(wish: str) -> float:

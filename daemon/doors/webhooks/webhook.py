@@ -20,36 +20,36 @@ from daemon.config.webhook_limits import (
     TROUBLE_AFTER,
 )
 from daemon.config.webhooks import WebhookConfig
-from daemon.doors.webhooks.cursors import Ledger, Place, key, text
-from daemon.doors.webhooks.delivery import Cutter, Delivery, Page, revived, trial
-from daemon.doors.webhooks.http_post import Outcome, Post, Verdict
+from daemon.doors.webhooks.cursors import CursorStore, WebhookCursor, key, text
+from daemon.doors.webhooks.delivery import Delivery, DeliveryBatcher, Page, revived, trial
+from daemon.doors.webhooks.http_post import DeliveryVerdict, PostResult, WebhookClient
 from daemon.doors.webhooks.signature import Secrets
-from daemon.journal.dead_letters import Letters
+from daemon.journal.dead_letters import DeadLetters
 from daemon.journal.journal import DeadLetter
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.limits import PROBE_EVERY
 from daemon.runtime.fence import Fence
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
 
-State = Literal["delivering", "retrying", "gone", "full"]
+DeliveryState = Literal["delivering", "retrying", "gone", "full"]
 
 
-class Means(NamedTuple):
+class WebhookContext(NamedTuple):
     """What hooks have of the daemon."""
 
     page: Page
     told: Callable[[], int]
     """The number of the newest event."""
-    ledger: Ledger
-    letters: Letters
-    parts: Parts
+    ledger: CursorStore
+    letters: DeadLetters
+    parts: HealthRegistry
     fence: Fence
     now: Callable[[], float]
     """What time it is for the daemon."""
 
 
-class Counts:
+class DeliveryCounts:
     """What has come of requests since the start."""
 
     delivered = 0
@@ -58,7 +58,7 @@ class Counts:
     """Requests."""
 
 
-class Hook:
+class WebhookSender:
     """Tells one receiver.
 
     Attributes:
@@ -70,11 +70,11 @@ class Hook:
         due: When the next try is, likewise; 0 where none is put off.
     """
 
-    def __init__(self, config: WebhookConfig, secrets: Secrets, means: Means) -> None:
+    def __init__(self, config: WebhookConfig, secrets: Secrets, means: WebhookContext) -> None:
         """Nothing is sent before `run`."""
         self.config, self._means = config, means
-        self._post = Post(config, secrets)
-        self._cutter = Cutter(config, means.page)
+        self._post = WebhookClient(config, secrets)
+        self._cutter = DeliveryBatcher(config, means.page)
         self._url = hashlib.sha256(config.url.encode()).hexdigest()
         self._sending = asyncio.Lock()  # a receiver gets one request at a time
         self._wake = asyncio.Event()
@@ -82,12 +82,12 @@ class Hook:
         self._ending = False
         self._again: dict[int, None] = {}
         self._letter: asyncio.Task[None] | None = None
-        self.counts, self.dead = Counts(), 0
-        self.last: Outcome | None = None
+        self.counts, self.dead = DeliveryCounts(), 0
+        self.last: PostResult | None = None
         self.asked = self.due = 0.0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> WebhookCursor:
         """Where it is."""
         return self._means.ledger[self.config.name]
 
@@ -97,7 +97,7 @@ class Hook:
         return max(0, self._means.told() - self.place.cursor)
 
     @property
-    def state(self) -> State:
+    def state(self) -> DeliveryState:
         """How it is, in a word."""
         if self.place.gone == self._url:
             return "gone"
@@ -163,15 +163,15 @@ class Hook:
         if delivery.body:
             await self._try(delivery)
         else:
-            self._put(Place(delivery.until))
+            self._put(WebhookCursor(delivery.until))
         return True
 
     async def _try(self, delivery: Delivery) -> None:
         """Send it once, see what is to be done next, and wait as long as that takes."""
         while (outcome := await self._send(delivery)) is None:  # noqa: ASYNC110  time tells
             await asyncio.sleep(PROBE_EVERY)
-        if outcome.verdict is Verdict.DELIVERED:
-            self._put(Place(delivery.until))
+        if outcome.verdict is DeliveryVerdict.DELIVERED:
+            self._put(WebhookCursor(delivery.until))
             self._say()
             return
         place = self.place
@@ -179,10 +179,10 @@ class Hook:
             place,
             last=delivery.until,
             tries=place.tries + 1,
-            refusals=place.refusals + (outcome.verdict is Verdict.REFUSED),
+            refusals=place.refusals + (outcome.verdict is DeliveryVerdict.REFUSED),
         )
         self._since = self._since or time.monotonic()
-        if outcome.verdict is Verdict.GONE:
+        if outcome.verdict is DeliveryVerdict.GONE:
             self._put(replace(place, gone=self._url))
         elif self._hopeless(place):
             await self._bury(delivery, place)
@@ -191,35 +191,35 @@ class Hook:
             self._say()
             await self._pause(max(backoff(place.tries), outcome.wait))
 
-    async def _send(self, delivery: Delivery) -> Outcome | None:
+    async def _send(self, delivery: Delivery) -> PostResult | None:
         """One request, when the one before is over; None, and none, where it may not act then."""
         async with self._sending:
             if not self._means.fence.holds():
                 return None
             outcome = await self._post.send(delivery.body, delivery.id)
         self.last, self.asked = outcome, time.time()
-        if outcome.verdict is Verdict.DELIVERED:
+        if outcome.verdict is DeliveryVerdict.DELIVERED:
             self.counts.delivered += 1
         else:
             self.counts.failed += 1
         return outcome
 
-    def _put(self, place: Place) -> None:
+    def _put(self, place: WebhookCursor) -> None:
         if not place.tries:
             self._since = None
         self._means.ledger.put(self.config.name, place)
 
-    def _hopeless(self, place: Place) -> bool:
+    def _hopeless(self, place: WebhookCursor) -> bool:
         config = self.config
         tried = 0.0 if self._since is None else time.monotonic() - self._since
         return place.refusals >= config.refusals or tried >= config.give_up
 
-    async def _bury(self, delivery: Delivery, place: Place) -> None:
+    async def _bury(self, delivery: Delivery, place: WebhookCursor) -> None:
         """Give it up, durably, and go on with the next; again where the database cannot."""
         assert self.last is not None, "it was sent"
         times = f", {place.tries} times" if place.tries > 1 else ""
         why = f"{self.last.why}{times}"
-        name, following = self.config.name, Place(delivery.until)
+        name, following = self.config.name, WebhookCursor(delivery.until)
         letter = DeadLetter(0, name, delivery.first, time.time(), why, delivery.body.decode())
         await self._means.letters.bury(letter, {key(name): text(following)})
         self._put(following)
@@ -250,7 +250,7 @@ class Hook:
         elif not self.place.tries:
             self._means.parts.say(part)
 
-    async def test(self) -> Outcome:
+    async def test(self) -> PostResult:
         """Send an event that nothing stands for, once, whatever else is under way.
 
         Raises UnavailableError where another daemon may be the one who acts.
@@ -259,7 +259,7 @@ class Hook:
             raise UnavailableError(503, "another daemon may have taken over", PROBE_EVERY)
         delivery = trial(self.config.name, self._means.now())
         outcome = await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
-        if outcome.verdict is Verdict.DELIVERED:
+        if outcome.verdict is DeliveryVerdict.DELIVERED:
             self._say()
         return outcome
 
@@ -295,10 +295,10 @@ class Hook:
         outcome = await self._send(revived(found[0]))
         if outcome is None:
             return
-        if outcome.verdict is Verdict.DELIVERED:
+        if outcome.verdict is DeliveryVerdict.DELIVERED:
             await self.drop([number])
             self._say()
-        elif outcome.verdict is not Verdict.REFUSED:
+        elif outcome.verdict is not DeliveryVerdict.REFUSED:
             self._again.clear()  # the others would fare no better, and stay dead
 
     async def drop(self, numbers: Sequence[int]) -> None:

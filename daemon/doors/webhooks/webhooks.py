@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from daemon.config.webhook_limits import LAST_ANSWERS
 from daemon.config.webhooks import WebhookConfig, read_secrets
-from daemon.doors.webhooks.cursors import Ledger
+from daemon.doors.webhooks.cursors import CursorStore
 from daemon.doors.webhooks.signature import Secrets
-from daemon.doors.webhooks.webhook import Hook, Means
+from daemon.doors.webhooks.webhook import WebhookContext, WebhookSender
 from daemon.model.errors import JournalError
 from daemon.service.service import Service
 from sia.console.errors import UserError
@@ -27,15 +27,15 @@ class Hooks:
         Where it is `lenient`, a hook without is left out, and goes on where it was another time:
         who takes over from another daemon is not to fail of it.
         """
-        self._service, self._ledger = service, Ledger(service.notes)
-        means = Means(
+        self._service, self._ledger = service, CursorStore(service.notes)
+        means = WebhookContext(
             service.page, lambda: service.told, self._ledger, service.letters, service.parts,
             service.fence, service.clock.now,
         )  # fmt: skip
-        self._hooks: dict[str, Hook] = {}
+        self._hooks: dict[str, WebhookSender] = {}
         for config in configs:
             try:
-                self._hooks[config.name] = Hook(
+                self._hooks[config.name] = WebhookSender(
                     config, Secrets(read_secrets(config.secret_file)), means
                 )
             except UserError as error:
@@ -46,11 +46,11 @@ class Hooks:
                 service.parts.say(f"webhook {config.name}", f"nothing is sent: {why}", mend)
         self._open = False
 
-    def __iter__(self) -> Iterator[Hook]:
+    def __iter__(self) -> Iterator[WebhookSender]:
         """All, once they are open."""
         return iter(self._hooks.values() if self._open else ())
 
-    def get(self, name: str) -> Hook | None:
+    def get(self, name: str) -> WebhookSender | None:
         """The one of that name, once it is open."""
         return self._hooks.get(name) if self._open else None
 

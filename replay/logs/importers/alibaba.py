@@ -24,7 +24,7 @@ from sys import intern
 from msgspec import Struct
 
 from replay.logs.importers.local_time import midnight
-from replay.logs.importers.selection import Kept
+from replay.logs.importers.selection import ImportedJobs
 from replay.logs.read import BadCellError, columns_of, number, open_table, take_rows, whole
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
@@ -65,7 +65,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
 
     Second 0 is the midnight before the first submission.
     """
-    kept = Kept(log, "job_name", "state", what="GPU job")
+    kept = ImportedJobs(log, "job_name", "state", what="GPU job")
     with open_table(log, JOBS) as table:
         if pools is None:
             raise UserError(f"{log}: widths are in pai_task_table.csv; give it as the second file")
@@ -88,7 +88,11 @@ class _Jobs:
     """The job table, joined with what is known of its jobs from elsewhere."""
 
     def __init__(
-        self, at: dict[str, int], tasks: dict[str, _Tasks], groups: dict[str, str], kept: Kept
+        self,
+        at: dict[str, int],
+        tasks: dict[str, _Tasks],
+        groups: dict[str, str],
+        kept: ImportedJobs,
     ) -> None:
         self._at, self._tasks, self._groups, self._kept = at, tasks, groups, kept
         self._shares = self._nameless = 0

@@ -26,10 +26,10 @@ from sys import intern
 
 from msgspec import Struct
 
-from replay.logs.importers.selection import Kept
+from replay.logs.importers.selection import ImportedJobs
 from replay.logs.read import (
     BadCellError,
-    Table,
+    LogTable,
     columns_of,
     number,
     open_table,
@@ -69,7 +69,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """Jobs that ran inside the trace, by its own clock. Pool sizes are not in it."""
     if pools is not None:
         raise UserError(f"{pools}: Google's trace has no file of pools; leave this file out")
-    kept = Kept(log, "job_id", "state", "sched_class", "wait")
+    kept = ImportedJobs(log, "job_id", "state", "sched_class", "wait")
     kept.notes.append("second 600 is 2011-05-01 19:00:00, local time of the cluster")
     kept.notes.append("the width of every job is 1: the trace does not tell it")
     events = _Events()
@@ -139,7 +139,7 @@ class _Story(Struct, gc=False):
             # A job that is submitted or scheduled again has not ended yet.
             self.end, self.state = (time, kind) if kind in ENDS else (None, "")
 
-    def into(self, kept: Kept) -> bool:
+    def into(self, kept: ImportedJobs) -> bool:
         """Keep the job, or count why not. Raises BadCellError."""
         if self.submit is None:
             kept.dropped["without a submission"] += 1
@@ -160,7 +160,7 @@ class _Story(Struct, gc=False):
         return False
 
 
-def _joined(log: Path, table: Table, kept: Kept) -> None:
+def _joined(log: Path, table: LogTable, kept: ImportedJobs) -> None:
     """Keep the jobs of the joined form, or count why not."""
     at = columns_of(log, table.header, JOINED)
 
@@ -179,7 +179,7 @@ class _Events:
     def __init__(self) -> None:
         self._stories: dict[str, _Story] = {}
 
-    def read(self, part: Path, table: Table) -> None:
+    def read(self, part: Path, table: LogTable) -> None:
         """Hear the events of a part, in order."""
         at = columns_of(part, table.header, EVENTS)
         take_rows(part, table, lambda cells: self._event(cells, at))
@@ -200,7 +200,7 @@ class _Events:
         if kind not in UPDATES:
             story.goes_on(kind, time)
 
-    def into(self, kept: Kept) -> None:
+    def into(self, kept: ImportedJobs) -> None:
         """Keep the jobs, or count why not."""
         again = 0
         for story in self._stories.values():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from replay.logs.importers.local_time import EMPTY, day, midnight, seconds
-from replay.logs.importers.selection import Kept
+from replay.logs.importers.selection import ImportedJobs
 from replay.logs.read import (
     BadCellError,
     bad_row,
@@ -33,7 +33,7 @@ COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "start_tim
 
 def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """GPU jobs that ran, from midnight of the first submission's day on; pools by day if given."""
-    kept = Kept(log, "job_id", "state", what="GPU job")
+    kept = ImportedJobs(log, "job_id", "state", what="GPU job")
     with open_table(log) as table:
         at = columns_of(log, table.header, COLUMNS)
         take_rows(log, table, lambda cells: _job(cells, at, kept))
@@ -42,7 +42,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     return kept.trace(origin), None if pools is None else _pools(pools, origin)
 
 
-def _job(cells: Sequence[str], at: dict[str, int], kept: Kept) -> None:
+def _job(cells: Sequence[str], at: dict[str, int], kept: ImportedJobs) -> None:
     """Keep the job of a row, or count why not. Raises BadCellError."""
     gpus = whole(cells, "gpu_num", at["gpu_num"], least=0)
     if gpus == 0:

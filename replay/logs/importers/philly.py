@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from replay.logs.importers.local_time import day, midnight, seconds
-from replay.logs.importers.selection import Kept
+from replay.logs.importers.selection import ImportedJobs
 from replay.logs.limits import MAX_JSON
 from replay.logs.read import reading, shown
 from replay.logs.trace import PoolTable, Trace
@@ -29,7 +29,7 @@ class Server(msgspec.Struct):
     gpus: list[str] | None = None
 
 
-class Attempt(msgspec.Struct):
+class PhillyAttempt(msgspec.Struct):
     """One run of a job; times may be empty or "None"."""
 
     start_time: str | None = None
@@ -37,7 +37,7 @@ class Attempt(msgspec.Struct):
     detail: list[Server] | None = None
 
 
-class Entry(msgspec.Struct):
+class PhillyJob(msgspec.Struct):
     """One job."""
 
     vc: str
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct):
     submitted_time: str | None = None
     user: str | None = None
     status: str = ""
-    attempts: list[Attempt] | None = None
+    attempts: list[PhillyAttempt] | None = None
 
 
 def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
@@ -53,7 +53,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     if pools is not None:
         raise UserError(f"{pools}: a Philly log comes without pool sizes; leave this file out")
     entries = _entries(log)
-    kept = Kept(log, "jobid", "state")
+    kept = ImportedJobs(log, "jobid", "state")
     retried = 0
     ids: set[str] = set()
     for i, entry in enumerate(entries):
@@ -78,13 +78,13 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     return kept.trace(origin), None
 
 
-def _entries(log: Path) -> list[Entry]:
+def _entries(log: Path) -> list[PhillyJob]:
     with reading(log):
         if log.stat().st_size > MAX_JSON:
             raise UserError(f"{log}: larger than {MAX_JSON} bytes; split the list")
         text = log.read_bytes()
     try:
-        return msgspec.json.decode(text, type=list[Entry])
+        return msgspec.json.decode(text, type=list[PhillyJob])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OtherFormatError(
             f"{log}: this is not a Philly job log ({error}); give cluster_job_log as published"
@@ -100,7 +100,7 @@ def _time(column: str, text: str | None) -> float | None:
         ) from None
 
 
-def _job(entry: Entry, kept: Kept) -> bool:
+def _job(entry: PhillyJob, kept: ImportedJobs) -> bool:
     """Keep a job if it ran, or count why not. Raises ValueError."""
     submit = _time("submitted_time", entry.submitted_time)
     if submit is None:

@@ -16,7 +16,7 @@ from sia.core.playout import Arrival
 from sia.model import Job
 
 
-class Kept:
+class ImportedJobs:
     """Jobs of a log in the order of its rows, `dropped` by reason, and `notes` on the rest."""
 
     def __init__(self, log: Path, job_id: str, *columns: str, what: str = "job") -> None:

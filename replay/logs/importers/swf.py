@@ -16,8 +16,17 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from replay.logs.importers.selection import Kept
-from replay.logs.read import BadCellError, Row, bad_row, complete, number, open_lines, shown, whole
+from replay.logs.importers.selection import ImportedJobs
+from replay.logs.read import (
+    BadCellError,
+    LogRow,
+    bad_row,
+    complete,
+    number,
+    open_lines,
+    shown,
+    whole,
+)
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.limits import MAX_QUOTA
@@ -49,7 +58,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     found = _Log(log)
     with open_lines(log) as lines:
         for line_number, line in enumerate(lines, 1):
-            row = Row(line_number, line.split())
+            row = LogRow(line_number, line.split())
             try:
                 if line.lstrip().startswith(";"):
                     found.comment(line)
@@ -64,7 +73,7 @@ class _Log:
     """What has been read of a log so far."""
 
     def __init__(self, log: Path) -> None:
-        self._kept = Kept(log, "job number", "state", "group", "wait")
+        self._kept = ImportedJobs(log, "job number", "state", "group", "wait")
         self._header: dict[str, str] = {}
         self._whole_job = ""
         self._requested = 0

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from sia.limits import UNLIMITED
 from sia.model import Stream
-from sia.state.donors import Donors
-from sia.state.loans import Accounts
+from sia.state.donors import LenderOrder
+from sia.state.loans import LoanCounts
 from sia.state.state import GroupState, JobState, PoolState
 
 _T = TypeVar("_T", GroupState, PoolState, JobState)
@@ -49,7 +49,7 @@ class Lenders:
             self.group.relimit()
         self.limited = self.group.is_limited()
         self.originals = {made: pool for pool, made in self.of.items()}
-        self.donors = Donors(self.group)
+        self.donors = LenderOrder(self.group)
         self.overdrawn = any(pool.unused < 0 for pool in group.pools)
         self.places = {pool: i for i, pool in enumerate(group.pools)}
         self._sums: dict[tuple[int, frozenset[PoolState]], int] = {}
@@ -177,7 +177,7 @@ class Copies:
             self._copied(job)
 
 
-class _Accounts(Accounts):
+class _Accounts(LoanCounts):
     """Accounts of pools that are copied before they are written."""
 
     def __init__(self, copies: Copies, lenders: Lenders) -> None:
@@ -193,7 +193,7 @@ class _Accounts(Accounts):
         """A pool has another limit."""
         self._recount(pool)
 
-    def _donors_of(self, group: GroupState) -> Donors:
+    def _donors_of(self, group: GroupState) -> LenderOrder:
         donors = self._donors.get(group)
         if donors is None:
             donors = self._donors[group] = self._lenders.donors.beside(group.pools)

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from sia.model import Stream
 from sia.policies.explain.copies import Copies, Lenders
-from sia.policies.explain.pass_inputs import Ground, Others, needs
+from sia.policies.explain.pass_inputs import Others, PassInputs, needs
 from sia.policies.explain.why_least import Kind, Unit
 from sia.state.state import JobState, PoolState
 
@@ -25,7 +25,7 @@ class Sketch:
     """
 
     def __init__(
-        self, ground: Ground, job: JobState, gone: Collection[Unit], *, light: bool = False
+        self, ground: PassInputs, job: JobState, gone: Collection[Unit], *, light: bool = False
     ) -> None:
         """Take these things away. O(of them), and a little of the pools where loans are limited.
 

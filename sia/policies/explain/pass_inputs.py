@@ -10,7 +10,7 @@ from sia.limits import UNLIMITED
 from sia.model import Options
 from sia.policies.explain.copies import Lenders
 from sia.policies.explain.why_least import Kind, Unit
-from sia.policies.shared.fifo import Line
+from sia.policies.shared.fifo import FifoQueue
 from sia.state.state import GroupState, JobState, PoolState
 
 ROUNDING = 1e-9
@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 class Others:
     """Pools of which nothing is to be done and nothing held back; not that of the job."""
 
-    def __init__(self, pools: Iterable[PoolState], ground: Ground) -> None:
+    def __init__(self, pools: Iterable[PoolState], ground: PassInputs) -> None:
         """O(pools · windows)."""
         self.pools = frozenset(pools)
         held = [ground.held[pool] for pool in self.pools]
@@ -48,7 +48,7 @@ def needs(pool: PoolState, options: Options, keeps: Collection[int]) -> list[int
     return found
 
 
-class Ground:
+class PassInputs:
     """What a pass over a group goes by, as it is now.
 
     Attributes:
@@ -65,7 +65,7 @@ class Ground:
         self,
         group: GroupState,
         options: Options,
-        queues: Mapping[PoolState, Sequence[Mapping[int, Line]]],
+        queues: Mapping[PoolState, Sequence[Mapping[int, FifoQueue]]],
         waiting: Collection[PoolState],
         keeps: Mapping[PoolState, Collection[int]],
         rank: Mapping[PoolState, int],

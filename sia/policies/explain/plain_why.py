@@ -16,11 +16,11 @@ from sia.explain import why
 from sia.explain.glance import glance
 from sia.explain.why import (
     ByEnd,
+    Explanation,
     Obstacle,
-    Quota,
+    QuotaObstacle,
     Rival,
-    Room,
-    Why,
+    RoomObstacle,
     Width,
     by_width,
     first_to_end,
@@ -47,7 +47,7 @@ def ahead_of(job: JobState, rank: Callable[[JobState], Any]) -> list[JobState]:
     return sorted((each for each in job.pool.waiting() if rank(each) < mine), key=rank)
 
 
-class Asked:
+class QueueContext:
     """What a job waits among: looked at once for all trials.
 
     Attributes:
@@ -88,7 +88,7 @@ class Queues:
         blocked: Who is kept back by one that nobody passes, that one included.
     """
 
-    def __init__(self, asked: Asked, gone: Collection[Unit], now: float) -> None:
+    def __init__(self, asked: QueueContext, gone: Collection[Unit], now: float) -> None:
         """Take these things away. O(of them)."""
         self.job, self.time = asked.job, now
         self.ended: set[JobState] = set()
@@ -185,11 +185,11 @@ class Plain(Policy):
         """
         raise NotImplementedError
 
-    def glance(self, job: JobState) -> Why:
+    def glance(self, job: JobState) -> Explanation:
         """Its turn, too. O(jobs of its pool that wait)."""
         return glance(job, self.state.now, ahead_of(job, self.rank), shares=self.shares)
 
-    def why(self, job: JobState) -> Why:
+    def why(self, job: JobState) -> Explanation:
         """All that it waits for, but in cells and for who shares where loans are limited.
 
         O(jobs), and a pass for each trial.
@@ -214,10 +214,10 @@ class _Search:
             self._running = [j for j in jobs if j.stream is not None and j.pool.group is group]
         else:
             self._running = own_jobs(job, jobs)
-        self._asked, self._trials = Asked(job, rank), MOST_TRIALS
+        self._asked, self._trials = QueueContext(job, rank), MOST_TRIALS
         self._least = Least(self._starts)
 
-    def answer(self, name: str) -> Why:
+    def answer(self, name: str) -> Explanation:
         """What it waits for."""
         units = self._ends()
         if self._asked.before:
@@ -288,15 +288,15 @@ class _Search:
         ends = tuple(leaves(unit.of, self._now) for unit in units if unit.kind is Kind.END)
         if ends and self._shares:
             idle = pool.group.idle
-            found.append(Room(max(0, job.width - idle), max(0, idle), ends))
+            found.append(RoomObstacle(max(0, job.width - idle), max(0, idle), ends))
         elif ends:
             left = pool.quota - pool.dedicated
-            found.append(Quota(pool.name, job.width - left, max(0, left), pool.quota, ends))
+            found.append(QuotaObstacle(pool.name, job.width - left, max(0, left), pool.quota, ends))
         for kind, of in units:
             if kind is Kind.QUEUE:
                 found.append(Rival(of.name, len(of.pending) + len(of.aside), of.pending_width))
             elif kind is Kind.OTHERS:
                 waiting = sum(len(each.pending) + len(each.aside) for each in of)
                 gpus = sum(each.pending_width for each in of)
-                found.append(why.Others(len(of), waiting, gpus, 0.0, 0, ()))
+                found.append(why.OtherPools(len(of), waiting, gpus, 0.0, 0, ()))
         return found

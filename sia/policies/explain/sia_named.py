@@ -7,17 +7,27 @@ from typing import NamedTuple
 
 from sia.explain import why
 from sia.explain.glance import LARGEST
-from sia.explain.why import Limit, Obstacle, Out, Quota, Reservation, Rival, Room, leaves, turn_of
+from sia.explain.why import (
+    LimitObstacle,
+    Obstacle,
+    Out,
+    QuotaObstacle,
+    Reservation,
+    Rival,
+    RoomObstacle,
+    leaves,
+    turn_of,
+)
 from sia.model import Stream
-from sia.policies.explain.pass_inputs import Ground, Others
+from sia.policies.explain.pass_inputs import Others, PassInputs
 from sia.policies.explain.why_least import Kind, Unit
 from sia.state.state import JobState, PoolState
 
 
-class Asked(NamedTuple):
+class Subject(NamedTuple):
     """Of which job, in which state."""
 
-    ground: Ground
+    ground: PassInputs
     job: JobState
     before: Sequence[JobState]
     """Jobs of its pool that wait before it."""
@@ -27,7 +37,7 @@ class Asked(NamedTuple):
 
 
 def named(
-    asked: Asked, units: Collection[Unit], rivals: Collection[PoolState]
+    asked: Subject, units: Collection[Unit], rivals: Collection[PoolState]
 ) -> tuple[Obstacle, ...]:
     """Things that would have to go: the turn, the quota, room, then pools, nodes and limits.
 
@@ -52,7 +62,7 @@ def others_of(job: JobState, pool: PoolState) -> int:
     return pool.pending_width - (job.gpus if pool is job.pool else 0)
 
 
-def _ends(asked: Asked, ended: list[JobState]) -> list[Obstacle]:
+def _ends(asked: Subject, ended: list[JobState]) -> list[Obstacle]:
     job, pool, idle = asked.job, asked.job.pool, asked.ground.group.idle
     found: list[Obstacle] = []
     own = [each for each in ended if each.pool is pool and each.stream is Stream.DEDICATED]
@@ -60,16 +70,16 @@ def _ends(asked: Asked, ended: list[JobState]) -> list[Obstacle]:
     if short > 0 and own:
         gone = tuple(leaves(each, asked.now) for each in own)
         left = max(0, pool.quota - pool.dedicated)
-        found.append(Quota(pool.name, short, left, pool.quota, gone))
+        found.append(QuotaObstacle(pool.name, short, left, pool.quota, gone))
         ended = [each for each in ended if each not in own]
     if ended:
         gone = tuple(leaves(each, asked.now) for each in ended)
-        found.append(Room(max(0, job.width - idle), max(0, idle), gone))
+        found.append(RoomObstacle(max(0, job.width - idle), max(0, idle), gone))
     return found
 
 
 def _pool(
-    asked: Asked, pool: PoolState, units: Collection[Unit], rivals: Collection[PoolState]
+    asked: Subject, pool: PoolState, units: Collection[Unit], rivals: Collection[PoolState]
 ) -> Obstacle:
     queue, load = Unit(Kind.QUEUE, pool) in units, Unit(Kind.LOAD, pool) in units
     keeps = Unit(Kind.KEEP, pool) in units
@@ -85,24 +95,24 @@ def _pool(
     )  # fmt: skip
 
 
-def _others(asked: Asked, others: Others) -> Obstacle:
+def _others(asked: Subject, others: Others) -> Obstacle:
     windows, held = asked.ground.options.windows, asked.ground.held
     window = min(asked.window, len(windows) - 1)
     order = sorted(others.pools, key=lambda pool: (-held[pool][window], pool.name))
-    return why.Others(
+    return why.OtherPools(
         len(order), sum(len(pool.pending) + len(pool.aside) for pool in order),
         sum(pool.pending_width for pool in order), windows[window], others.held[window],
         tuple((pool.name, held[pool][window]) for pool in order[:LARGEST]),
     )  # fmt: skip
 
 
-def _limit(unit: Unit) -> Limit | None:
+def _limit(unit: Unit) -> LimitObstacle | None:
     if unit.kind is Kind.LENDING:
-        return Limit("lending")
+        return LimitObstacle("lending")
     if unit.kind is Kind.LEND:
-        return Limit("lend", unit.of.name, unit.of.lend_limit)
+        return LimitObstacle("lend", unit.of.name, unit.of.lend_limit)
     if unit.kind is Kind.LENDS:
-        return Limit("lend")
+        return LimitObstacle("lend")
     if unit.kind is Kind.BORROW:
-        return Limit("borrow", unit.of.name, unit.of.borrow_limit)
+        return LimitObstacle("borrow", unit.of.name, unit.of.borrow_limit)
     return None

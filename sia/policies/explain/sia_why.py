@@ -13,12 +13,21 @@ from itertools import count
 from math import ceil
 
 from sia.explain.glance import never_in_turn, never_spare
-from sia.explain.why import ByEnd, Obstacle, Way, Why, before, by_width, first_to_end, own_jobs
+from sia.explain.why import (
+    ByEnd,
+    Explanation,
+    Obstacle,
+    StartPath,
+    before,
+    by_width,
+    first_to_end,
+    own_jobs,
+)
 from sia.limits import UNLIMITED
 from sia.model import Stream
 from sia.policies.explain.counterfactual import Sketch
-from sia.policies.explain.pass_inputs import ROUNDING, Ground, Others
-from sia.policies.explain.sia_named import Asked, named, others_of
+from sia.policies.explain.pass_inputs import ROUNDING, Others, PassInputs
+from sia.policies.explain.sia_named import Subject, named, others_of
 from sia.policies.explain.why_least import MANY, ROUNDS, EnoughError, Kind, Least, Unit
 from sia.state.state import JobState, PoolState
 
@@ -33,7 +42,9 @@ A pass over a thousand pools takes some milliseconds; few answers need twenty.""
 class Inquiry:
     """One question about one waiting job."""
 
-    def __init__(self, ground: Ground, job: JobState, jobs: Iterable[JobState], now: float) -> None:
+    def __init__(
+        self, ground: PassInputs, job: JobState, jobs: Iterable[JobState], now: float
+    ) -> None:
         """`jobs` are all that run or wait."""
         self._ground, self._job, self._now = ground, job, now
         self._all = jobs
@@ -49,11 +60,14 @@ class Inquiry:
         self._passes = max(FEWEST_PASSES, MOST_POOLS // len(ground.group.pools))
         self._least = Least(self._tried)
 
-    def answer(self) -> Why:
+    def answer(self) -> Explanation:
         """What it waits for."""
         if self._least.starts(()):
-            ways = (Way("turn", open=True, obstacles=()), Way("spare", open=True, obstacles=()))
-            return Why((), ways, exact=True)
+            ways = (
+                StartPath("turn", open=True, obstacles=()),
+                StartPath("spare", open=True, obstacles=()),
+            )
+            return Explanation((), ways, exact=True)
         exact = True
         turn, spare = never_in_turn(self._job), never_spare(self._job, self._options)
         found: list[tuple[Unit, ...]] = []
@@ -67,10 +81,10 @@ class Inquiry:
             found.append(units)
         ways = (turn, spare)
         if not found:
-            return Why((*turn.obstacles, *spare.obstacles), ways, exact)
+            return Explanation((*turn.obstacles, *spare.obstacles), ways, exact)
         fewest = found[0] if len(found[0]) <= len(found[-1]) else found[-1]
         best, sure = self._least.of(fewest, None)
-        return Why(self._named(best), ways, exact and sure)
+        return Explanation(self._named(best), ways, exact and sure)
 
     def _sketch(self, units: Collection[Unit]) -> Sketch:
         return Sketch(self._ground, self._job, units)
@@ -263,11 +277,11 @@ class Inquiry:
             self._outdo(units, None)
 
     def _named(self, units: Collection[Unit]) -> tuple[Obstacle, ...]:
-        asked = Asked(self._ground, self._job, self._before, self._window, self._now)
+        asked = Subject(self._ground, self._job, self._before, self._window, self._now)
         return named(asked, units, self._rivals)
 
-    def _way(self, name: str, units: Collection[Unit]) -> Way:
-        return Way(name, open=True, obstacles=self._named(units))
+    def _way(self, name: str, units: Collection[Unit]) -> StartPath:
+        return StartPath(name, open=True, obstacles=self._named(units))
 
 
 _OF_POOLS = (Kind.QUEUE, Kind.LOAD, Kind.KEEP, Kind.OTHERS)

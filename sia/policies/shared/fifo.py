@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from sia.state.state import JobState
 
 
-class Line:
+class FifoQueue:
     """Jobs by their sequence numbers.
 
     They mostly join in that order, but for those whose estimate or priority changes: a heap costs

@@ -23,8 +23,16 @@ from sortedcontainers import SortedList
 
 from sia.explain.why import STOPS
 from sia.model import Stream
-from sia.policies import Needs, Policy, Preempt, Proposal, Start, is_barred, stream_of
-from sia.state.state import GroupState, JobState, PoolState, State
+from sia.policies import (
+    Needs,
+    Policy,
+    PreemptProposal,
+    Proposal,
+    StartProposal,
+    is_barred,
+    stream_of,
+)
+from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 Rank = tuple[int, Any, int]
 """Least goes first: minus the priority, the policy's own measure, then the order of arrival."""
@@ -64,7 +72,7 @@ class Ranked(Policy):
         """The measure, at this moment, of a running job of that key and width."""
         raise NotImplementedError
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Index what waits and what runs."""
         self._groups = {group: _Group() for group in state.groups}
         self._reranked: dict[GroupState, None] = {}
@@ -78,7 +86,7 @@ class Ranked(Policy):
         """Groups in which somebody found no room."""
         return [group.first for group in self._reranked]
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Look at these groups again."""
         self.attach(state)
         self._reranked = state.groups_of(convert(memory, list[str]))
@@ -119,10 +127,12 @@ class Ranked(Policy):
         for group in groups:
             starts, stops = self._decide(group, now)
             for job in stops:
-                yield Preempt(job, "others come before it")
+                yield PreemptProposal(job, "others come before it")
             for job in starts:
                 if job.width <= job.pool.idle:
-                    yield Start(job, stream_of(job.pool, job.width), "comes before all that wait")
+                    yield StartProposal(
+                        job, stream_of(job.pool, job.width), "comes before all that wait"
+                    )
                 if job.stream is None:
                     # A pool that shrank keeps what was given up in it, or others have taken what
                     # it might borrow: look again soon.

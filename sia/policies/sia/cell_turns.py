@@ -18,10 +18,10 @@ from msgspec.structs import astuple
 
 from sia.limits import STRIDE
 from sia.model import Job, Stream
-from sia.state.state import JobState, PoolState, State
+from sia.state.state import ClusterState, JobState, PoolState
 
 
-class Away(Struct):
+class StartedElsewhere(Struct):
     """A job that started elsewhere.
 
     `since` is when cells began to be kept for it, `ran` are the seconds that it ran if it has
@@ -34,14 +34,14 @@ class Away(Struct):
     job: Job | None = None
 
 
-class TurnsMemory(Struct):
+class VirtualQueueSnapshot(Struct):
     """The queues by pool, with who was withdrawn, as (job, its sequence); and who is away."""
 
     queues: dict[str, list[tuple[str, int]]]
-    away: list[Away]
+    away: list[StartedElsewhere]
 
 
-class Turns:
+class VirtualQueue:
     """The queues of all pools; jobs that started elsewhere stay in them until their turn.
 
     A job is away from its start in spare cells until its turn is over.
@@ -57,18 +57,18 @@ class Turns:
         self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
         self._ahead: dict[PoolState, int] = {}
 
-    def memory(self) -> TurnsMemory:
+    def memory(self) -> VirtualQueueSnapshot:
         """All of it. O(jobs)."""
         queued = self._queued
         queues = {p.name: [(i, queued[i]) for i in queue] for p, queue in self._queues.items()}
-        return TurnsMemory(queues, [self._remember(job) for job in self._away.values()])
+        return VirtualQueueSnapshot(queues, [self._remember(job) for job in self._away.values()])
 
-    def _remember(self, job: JobState) -> Away:
+    def _remember(self, job: JobState) -> StartedElsewhere:
         job_id = job.job.id
         since, ran = self._since.get(job_id), self._ran.get(job_id)
-        return Away(job_id, since and since[0], ran, None if ran is None else job.job)
+        return StartedElsewhere(job_id, since and since[0], ran, None if ran is None else job.job)
 
-    def resume(self, memory: TurnsMemory, state: State) -> None:
+    def resume(self, memory: VirtualQueueSnapshot, state: ClusterState) -> None:
         """Take in what was remembered, while new. Raises ValueError. O(jobs · log n)."""
         queues = zip(state.pools_of(memory.queues), memory.queues.values(), strict=True)
         self._queues = {pool: deque(job_id for job_id, _ in queue) for pool, queue in queues}
@@ -190,7 +190,7 @@ class Turns:
         assert self._ran.keys() <= self._away.keys()
 
 
-def _found(away: Away, state: State) -> JobState:
+def _found(away: StartedElsewhere, state: ClusterState) -> JobState:
     """A job that runs elsewhere, or what is still asked of one that has. Raises ValueError."""
     if away.job is None:
         job = state.jobs.get(away.job_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sortedcontainers import SortedList
 
 
-class Plan:
+class ReservationProfile:
     """How many GPUs are promised at each moment, from a given one on.
 
     Kept as the changes of that number, by time; times are seconds.

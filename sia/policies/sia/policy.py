@@ -19,18 +19,18 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from cells.placement.holds import Holds
+from cells.placement.holds import ReservedGpus
 from sia.explain.glance import glance_at_sia
-from sia.explain.why import PLACES, Why
+from sia.explain.why import PLACES, Explanation
 from sia.model import Stream
-from sia.policies import Keep, Needs, Policy, Proposal, Release, Start
-from sia.policies.explain.pass_inputs import ROUNDING, Ground, keeps_of
+from sia.policies import Needs, Policy, Proposal, ReleaseCells, ReserveCells, StartProposal
+from sia.policies.explain.pass_inputs import ROUNDING, PassInputs, keeps_of
 from sia.policies.explain.sia_why import Inquiry
-from sia.policies.shared.fifo import Line
+from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
-from sia.policies.sia.cell_turns import Turns, TurnsMemory
+from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
 from sia.state.places import Places
-from sia.state.state import GroupState, JobState, PoolState, State
+from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Group:
@@ -40,18 +40,18 @@ class _Group:
         self.lineup = Lineup(group)  # pools whose head is within quota
         self.reserved = [0] * windows
         self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: jobs waiting
-        self.queues: dict[PoolState, list[dict[int, Line]]] = {
+        self.queues: dict[PoolState, list[dict[int, FifoQueue]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
         }  # by bin and width
         self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
-        self.holds: list[Holds] = []  # of each window, where there are cells
+        self.holds: list[ReservedGpus] = []  # of each window, where there are cells
 
 
 class _Memory(Struct):
     """Groups that the next pass looks at; in cells, whose turn it is."""
 
     uncovered: list[str]
-    turns: TurnsMemory | None = None
+    turns: VirtualQueueSnapshot | None = None
 
 
 class Sia(Policy):
@@ -63,7 +63,7 @@ class Sia(Policy):
     apart = False
     """In cells, that spare jobs keep out of all cells with jobs of a pool's own."""
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Index waiting jobs by group, pool, duration bin and width."""
         options = state.options
         self._windows = options.windows
@@ -81,7 +81,7 @@ class Sia(Policy):
         # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
         # this pass, the next one has to look.
         self._uncovered: dict[GroupState, None] = {}
-        self._turns = None if state.places is None else Turns()
+        self._turns = None if state.places is None else VirtualQueue()
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
@@ -90,7 +90,7 @@ class Sia(Policy):
         turns = None if self._turns is None else self._turns.memory()
         return to_builtins(_Memory([group.first for group in self._uncovered], turns))
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Reserve again what was; O(pools · windows) besides what attaching costs."""
         self.attach(state)
         kept = convert(memory, _Memory)
@@ -98,7 +98,7 @@ class Sia(Policy):
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("turns are of cells: one is there without the other")
         if kept.turns is not None:
-            self._turns = Turns()
+            self._turns = VirtualQueue()
             self._turns.resume(kept.turns, state)
         for pool in state.pools.values():
             self._reserve(pool)
@@ -117,7 +117,7 @@ class Sia(Policy):
             queues = group.queues[job.pool][window]
             queue = queues.get(job.width)
             if queue is None:
-                queue = queues[job.width] = Line()
+                queue = queues[job.width] = FifoQueue()
             queue.add(job)
             group.waiting[job.pool] = group.waiting.get(job.pool, 0) + 1
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
@@ -154,7 +154,7 @@ class Sia(Policy):
         """AllocateDedicatedResources and AllocateSpareResources, in the groups that changed."""
         state = self.state
         while self._turns is not None and (over := self._turns.over(now)) is not None:
-            yield Release(over)
+            yield ReleaseCells(over)
             state.dirty[over.pool] = None
         for pool in state.dirty:
             self._reserve(pool)
@@ -179,21 +179,21 @@ class Sia(Policy):
         while (first := own.lineup.first()) is not None:
             head = first.head
             assert head is not None, "a pool without a head is not lined up"
-            yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+            yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
             self._reserve(first)
 
     def _take_turns(
-        self, pool: PoolState, turns: Turns, places: Places | None
+        self, pool: PoolState, turns: VirtualQueue, places: Places | None
     ) -> Iterator[Proposal]:
         """Start the first of a pool, or keep cells for it where it started elsewhere; and so on."""
         assert places is not None, "turns are of cells"
         while (job := turns.first(pool, self.state.jobs)) is not None:
             width, done = job.job.width, False
             if turns.is_away(job):
-                yield Keep(job)
+                yield ReserveCells(job)
                 done = places.keeps(job.job.id)
             elif pool.dedicated + width <= pool.quota and width <= pool.idle:
-                yield Start(job, Stream.DEDICATED, "its turn in its pool")
+                yield StartProposal(job, Stream.DEDICATED, "its turn in its pool")
                 done = job.stream is not None
             if not done:
                 return
@@ -213,7 +213,7 @@ class Sia(Policy):
                 if job is None:
                     break  # limits on loans keep all of them back
                 holds = self._window_holds(group, window)
-                yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
+                yield StartProposal(job, Stream.SPARE, self._labels[window], holds=holds)
                 if job.stream is None:
                     assert self.state.places is not None, "without cells, what is usable will do"
                     room = self.state.places.narrower(job.pool.name, job.width)
@@ -226,7 +226,7 @@ class Sia(Policy):
         """GPUs that are idle and nobody will need within a window."""
         return group.idle - group.out - self._groups[group].reserved[window]
 
-    def _window_holds(self, group: GroupState, window: int) -> Holds | None:
+    def _window_holds(self, group: GroupState, window: int) -> ReservedGpus | None:
         """What a spare start must leave, where there are cells."""
         holds = self._groups[group].holds
         return holds[window] if holds else None
@@ -258,7 +258,7 @@ class Sia(Policy):
                 if own.holds:
                     self._hold(own.holds[window], pool, window)
 
-    def _hold(self, holds: Holds, pool: PoolState, window: int) -> None:
+    def _hold(self, holds: ReservedGpus, pool: PoolState, window: int) -> None:
         """Hold back as cells what is reserved for a pool."""
         holds.set(pool.name, self._held[pool][window])
 
@@ -300,15 +300,15 @@ class Sia(Policy):
         others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
         return max(0, own) + max(0, others)
 
-    def why(self, job: JobState) -> Why:
+    def why(self, job: JobState) -> Explanation:
         """All that it waits for; in cells, of GPUs as they are counted. O(jobs)."""
         state, own = self.state, self._groups[job.pool.group]
         keeps, rank = self._keeps, self._rank
-        asked = Ground(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
+        asked = PassInputs(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
         found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
         return found if self._turns is None else replace(found, exact=False, unknown=PLACES)
 
-    def glance(self, job: JobState) -> Why:
+    def glance(self, job: JobState) -> Explanation:
         """What it lacks in its turn, and for whom GPUs are held back. O(pools)."""
         return glance_at_sia(job, self.state.options, self._held, self.state.now)
 

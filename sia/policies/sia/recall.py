@@ -17,15 +17,15 @@ from math import inf
 
 from msgspec.structs import replace
 
-from sia.explain.why import STOPS, Why
+from sia.explain.why import STOPS, Explanation
 from sia.limits import MAX_GROUP
 from sia.model import Stream
-from sia.policies import Needs, Preempt, Proposal, Start
+from sia.policies import Needs, PreemptProposal, Proposal, StartProposal
 from sia.policies.explain.pass_inputs import ROUNDING
-from sia.policies.sia.cell_turns import Turns
+from sia.policies.sia.cell_turns import VirtualQueue
 from sia.policies.sia.policy import Sia
 from sia.state.places import Places
-from sia.state.state import GroupState, JobState, PoolState, State
+from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Stoppable:
@@ -44,7 +44,7 @@ class SiaRecall(Sia):
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     apart = True  # they may stay beyond the window for which nobody needed anything there
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Take in what runs and waits."""
         windows = len(state.options.windows)
         self._stoppable = {group: _Stoppable(windows) for group in state.groups}
@@ -125,7 +125,7 @@ class SiaRecall(Sia):
             jobs = self._stopped_for(group, heads)
             yield from self._stop(self._cheapest(jobs, missing), heads)
             for head in heads:
-                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(head.pool)
 
     def _heads_to_help(self, group: GroupState) -> list[JobState]:
@@ -152,7 +152,7 @@ class SiaRecall(Sia):
     def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
         names = ", ".join(head.pool.name for head in heads)
         for job in jobs:
-            yield Preempt(job, f"its GPUs are needed in {names}")
+            yield PreemptProposal(job, f"its GPUs are needed in {names}")
             self._reserve(job.pool)
             self._uncovered[job.pool.group] = None
 
@@ -171,7 +171,7 @@ class SiaRecall(Sia):
         return chosen
 
     def _recall_in_turn(
-        self, group: GroupState, turns: Turns, places: Places | None
+        self, group: GroupState, turns: VirtualQueue, places: Places | None
     ) -> Iterator[Proposal]:
         """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be.
 
@@ -203,7 +203,7 @@ class SiaRecall(Sia):
         head = pool.head
         return head is not None and pool.dedicated + head.width <= pool.quota
 
-    def why(self, job: JobState) -> Why:
+    def why(self, job: JobState) -> Explanation:
         """As SIA, but not who could be stopped for it: where that counts, it is not exact."""
         stops = job.job.preemptible is not None or bool(self._stoppable[job.pool.group].jobs)
         found = super().why(job)

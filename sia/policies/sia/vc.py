@@ -16,9 +16,9 @@ from sortedcontainers import SortedList
 
 from sia.limits import NEVER
 from sia.model import FutureJob, Job, Stream
-from sia.policies import Needs, Policy, Proposal, Start, stream_of
-from sia.policies.sia.plan import Plan
-from sia.state.state import GroupState, JobState, State
+from sia.policies import Needs, Policy, Proposal, StartProposal, stream_of
+from sia.policies.sia.plan import ReservationProfile
+from sia.state.state import ClusterState, GroupState, JobState
 
 _Place = tuple[float, int, str]
 """Virtual start, a number that tells apart those that tie, job."""
@@ -43,12 +43,12 @@ class SiaVc(Policy):
     shares = True
     unsaid = "for whom of those to come GPUs are reserved"
 
-    def attach(self, state: State) -> None:
+    def attach(self, state: ClusterState) -> None:
         """Expect the future as an event."""
         self._begin(state)
         super().attach(state)
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: ClusterState) -> None:
         self._future: dict[str, FutureJob] = {}
         self._unstarted: dict[GroupState, SortedList[_Place]] = {
             group: SortedList() for group in state.groups
@@ -72,7 +72,7 @@ class SiaVc(Policy):
         }
         return to_builtins(_Memory(future, places, left))
 
-    def resume(self, state: State, memory: Any) -> None:
+    def resume(self, state: ClusterState, memory: Any) -> None:
         """Know the future again. O(n · log n)."""
         kept = convert(memory, _Memory)
         self._begin(state)
@@ -158,7 +158,7 @@ class SiaVc(Policy):
             fits = waiting is not None and view.fits(width, future.run_time, group.idle)
             if waiting is not None and fits:
                 stream = self._stream(waiting, virtual_start, now)
-                yield Start(waiting, stream, "delays no reservation before")
+                yield StartProposal(waiting, stream, "delays no reservation before")
             if waiting is not None and waiting.stream is not None:
                 busy.append((width, _end(now, future.run_time)))
                 fitting = {i: j for i, j in fitting.items() if j.width <= group.idle}
@@ -219,7 +219,7 @@ class _View:
         self._capacity = capacity
         self._busy = busy
         self._planned = 0  # of busy, the first so many are in the plan
-        self._plan = Plan()
+        self._plan = ReservationProfile()
         self._reserved = 0  # GPUs of all reservations, were they all at once
         self._pending: list[tuple[int, float, float]] = []
         self._refused: dict[int, float] = {}  # width: least run time that did not fit

@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from daemon.answers.simulate import fork as module
-from daemon.answers.simulate.fork import ASIDE_WAITING, AsideEndedError, AsideError, aside, asides
+from daemon.answers.simulate.fork import (
+    ASIDE_WAITING,
+    ChildFailedError,
+    ChildKilledError,
+    asides,
+    child_worker,
+)
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import Submit
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from tests.support.daemons.daemons import FakeBackend, job, serving, setup, submit, until
 from tests.support.daemons.doors import story
 
@@ -39,24 +45,24 @@ async def gone(pid):
 
 @story
 async def test_a_child_answers_and_is_gone(folder):
-    pid = int(await aside(lambda: b"%d" % os.getpid(), seconds=5))
+    pid = int(await child_worker(lambda: b"%d" % os.getpid(), seconds=5))
     assert pid != os.getpid()
     await gone(pid)
 
 
 @story
 async def test_long_answers_come_whole(folder):
-    assert await aside(lambda: b"x" * 3_000_000, seconds=5) == b"x" * 3_000_000
-    assert await aside(bytes, seconds=5) == b""
+    assert await child_worker(lambda: b"x" * 3_000_000, seconds=5) == b"x" * 3_000_000
+    assert await child_worker(bytes, seconds=5) == b""
 
 
 @story
 async def test_an_error_in_the_child_is_said(folder):
-    with pytest.raises(AsideError, match="modulo by zero"):
-        await aside(lambda: 1 // 0, seconds=5)
-    with pytest.raises(AsideError, match="SystemExit"):
-        await aside(lambda: exit(0), seconds=5)  # noqa: PLR1722  whoever ends is a defect too
-    assert await aside(lambda: b"next", seconds=5) == b"next"
+    with pytest.raises(ChildFailedError, match="modulo by zero"):
+        await child_worker(lambda: 1 // 0, seconds=5)
+    with pytest.raises(ChildFailedError, match="SystemExit"):
+        await child_worker(lambda: exit(0), seconds=5)  # noqa: PLR1722  whoever ends is a defect too
+    assert await child_worker(lambda: b"next", seconds=5) == b"next"
 
 
 @story
@@ -64,8 +70,8 @@ async def test_a_child_that_dies_is_an_error(folder):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(AsideEndedError, match="ended"):
-        await aside(die, seconds=5)
+    with pytest.raises(ChildKilledError, match="ended"):
+        await child_worker(die, seconds=5)
 
 
 @story
@@ -75,7 +81,7 @@ async def test_a_child_that_hangs_is_killed(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_fork", lambda *a: pids.append(fork(*a)) or pids[-1])
         with pytest.raises(UnavailableError, match="no answer within") as refused:
-            await aside(forever, seconds=0.05)
+            await child_worker(forever, seconds=0.05)
     assert (refused.value.status, refused.value.retry_after) == (503, module.ASIDE_AGAIN)
     await gone(pids[0])
 
@@ -86,13 +92,13 @@ async def test_whoever_asks_no_longer_ends_the_child(folder):
     fork = module._fork
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_fork", lambda *a: pids.append(fork(*a)) or pids[-1])
-        asked = asyncio.create_task(aside(forever, seconds=60))
+        asked = asyncio.create_task(child_worker(forever, seconds=60))
         await until(lambda: pids)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
     await gone(pids[0])
-    assert await aside(lambda: b"room again", seconds=5) == b"room again"
+    assert await child_worker(lambda: b"room again", seconds=5) == b"room again"
 
 
 def test_a_child_whose_daemon_is_gone_ends_by_itself():
@@ -124,7 +130,7 @@ def test_a_child_ends_with_a_daemon_that_is_killed():
 
 @story
 async def test_how_long_the_loop_stood_still_is_told(folder):
-    class Listens(Watch):
+    class Listens(Observer):
         heard = ()
 
         def paused(self, seconds):
@@ -140,9 +146,9 @@ async def test_how_long_the_loop_stood_still_is_told(folder):
 async def test_descriptors_stay_the_daemons(folder):
     """A client whose connection the daemon closes hears so while a child lives."""
     client, server = socket.socketpair()
-    slow = asyncio.create_task(aside(forever, seconds=60))
+    slow = asyncio.create_task(child_worker(forever, seconds=60))
     await asyncio.sleep(0)
-    found = await aside(lambda: b"%d" % len([*Path("/proc/self/fd").iterdir()]), seconds=5)
+    found = await child_worker(lambda: b"%d" % len([*Path("/proc/self/fd").iterdir()]), seconds=5)
     assert found == b"2", "its pipe, and what lists the folder"
     server.close()
     client.settimeout(5)
@@ -162,8 +168,8 @@ async def test_a_child_has_no_handlers_of_the_daemons(folder):
         os.kill(os.getpid(), signal.SIGTERM)
         forever()
 
-    with pytest.raises(AsideEndedError, match="ended"):
-        await aside(end, seconds=5)
+    with pytest.raises(ChildKilledError, match="ended"):
+        await child_worker(end, seconds=5)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     assert not heard
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -171,8 +177,8 @@ async def test_a_child_has_no_handlers_of_the_daemons(folder):
 
 @story
 async def test_two_at_once_and_the_others_in_turn(folder):
-    first = asyncio.create_task(aside(forever, seconds=60))
-    second = asyncio.create_task(aside(forever, seconds=60))
+    first = asyncio.create_task(child_worker(forever, seconds=60))
+    second = asyncio.create_task(child_worker(forever, seconds=60))
     await asyncio.sleep(0)
     order = []
 
@@ -183,7 +189,7 @@ async def test_two_at_once_and_the_others_in_turn(folder):
     tasks = [asyncio.create_task(ask(i, 1 + (i == 1))) for i in range(ASIDE_WAITING)]
     await asyncio.sleep(0)
     with pytest.raises(UnavailableError, match="wait already"):
-        await aside(bytes, seconds=5)
+        await child_worker(bytes, seconds=5)
     first.cancel()
     await until(lambda: order)
     assert order == [0], "the next wants room for two, and is not passed"
@@ -196,11 +202,11 @@ async def test_two_at_once_and_the_others_in_turn(folder):
 
 @story
 async def test_one_that_is_withdrawn_holds_up_nobody(folder):
-    slow = asyncio.create_task(aside(forever, seconds=60))
+    slow = asyncio.create_task(child_worker(forever, seconds=60))
     await asyncio.sleep(0)
     wide = asyncio.create_task(asides([bytes, bytes], seconds=5))
     await asyncio.sleep(0)
-    narrow = asyncio.create_task(aside(lambda: b"here", seconds=5))
+    narrow = asyncio.create_task(child_worker(lambda: b"here", seconds=5))
     await asyncio.sleep(0)
     wide.cancel()
     assert await narrow == b"here"
@@ -220,7 +226,7 @@ async def test_the_daemons_engine_stays_as_it_is(folder):
             service.engine.step(2000.0, [Submit(job("late", "b"), 10.0)])
             return service.engine.dump()
 
-        after = await aside(step, seconds=5, settled=service.settled)
+        after = await child_worker(step, seconds=5, settled=service.settled)
         assert b'"late"' in after
         assert service.engine.dump() == before
         await service.submit([submit("next", "b")])
@@ -236,7 +242,7 @@ async def test_many_questions_while_steps_go_on(folder):
             return b"%d %d" % (len(service.book.jobs), service.told)
 
         async def ask():
-            return await aside(look, seconds=10, settled=service.settled)
+            return await child_worker(look, seconds=10, settled=service.settled)
 
         async def work():
             for i in range(60):

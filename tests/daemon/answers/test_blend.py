@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.answers.estimates.blend import Blend
-from daemon.answers.estimates.calibration import Calibration, Given, Said, horizon
-from daemon.answers.estimates.recent_waits import LEAST, RECENT, UNKNOWN, Waits
-from daemon.answers.estimates.worlds import Spread, Times
+from daemon.answers.estimates.blend import EstimateEnsemble
+from daemon.answers.estimates.calibration import Calibration, Given, StatedMoment, horizon
+from daemon.answers.estimates.recent_waits import LEAST, RECENT, UNKNOWN, WaitHistory
+from daemon.answers.estimates.worlds import MomentQuantiles, Times
 
 WAITS = st.floats(1.0, 1e6)
 
 
 def test_who_is_nearer_counts_for_more():
-    blend, rng = Blend(0.5), Random(1)
+    blend, rng = EstimateEnsemble(0.5), Random(1)
     assert blend.of([5.0, 11.0]) == 8.0
     for _ in range(200):
         came = rng.uniform(3, 12)
@@ -27,13 +27,13 @@ def test_who_is_nearer_counts_for_more():
 
 
 def test_where_one_does_not_know_nobody_is_compared():
-    blend = Blend(0.9)
+    blend = EstimateEnsemble(0.9)
     blend.learn([100.0, None], 1.0)
     assert blend.of([5.0, 11.0]) == 8.0
 
 
 def test_too_short_is_worse_than_too_long_for_who_is_to_be_right_nine_times_in_ten():
-    blend = Blend(0.9)
+    blend = EstimateEnsemble(0.9)
     for _ in range(50):
         blend.learn([6.0, 8.0], 7.0)
     assert blend.of([6.0, 8.0]) == pytest.approx(8.0, abs=0.01)
@@ -42,7 +42,7 @@ def test_too_short_is_worse_than_too_long_for_who_is_to_be_right_nine_times_in_t
 @given(st.lists(st.tuples(WAITS, WAITS, WAITS), max_size=60), WAITS, WAITS)
 @settings(deadline=None)
 def test_it_lies_between_those_that_it_is_of(lives, one, other):
-    blend = Blend(0.9)
+    blend = EstimateEnsemble(0.9)
     for first, second, came in lives:
         blend.learn([log(first), log(second)], log(came))
     found = exp(blend.of([log(one), log(other)]))
@@ -52,7 +52,7 @@ def test_it_lies_between_those_that_it_is_of(lives, one, other):
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=80), st.floats(0, 1e6))
 @settings(deadline=None)
 def test_waits_are_those_of_who_waited_as_long(every, here):
-    waits = Waits()
+    waits = WaitHistory()
     for wait in (*every, 0.0):
         waits.started("a", wait)
     longer = [wait - here for wait in every if wait > here]
@@ -65,7 +65,7 @@ def test_waits_are_those_of_who_waited_as_long(every, here):
 
 
 def test_only_the_newest_are_gone_by():
-    waits = Waits()
+    waits = WaitHistory()
     for i in range(RECENT + 5):
         waits.started("a", 1e6 if i < 5 else 7.0)
     assert waits.beyond("a", 0.0) == (7.0, 7.0)
@@ -73,7 +73,7 @@ def test_only_the_newest_are_gone_by():
 
 def wait_of(calibration, worlds, waits):
     """The median of a wait as it is stated, where the worlds have it so."""
-    at = Spread(worlds, 2 * worlds, worlds)
+    at = MomentQuantiles(worlds, 2 * worlds, worlds)
     _, start = calibration.corrected("a", 0.0, Times(at, at), waits)
     return start.p50
 
@@ -86,7 +86,7 @@ def test_starts_go_by_who_was_right_and_a_restart_knows():
     for i in range(150):
         now, came = i * 1e5, rng.uniform(900.0, 1100.0)
         raw = now + exp(rng.uniform(3, 11))
-        at = Spread(raw, raw, raw)
+        at = MomentQuantiles(raw, raw, raw)
         end, start = calibration.corrected("a", now, Times(at, at), known)
         given = Given(f"j{i}", "a", now, now, end, start)
         for each in (calibration, again):
@@ -103,11 +103,11 @@ def test_what_short_waits_have_taught_brings_no_p90_nearer_than_half_way():
     calibration = Calibration()
     for i in range(300):
         now = i * 1e5
-        at = Spread(now + 1000.0, now + 50_000.0, now + 1000.0)
+        at = MomentQuantiles(now + 1000.0, now + 50_000.0, now + 1000.0)
         end, start = calibration.corrected("a", now, Times(at, at), (20.0, 40.0))
         calibration.give(Given(f"j{i}", "a", now, now, end, start))
         calibration.started(f"j{i}", now + 30.0)
-    at = Spread(1000.0, 50_000.0, 1000.0)
+    at = MomentQuantiles(1000.0, 50_000.0, 1000.0)
     _, start = calibration.corrected("a", 0.0, Times(at, at), (20.0, 40.0))
     assert start.p50 < 500.0
     assert start.p90 == pytest.approx((1030.0 * 50_030.0) ** 0.5 - 30.0)
@@ -115,10 +115,10 @@ def test_what_short_waits_have_taught_brings_no_p90_nearer_than_half_way():
 
 
 def test_what_is_beyond_a_week_stays_so_and_rows_of_before_are_read():
-    calibration, never = Calibration(), Spread(inf, inf, inf)
+    calibration, never = Calibration(), MomentQuantiles(inf, inf, inf)
     _, start = calibration.corrected("a", 0.0, Times(never, never), (5.0, 9.0))
     assert (start.p50, start.p90) == (None, None)
-    old = Said(100.0, 200.0, 150.0, (100.0, None))
+    old = StatedMoment(100.0, 200.0, 150.0, (100.0, None))
     calibration.give(Given("x", "a", 0.0, 0.0, old, old))
     calibration.started("x", 40.0)
     assert wait_of(calibration, 100.0, UNKNOWN) == pytest.approx(100.0, rel=0.1)

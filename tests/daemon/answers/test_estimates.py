@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from daemon.answers.estimates.at_submission import newcomer
-from daemon.answers.estimates.calibration import Calibration, Given, Said
-from daemon.answers.estimates.observations import Heard
-from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, Lately
-from daemon.answers.estimates.worlds import Outlook, Spread, Times, outlook, plain_job
+from daemon.answers.estimates.at_submission import new_job
+from daemon.answers.estimates.calibration import Calibration, Given, StatedMoment
+from daemon.answers.estimates.observations import EstimateInputs
+from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, RecentArrivals
+from daemon.answers.estimates.worlds import MomentQuantiles, Outlook, Times, outlook, plain_job
 from daemon.engine.engine import Engine
 from daemon.model.inputs import Cancel, Ended, Hold, Lost, Started, Submit
 from daemon.model.outputs import StartEffect
@@ -26,7 +26,7 @@ class Told:
     def __init__(self, now=1e6, policy="sia", **quotas):
         # Its ticks are minutes apart.
         cluster = replace(setup(**quotas), options=Options(), policy=policy)
-        self.engine, self.heard, self.now = Engine.new(cluster), Heard(), now
+        self.engine, self.heard, self.now = Engine.new(cluster), EstimateInputs(), now
 
     def step(self, now, *inputs):
         self.now = now
@@ -54,7 +54,7 @@ class Told:
 def test_a_queue_starts_when_those_before_it_are_over():
     told = Told(a=1)
     told.ran(60, 1000.0)
-    told.heard.lately = Lately()  # nobody comes
+    told.heard.lately = RecentArrivals()  # nobody comes
     told.step(told.now + 500, *(submit(f"j{i}") for i in range(4)))
     now, said = told.now, told.look()
     for i in (1, 2, 3):
@@ -67,7 +67,7 @@ def test_a_queue_starts_when_those_before_it_are_over():
 def test_of_a_start_more_than_a_week_away_nothing_is_said():
     told = Told(policy="gssf", a=1)  # which has no ticks: what comes next comes in weeks
     told.ran(30, 20 * DAY)
-    told.heard.lately = Lately()  # nobody comes
+    told.heard.lately = RecentArrivals()  # nobody comes
     told.step(told.now + 500, submit("runs"), submit("waits"))
     times = told.look(after=DAY).times("waits")
     assert (times.start.p50, times.start.p90) == (inf, inf)
@@ -101,8 +101,8 @@ def test_jobs_on_gpus_end_by_how_long_they_have_run():
     told.ran(60, 1000.0)
     told.step(told.now + 500, submit("x"))
     record = told.engine.book.job("x")
-    early = newcomer(Outlook(told.now), told.heard.lasting, record, told.now + 10)
-    late = newcomer(Outlook(told.now), told.heard.lasting, record, told.now + 900)
+    early = new_job(Outlook(told.now), told.heard.lasting, record, told.now + 10)
+    late = new_job(Outlook(told.now), told.heard.lasting, record, told.now + 900)
     assert early.start is None
     assert told.now + 900 <= late.end.p50 <= early.end.p90 + 900
     assert early.end.p50 - told.now == pytest.approx(1000, rel=0.5)
@@ -115,17 +115,17 @@ def test_who_comes_after_the_playout_starts_with_the_last_of_its_queue():
     said = told.look()
     told.step(told.now + 5, submit("new"))
     record = told.engine.book.job("new")
-    times = newcomer(said, told.heard.lasting, record, told.now)
+    times = new_job(said, told.heard.lasting, record, told.now)
     assert times.start == said.times("j2").start
     assert times.end.p50 > times.start.p50
     told.step(told.now + 5, submit("held", hold=True))
     held = told.engine.book.job("held")
-    assert newcomer(said, told.heard.lasting, held, told.now) is None
-    assert newcomer(Outlook(told.now), told.heard.lasting, record, told.now) is None
+    assert new_job(said, told.heard.lasting, held, told.now) is None
+    assert new_job(Outlook(told.now), told.heard.lasting, record, told.now) is None
 
 
 def test_jobs_to_come_are_those_of_another_day_at_the_same_hours():
-    lately = Lately()
+    lately = RecentArrivals()
     for day in range(10):
         for i in range(5):
             lately.submitted(Job(f"{day}-{i}", "a", day * DAY + 9 * 3600 + 60 * i, 1), 50.0)
@@ -139,7 +139,7 @@ def test_jobs_to_come_are_those_of_another_day_at_the_same_hours():
 
 
 def test_without_a_past_nobody_comes():
-    lately = Lately()
+    lately = RecentArrivals()
     assert [*lately.next(0, 0.0, DAY, 0.0)] == []
     lately.submitted(Job("x", "a", 0.0, 1), 50.0)
     assert [*lately.next(0, 10.0, DAY, 10.0)] == []
@@ -149,7 +149,7 @@ def test_without_a_past_nobody_comes():
 @given(st.integers(0, 2**32), st.integers(1, 200))
 @settings(max_examples=30, deadline=None)
 def test_who_comes_has_come_before_and_in_time(seed, count):
-    rng, lately, now = Random(seed), Lately(), 0.0
+    rng, lately, now = Random(seed), RecentArrivals(), 0.0
     for i in range(count):
         now += rng.expovariate(1 / 3000)
         lately.submitted(Job(str(i), rng.choice("abc"), now, 1), 1.0)
@@ -160,7 +160,7 @@ def test_who_comes_has_come_before_and_in_time(seed, count):
 
 
 def estimate(job_id, made, p50, p90, pool="a"):
-    said = Said(made + p50, made + p90, None, (made + p50, made + p90))
+    said = StatedMoment(made + p50, made + p90, None, (made + p50, made + p90))
     return Given(job_id, pool, made, made, said)
 
 
@@ -168,7 +168,7 @@ def test_what_is_too_short_is_moved_until_it_is_true():
     rng, calibration, held = Random(1), Calibration(), []
     for i in range(1500):
         now = i * 10_000.0
-        raw = Times(Spread(now + 400, now + 800, now + 400))  # in truth a median of 1000
+        raw = Times(MomentQuantiles(now + 400, now + 800, now + 400))  # in truth a median of 1000
         end, _ = calibration.corrected("a", now, raw)
         calibration.give(Given(f"j{i}", "a", now, now, end))
         took = rng.lognormvariate(6.9, 1.0)
@@ -197,7 +197,7 @@ def test_who_is_withdrawn_or_held_teaches_nothing():
     told = Told(a=1)
     told.step(told.now + 1, submit("runs"), submit("x"), submit("y"))
     for name in "xy":
-        said = Said(told.now + 50, told.now + 90, None, (told.now + 50, told.now + 90))
+        said = StatedMoment(told.now + 50, told.now + 90, None, (told.now + 50, told.now + 90))
         told.heard.calibration.give(Given(name, "a", told.now, told.now, said, said))
     told.step(told.now + 1, Cancel("x"), Hold("y"))
     told.heard.calibration.advance(told.now + 1000)
@@ -210,8 +210,8 @@ def test_what_is_stated_is_in_order_and_never_past(outcomes):
     calibration, now = Calibration(), 0.0
     for i, (wait, more, took) in enumerate(outcomes):
         now += 1e7
-        start = Spread(now + wait, now + 2 * wait, now + wait)
-        raw = Times(Spread(start.p50 + more, inf, inf), start)
+        start = MomentQuantiles(now + wait, now + 2 * wait, now + wait)
+        raw = Times(MomentQuantiles(start.p50 + more, inf, inf), start)
         end, begin = calibration.corrected("a", now, raw)
         assert now <= begin.p50 <= begin.p90
         assert begin.p90 >= start.p50
@@ -229,7 +229,7 @@ def test_hearing_the_past_at_once_is_hearing_it_as_it_came():
     told.ran(30, 300.0)
     told.step(told.now + 500, *(submit(f"j{i}") for i in range(5)))
     ended = [*told.engine.book.ended.values()]
-    again = Heard()
+    again = EstimateInputs()
     again.learn(again.events([*ended, *told.engine.book.jobs.values()]))
     now = told.now + 100
     for heard in (told.heard, again):

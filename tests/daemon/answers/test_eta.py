@@ -10,15 +10,15 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from daemon.answers.estimates.calibration import Given, Said
-from daemon.answers.estimates.pacing import Pace
-from daemon.answers.estimates.table import MEMORY_KEPT, Memory, Table, kept_by
+from daemon.answers.estimates.calibration import Given, StatedMoment
+from daemon.answers.estimates.pacing import SimulationBudget
+from daemon.answers.estimates.table import MEMORY_KEPT, EstimateMemory, EstimateTable, kept_by
 from daemon.answers.estimates.worlds import Outlook
 from daemon.cli.client import Client
 from daemon.cli.estimates import estimates, eta
 from daemon.config.config import PoolConfig
-from daemon.doors.mqtt.executor import Clerk
-from daemon.doors.mqtt.requests import Letter
+from daemon.doors.mqtt.executor import CommandHandler
+from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.model.job import JobSpec
 from sia.model import Job
 from tests.support.daemons.daemons import until
@@ -31,7 +31,7 @@ POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
 async def estimating(folder, **settings):
     """A daemon that estimates; it is refreshed when a test says so."""
     async with door(folder, pools=POOLS, speed=1.0, **settings) as client:
-        client.eta.pace = Pace(1e6)
+        client.eta.pace = SimulationBudget(1e6)
         running = asyncio.create_task(client.eta.run())
         await until(lambda: client.eta.ready)
         client.eta._changed = False  # or what a test teaches at once may be looked at unasked
@@ -192,9 +192,9 @@ async def test_who_submits_by_a_message_is_told_too(folder):
     async with estimating(folder) as client:
         taught(client)
         groups = [[JobSpec("x", "vision", 1, duration=1e6)], [JobSpec("y", "vision", 100)]]
-        clerk = Clerk(client.service, None, client.eta)
+        clerk = CommandHandler(client.service, None, client.eta)
         ((x, y),) = [
-            reply.jobs for reply in await clerk.answers([Letter("vision", "submit", groups)])
+            reply.jobs for reply in await clerk.answers([ParsedMessage("vision", "submit", groups)])
         ]
         assert (x.status, x.estimate.by) == (201, "playout")
         assert (y.status, y.estimate) == (422, None)
@@ -236,7 +236,7 @@ async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds
 @story
 async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
     async with estimating(folder) as client:
-        eta, table = client.eta, Table(client.service)
+        eta, table = client.eta, EstimateTable(client.service)
         await client.service.journal(_make_table)
         eta.kept = table
         taught(client)
@@ -246,7 +246,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
         await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)
         before = {key: (t.count, t.judged, t.covered) for key, t in tallies.items()}
     async with estimating(folder) as client:
-        assert isinstance(client.eta.kept, Table)
+        assert isinstance(client.eta.kept, EstimateTable)
         tallies = client.eta.heard.calibration.tallies
         assert {key: (t.count, t.judged, t.covered) for key, t in tallies.items()} == before
         assert (await asked(client, "GET", "/v1/jobs/j1/eta"))["given"] != []
@@ -258,8 +258,8 @@ async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
         with suppress(sqlite3.OperationalError):
             await client.service.journal(lambda journal: journal.store.run(DROP))
         kept = await kept_by(client.service)
-        assert isinstance(kept, Memory)
-        moment = Said(2.0, 3.0, 2.5, (2.0, 3.0))
+        assert isinstance(kept, EstimateMemory)
+        moment = StatedMoment(2.0, 3.0, 2.5, (2.0, 3.0))
         many = [Given(f"j{i}", "vision", 0.0, float(i), moment) for i in range(MEMORY_KEPT + 1)]
         await kept.keep(many)
         assert [each.job for each in await kept.since(0.0)] == [each.job for each in many[1:]]

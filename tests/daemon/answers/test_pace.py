@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.answers.estimates.pacing import FEWER, SELDOM, WITHIN, Pace
+from daemon.answers.estimates.pacing import FEWER, SELDOM, WITHIN, SimulationBudget
 from daemon.answers.estimates.worlds import WORLDS
 
 
 def test_what_takes_long_comes_seldom_half_of_the_time_at_most():
-    pace = Pace(30.0)
+    pace = SimulationBudget(30.0)
     assert (pace.worlds, pace.wait) == (WORLDS, 30.0)
     pace.done(1.0)
     assert pace.wait == 30.0
@@ -17,7 +17,7 @@ def test_what_takes_long_comes_seldom_half_of_the_time_at_most():
 
 
 def test_each_failure_doubles_the_wait_and_halves_the_worlds():
-    pace = Pace(30.0)
+    pace = SimulationBudget(30.0)
     seen = []
     for _ in range(7):
         pace.failed(WITHIN)
@@ -28,7 +28,7 @@ def test_each_failure_doubles_the_wait_and_halves_the_worlds():
 
 
 def test_worlds_come_back_where_there_is_twice_the_room():
-    pace = Pace(30.0)
+    pace = SimulationBudget(30.0)
     pace.failed(WITHIN)
     pace.done(400.0)
     assert (pace.worlds, pace.wait) == (11, 400.0), "19 would take longer than it may"
@@ -38,7 +38,7 @@ def test_worlds_come_back_where_there_is_twice_the_room():
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, WITHIN)), max_size=40))
 def test_it_never_takes_more_than_half_of_the_time_nor_waits_for_ever(lives):
-    pace = Pace(30.0)
+    pace = SimulationBudget(30.0)
     for fails, took in lives:
         (pace.failed if fails else pace.done)(took)
         assert min(took, SELDOM) <= pace.wait <= SELDOM

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.answers.estimates.observations import Heard
+from daemon.answers.estimates.observations import EstimateInputs
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Ended, Hold, Lost, Release, SetPool, Started
@@ -18,7 +18,7 @@ class Life:
     """An engine of one pool of 4 GPUs, and who hears of it."""
 
     def __init__(self):
-        self.engine, self.heard = Engine.new(setup(a=4)), Heard()
+        self.engine, self.heard = Engine.new(setup(a=4)), EstimateInputs()
         self.now, self.over = 1000.0, []
 
     def step(self, *inputs, after=0.0):
@@ -34,7 +34,7 @@ class Life:
 
     def waited(self):
         """How long those waited that did, as who was there says and as who is told of it."""
-        told = Heard()
+        told = EstimateInputs()
         told.learn([*told.events(self.over)])
         return self.heard.waits.beyond("a", 0.0), told.waits.beyond("a", 0.0)
 
@@ -86,7 +86,7 @@ def test_who_was_held_and_then_waits_has_waited_from_its_release_on():
 
 
 def test_of_a_job_that_an_earlier_release_saw_come_back_nobody_knows_how_long_it_waited():
-    heard = Heard()
+    heard = EstimateInputs()
     old = [
         JobRecord(JobSpec(f"j{i}", "a", 1), 0.0, 1.0, stays=2, decided=DAY, ended=DAY + 1.0)
         for i in range(COUNT)

@@ -6,19 +6,19 @@ from msgspec.structs import replace
 from daemon.answers.explain.explain import explain
 from daemon.config.config import NodeConfig
 from daemon.engine.engine import Engine
-from daemon.model.access import Role, Who
-from daemon.model.inputs import Drifted, Foreseen, SetPool, Started
+from daemon.model.access import Principal, Role
+from daemon.model.inputs import ForecastHealth, Foreseen, SetPool, Started
 from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
-from daemon.wire.explain import Kept
-from sia.explain.why import Leaves, Limit
+from daemon.wire.explain import PoolNotLending
+from sia.explain.why import EndingJob, LimitObstacle
 from sia.limits import MAX_GROUP
 from sia.model import Load
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
 
-ALL = Who("op", Role.OPERATOR, frozenset())
+ALL = Principal("op", Role.OPERATOR, frozenset())
 GUESTS = {"guest0": 2, "guest1": 2, "guest2": 3}
 LONG = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
 
@@ -107,14 +107,14 @@ def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
     record = engine.book.jobs["waits"]
     ends = {}
     for name, pools in (("all", ["a", "b"]), ("own", ["a"])):
-        who = Who("ann", Role.VIEWER, frozenset(pools))
+        who = Principal("ann", Role.VIEWER, frozenset(pools))
         said = explain(engine.book, engine.core, record, who)
         quota, room = said.obstacles
         assert [end.job for end in quota.ends] == ["own"]
         ends[name] = room.ends
     assert [(end.job, end.gpus) for end in ends["all"]] == [("guest0", 2), ("guest1", 2)]
     assert all(end.end > 2.0 for end in ends["all"])
-    assert ends["own"] == (Leaves("", "b", 4, None),)
+    assert ends["own"] == (EndingJob("", "b", 4, None),)
     assert "4 GPUs of jobs of b" in said.words[0]
     assert "guest" not in repr(said)
 
@@ -156,7 +156,9 @@ def spare_way(engine, who=ALL):
 def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends_it():
     engine = kept_from_lending(lend_budget_hours=0.0)
     (kept,), words = spare_way(engine)
-    assert kept == Kept("b", {"hours": "it has lent 0.0 of 0 GPU-hours this month (UTC)"}, None)
+    assert kept == PoolNotLending(
+        "b", {"hours": "it has lent 0.0 of 0 GPU-hours this month (UTC)"}, None
+    )
     mend = "(sia pool set b --lend-budget-hours none)"
     assert words.endswith(f"but for: b lends nothing for now: {kept.why['hours']} {mend}")
 
@@ -166,26 +168,26 @@ def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends
 
 def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
     engine = kept_from_lending(lend_budget_hours=0.0)
-    engine.step(3.0, [Drifted({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
+    engine.step(3.0, [ForecastHealth({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
     (kept,), words = spare_way(engine)
     assert (kept.why["drift"], kept.limit) == ("7 of 20 windows missed", 1)
     assert 'and 7 of 20 windows missed (drift = "say" in [daemon]), and b\'s limit:' in words
 
-    engine.step(4.0, [Drifted({}), SetPool("b", lend_budget_hours=NO_BUDGET)])
-    assert spare_way(engine)[0] == [Limit("lend", "b", 1)]
+    engine.step(4.0, [ForecastHealth({}), SetPool("b", lend_budget_hours=NO_BUDGET)])
+    assert spare_way(engine)[0] == [LimitObstacle("lend", "b", 1)]
 
 
 def test_why_a_pool_is_kept_is_told_to_those_who_may_see_it():
     engine = kept_from_lending(lend_budget_hours=0.0)
-    (kept,), words = spare_way(engine, Who("ann", Role.VIEWER, frozenset("a")))
-    assert kept == Kept("b", {"hours": ""}, None)
+    (kept,), words = spare_way(engine, Principal("ann", Role.VIEWER, frozenset("a")))
+    assert kept == PoolNotLending("b", {"hours": ""}, None)
     assert words.endswith("but for: b lends nothing for now")
 
 
 def test_who_lends_idle_gpus_blames_no_limit_of_the_borrower_where_others_may_not_lend():
     engine = kept_from_lending("gssf", lend_budget_hours=0.0)
     (limit,), _ = spare_way(engine)
-    assert limit == Limit("lend")
+    assert limit == LimitObstacle("lend")
 
 
 def test_what_nobody_can_foresee_yet_is_told_without_a_number():

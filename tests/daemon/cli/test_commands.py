@@ -598,7 +598,7 @@ def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
 def test_patience_ends(monkeypatch):
     monkeypatch.setattr(client, "PATIENCE", 0.2)
     monkeypatch.setattr(client, "RETRY", 0.1)
-    asking = client.Client(client.Where((f"http://127.0.0.1:{free_port()}",), "token"))
+    asking = client.Client(client.Endpoint((f"http://127.0.0.1:{free_port()}",), "token"))
     began = time.monotonic()
     with pytest.raises(client.UnreachableError):
         asking.patiently(lambda: asking.get("/v1/pools"))

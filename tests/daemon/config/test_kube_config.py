@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.backends.interface import Asked
+from daemon.backends.interface import LogRequest
 from daemon.backends.kube.attempts import name_of
 from daemon.backends.kube.manifests import split
 from daemon.config.kube import KubeConfig
@@ -123,7 +123,7 @@ async def test_the_rights_in_the_docs_are_those_that_are_used(tmp_path):
         await phase_is(service, theirs, "held")
         await service.submit([Release(theirs)])
         record = await phase_is(service, theirs, "running")
-        await service.backend.read_log(record, Asked(record.attempt, "stdout", 0, None, 10))
+        await service.backend.read_log(record, LogRequest(record.attempt, "stdout", 0, None, 10))
         await service.submit([Cancel("own")])
         await phase_is(service, "own", "cancelled")
         await until(lambda: len(k8s.watches) == 3)

@@ -13,7 +13,7 @@ from daemon.config.access import TlsConfig
 from daemon.config.config import Address, Config
 from daemon.config.read import ConfigError, read_config
 from daemon.config.tls import Certificate, keep, tls_problems
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from sia.console.errors import UserError
 from tests.daemon.cli.test_commands import Served, run
 from tests.support.daemons.daemons import until
@@ -136,7 +136,7 @@ def test_it_is_loaded_anew_when_it_changes_and_kept_where_it_cannot(pairs, tmp_p
 
 def test_the_daemon_says_that_it_ends_soon(pairs):
     async def tell():
-        parts = Parts(lambda: 0.0)
+        parts = HealthRegistry(lambda: 0.0)
         certificate = Certificate(config(pairs["soon"]))
         watch = asyncio.create_task(keep(certificate, lambda *said: parts.say("tls", *said)))
         await until(lambda: parts.all() and not parts.all()[0].ok)

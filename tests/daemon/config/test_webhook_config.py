@@ -13,8 +13,8 @@ from daemon.config.read import ConfigError, read_config
 from daemon.config.webhook_kinds import KINDS
 from daemon.config.webhook_limits import BODY, LONGEST_WISH
 from daemon.config.webhooks import read_secrets
-from daemon.doors.webhooks.delivery import Cutter
-from daemon.doors.webhooks.http_post import Post, seconds_of
+from daemon.doors.webhooks.delivery import DeliveryBatcher
+from daemon.doors.webhooks.http_post import WebhookClient, seconds_of
 from daemon.doors.webhooks.signature import Secrets
 from daemon.model.outputs import Notice
 from sia.console.errors import UserError
@@ -122,7 +122,7 @@ def test_certificates_that_are_none_are_refused(tmp_path):
     no_pem.write_text("nothing")
     made = hook(tmp_path, "https://ops.example/", ca_file=no_pem)
     with pytest.raises(UserError, match=r"ca\.pem: .*; give a file in PEM"):
-        Post(made, Secrets(read_secrets(made.secret_file)))
+        WebhookClient(made, Secrets(read_secrets(made.secret_file)))
     (found,) = said(tmp_path, table(ca_file="ca.pem"))
     assert found.startswith("webhook ops: ca_file: ")
     assert found.endswith("; give a file in PEM")
@@ -158,7 +158,11 @@ def cut(folder, notices, last=0, **more):
         return [notice for notice in notices if notice.seq > after][:7]
 
     async def all_of_them():
-        cutter, after, found = Cutter(hook(folder, "https://a.example/", **more), page), 0, []
+        cutter, after, found = (
+            DeliveryBatcher(hook(folder, "https://a.example/", **more), page),
+            0,
+            [],
+        )
         while delivery := await cutter.next(after, last):
             found.append(delivery)
             after = delivery.until

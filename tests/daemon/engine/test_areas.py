@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from daemon.engine.areas import Areas
+from daemon.engine.areas import AreaPlacement
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Cancel,
@@ -38,7 +38,7 @@ def test_they_are_found_where_a_look_at_every_node_finds_them(seed):
     nodes = [Node(f"n{i}", tuple(range(rng.randint(1, 8)))) for i in range(rng.randint(2, 6))]
     names = [node.name for node in nodes]
     parts = {p: tuple(rng.sample(names, rng.randint(1, len(names)))) for p in "abc"}
-    areas, free = Areas(nodes, parts), {node.name: set(node.gpus) for node in nodes}
+    areas, free = AreaPlacement(nodes, parts), {node.name: set(node.gpus) for node in nodes}
     out, given, seen = set(), [], set()
     for step in range(200):
         turn, node = rng.random(), rng.choice(names)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.forecasts.history import Story
+from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import (
     Cancel,
     Drain,
@@ -293,7 +293,7 @@ def test_who_is_queued_again_is_nowhere():
     steps(engine, 1.0, Started("again", 1))
     steps(engine, 50.0, Lost("again", 1, "gone"), submit("first", gpus=8, priority=5))
     engine.check()
-    story = Story(0.0, 60.0)
+    story = JournalHistory(0.0, 60.0)
     story.add_alive(engine.book.jobs.values())
     assert [(job.id, start) for job, start in story.alive] == [
         ("again\x1f1", None),

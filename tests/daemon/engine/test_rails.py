@@ -13,7 +13,7 @@ from daemon.engine.guardrails import LATE_REST
 from daemon.lending.accounts import BOOK_WITHIN
 from daemon.model.account import Lent
 from daemon.model.calendar import began, moment, month_of
-from daemon.model.inputs import Cancel, Configured, Drifted, Ended, SetPool
+from daemon.model.inputs import Cancel, Configured, Ended, ForecastHealth, SetPool
 from daemon.model.limits import NO_BUDGET
 from daemon.model.outputs import Refused
 from daemon.model.setup import Budget
@@ -228,10 +228,10 @@ def test_without_a_budget_in_its_group_nobody_rests():
 def test_drift_keeps_pools_from_lending_until_it_is_over():
     life = life_of(replace(setup(a=2, b=4), policy="gssf"), {"full": 1e4, "one": 5.0, "two": 5.0})
     story = [
-        (1000.0, [Drifted({"b": "7 of 20 forecasts missed"})]),
+        (1000.0, [ForecastHealth({"b": "7 of 20 forecasts missed"})]),
         (1001.0, [submit("full", "a", 2), submit("one", "a", 2)]),
-        (2000.0, [Drifted({"b": "8 of 20 forecasts missed"})]),
-        (3000.0, [Drifted({})]),
+        (2000.0, [ForecastHealth({"b": "8 of 20 forecasts missed"})]),
+        (3000.0, [ForecastHealth({})]),
     ]
     life.run(story, until=4000.0)
     started = {n.job: n.time for n in life.notices if n.kind == "started"}
@@ -242,12 +242,12 @@ def test_drift_keeps_pools_from_lending_until_it_is_over():
 
 def test_limits_that_are_set_meanwhile_hold_afterwards():
     life = life_of(replace(setup(a=2, b=4), policy="gssf"), {})
-    life.step(1000.0, [Drifted({"b": "why"})])
+    life.step(1000.0, [ForecastHealth({"b": "why"})])
     life.step(1001.0, [SetPool("b", lend_limit=3)])
     pool = life.engine.core.state.pools["b"]
     assert pool.lend_limit == 0
     life.engine.check()
-    life.step(1002.0, [SetPool("b", quota=5, lend_budget_hours=2.0), Drifted({})])
+    life.step(1002.0, [SetPool("b", quota=5, lend_budget_hours=2.0), ForecastHealth({})])
     life.engine.check()
     assert pool.lend_limit == 3
     life.step(1003.0, [SetPool("b", lend_budget_hours=NO_BUDGET, until=2000.0)])

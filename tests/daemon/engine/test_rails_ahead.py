@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Configured, Drifted, Ended, Foreseen, SetPool, Tick
+from daemon.model.inputs import Cancel, Configured, Ended, ForecastHealth, Foreseen, SetPool, Tick
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.model.timers import FEW
@@ -224,7 +224,7 @@ def some_story(rng, some):
                 SetPool(rng.choice("abc"), lend_budget_hours=rng.choice([0.01, 0.1, NO_BUDGET])),
                 SetPool(rng.choice("abc"), slowed_budget_pct=rng.choice([0.0, 5.0, NO_BUDGET])),
                 SetPool("b", lend_budget_hours=0.02, until=now + 50.0),
-                Drifted({"b": "wrong"}), Drifted(), Foreseen([Load("c", rng.randrange(3), 2)]),
+                ForecastHealth({"b": "wrong"}), ForecastHealth(), Foreseen([Load("c", rng.randrange(3), 2)]),
             ]))  # fmt: skip
         tale.append((now, asked))
     return tale, lasts

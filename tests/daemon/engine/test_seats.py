@@ -5,7 +5,7 @@ from time import perf_counter
 
 import pytest
 
-from daemon.engine.placement import Seats
+from daemon.engine.placement import Placement
 from daemon.model.setup import Node
 
 
@@ -37,7 +37,7 @@ def test_they_are_those_that_a_look_at_every_node_finds(seed):
     rng = Random(seed)
     sizes = [rng.randint(0, 8) for _ in range(rng.randint(1, 6))]
     naive = NaiveSeats(sizes)
-    seats = Seats(Node(name, tuple(free)) for name, free in naive.free.items())
+    seats = Placement(Node(name, tuple(free)) for name, free in naive.free.items())
     given, wide = [], 0
     for _ in range(200):
         node, turn = rng.choice([*naive.free]), rng.random()
@@ -69,7 +69,7 @@ def seconds(nodes):
     """What 500 finds cost after so many nodes are full, at the least."""
     found = []
     for _ in range(3):
-        seats = Seats(Node(f"n{i}", (0, 1)) for i in range(nodes))
+        seats = Placement(Node(f"n{i}", (0, 1)) for i in range(nodes))
         for i in range(nodes - 250):
             seats.take(((f"n{i}", (0, 1)),))
         began = perf_counter()

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from daemon.engine.engine import Step
 from daemon.forecasts.drift import LEAST_WINDOWS, SLICES, SPAN, Drift
-from daemon.forecasts.forecaster import Foresight, Predictors
-from daemon.model.inputs import Drifted
+from daemon.forecasts.forecaster import ForecastService, Predictors
+from daemon.model.inputs import ForecastHealth
 from daemon.model.job import LendingMode
 from sia.events import JobFinished, JobSubmitted, TimePassed
 from sia.model import Job
@@ -87,7 +87,7 @@ def test_who_drifted_before_a_restart_does_until_it_is_known_to_be_well():
 def foresight_of(cluster, drift="keep"):
     from daemon.engine.engine import Engine  # noqa: PLC0415
 
-    foresight, engine = Foresight(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
+    foresight, engine = ForecastService(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
     foresight.drift = drift
 
     async def none(before, limit):
@@ -108,14 +108,14 @@ def test_what_drifts_is_an_input_of_the_next_step_once_and_a_part_that_is_not_we
     foresight.unwell = lambda *words: said.append(words)
     foresight._drift.why["b"] = "7 of 20"
     inputs = foresight.before(2000.0, [], engine.book)
-    assert inputs[0] == Drifted({"b": "7 of 20"})
+    assert inputs[0] == ForecastHealth({"b": "7 of 20"})
     assert said[0][0] == "forecasts are wrong too often: b: 7 of 20"
     engine.step(2000.0, inputs)
     assert engine.core.state.pools["b"].lend_limit == 0
-    assert not any(isinstance(e, Drifted) for e in foresight.before(2001.0, [], engine.book))
+    assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2001.0, [], engine.book))
     del foresight._drift.why["b"]
     inputs = foresight.before(2002.0, [], engine.book)
-    assert inputs[0] == Drifted({})
+    assert inputs[0] == ForecastHealth({})
     assert said[-1] == ("", "")
     engine.step(2002.0, inputs)
     assert engine.core.state.pools["b"].lend_limit > 0
@@ -128,7 +128,7 @@ def test_what_is_only_said_keeps_no_pool_from_lending():
     said = []
     foresight.unwell = lambda *words: said.append(words)
     foresight._drift.why["b"] = "7 of 20"
-    assert not any(isinstance(e, Drifted) for e in foresight.before(2000.0, [], engine.book))
+    assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2000.0, [], engine.book))
     assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
     assert said[-1][1].startswith("with drift =")
 
@@ -136,12 +136,12 @@ def test_what_is_only_said_keeps_no_pool_from_lending():
 @pytest.mark.parametrize("drift", ["say", "off"])
 def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(drift):
     foresight, engine = foresight_of(setup(a=2, b=4), drift)
-    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
+    engine.step(1500.0, [ForecastHealth({"b": "7 of 20"})])
     if drift == "say":
         assert foresight._drift is not None
         foresight._drift.why.clear()
     inputs = foresight.before(2000.0, [], engine.book)
-    assert inputs[0] == Drifted({})
+    assert inputs[0] == ForecastHealth({})
     engine.step(2000.0, inputs)
     assert engine.core.state.pools["b"].lend_limit > 0
 
@@ -150,15 +150,17 @@ def test_who_foresees_no_loads_keeps_nobody():
     """Under a policy that asks for none, or with none to be had, whatever was asked for."""
     foresight, engine = foresight_of(replace(setup(a=2, b=4), policy="sjf"))
     assert foresight._drift is None
-    engine.step(1500.0, [Drifted({"b": "7 of 20"})])
-    assert foresight.before(2000.0, [], engine.book) == [Drifted()]
+    engine.step(1500.0, [ForecastHealth({"b": "7 of 20"})])
+    assert foresight.before(2000.0, [], engine.book) == [ForecastHealth()]
 
 
 @story
 async def test_with_no_forecasts_at_all_a_pool_that_was_kept_lends_again_at_the_next_start(folder):
     cluster = setup(a=2, b=4)
     async with serving(folder / "db", cluster, FakeBackend()) as service:
-        service.observe(Drifted({"b": "7 of 20"}))  # as the forecasts said that there were then
+        service.observe(
+            ForecastHealth({"b": "7 of 20"})
+        )  # as the forecasts said that there were then
         await until(lambda: service.book.pools["b"].kept)
     async with serving(folder / "db", cluster, FakeBackend()) as service:
         await until(lambda: not service.book.pools["b"].kept)

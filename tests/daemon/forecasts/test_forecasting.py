@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.forecasts.forecaster import Foresight, Predictors, ended_between
-from daemon.forecasts.history import Story, said_to
+from daemon.forecasts.forecaster import ForecastService, Predictors, ended_between
+from daemon.forecasts.history import JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
 from daemon.forecasts.retraining import Models, trace_of
 from daemon.journal.journal import Journal
@@ -29,7 +29,7 @@ from daemon.model.inputs import (
 )
 from daemon.model.outputs import Accepted
 from daemon.model.setup import Setup
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from daemon.service.service import Service
 from predictors.loads.new_pools import judged_after
 from sia.forecasts import Loads
@@ -60,7 +60,7 @@ class World:
         self.taken = []  # all inputs of all steps
 
     def begin(self):
-        story = Story(self.now, self.now)
+        story = JournalHistory(self.now, self.now)
         self.forecaster = self.predictors.make(story, None, None)
 
     def step(self, *inputs):
@@ -117,7 +117,7 @@ class World:
 
     def story(self):
         """What the journal and the book know of it."""
-        story = Story(MONDAY, self.now)
+        story = JournalHistory(MONDAY, self.now)
         story.add_alive(self.engine.book.jobs.values())
         story.add_ended(self.over)
         return story
@@ -312,7 +312,7 @@ def test_the_past_is_read_page_by_page(monkeypatch):
 def test_steps_while_the_past_is_told_are_heard_too():
     world = World()
     world.live(hours=30)  # nobody listens
-    foresight = Foresight(world.predictors)
+    foresight = ForecastService(world.predictors)
 
     async def play():
         foresight.begin(world.engine, world.now, read_from(world.over))
@@ -332,7 +332,7 @@ def served(tmp_path, story, **more):
     """A story of a service that foresees, and its foresight."""
 
     async def play():
-        foresight = Foresight(Predictors(SETUP, "peaks+survival"))
+        foresight = ForecastService(Predictors(SETUP, "peaks+survival"))
         path = tmp_path / "db"
         service = Service(
             SETUP, FakeBackend(), Journal(path), StillClock(MONDAY), foresight=foresight, **more
@@ -343,7 +343,7 @@ def served(tmp_path, story, **more):
     asyncio.run(play())
 
 
-class Blind(Watch):
+class Blind(Observer):
     def __init__(self):
         self.errors = []
 
@@ -502,7 +502,7 @@ def test_a_better_model_foresees_from_then_on(tmp_path):
     model = asyncio.run(models.learn(ended, LEARNING, "")).model
     world = World(LEARNING, "learned+survival")
     world.now = ended[-1].ended + 1.0
-    foresight = Foresight(
+    foresight = ForecastService(
         world.predictors, lambda sum_: models.read(sum_, (300.0, HOUR, 12 * HOUR))
     )
 
@@ -568,7 +568,7 @@ def test_what_is_new_lends_nothing_while_the_past_cannot_be_told(tmp_path, monke
         raise JournalError("disk I/O error")
 
     async def life(settings, asked):
-        foresight, journal = Foresight(Predictors(settings, "peaks+survival")), Journal(path)
+        foresight, journal = ForecastService(Predictors(settings, "peaks+survival")), Journal(path)
         monkeypatch.setattr(journal, "history", fails)
         clock = StillClock(MONDAY)
         service = Service(settings, FakeBackend(), journal, clock, foresight=foresight)

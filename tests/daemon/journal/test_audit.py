@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config.config import NodeConfig, PoolConfig
-from daemon.doors.mqtt.executor import Clerk
-from daemon.doors.mqtt.requests import Mail, read
+from daemon.doors.mqtt.executor import CommandHandler
+from daemon.doors.mqtt.requests import Message, read
 from daemon.doors.mqtt.topics import Topics
-from daemon.journal.audit import GENESIS, Record, Trail, Verifier, canonical, digest
+from daemon.journal.audit import GENESIS, AuditHead, AuditRecord, Verifier, canonical, digest
 from daemon.journal.journal import Journal
 from daemon.journal.rows import AuditRow
 from daemon.model.errors import JournalError, UnavailableError
@@ -35,8 +35,8 @@ def found(rows, head=""):
 
 
 def chain(texts):
-    trail = Trail()
-    return trail.rows(5.0, [Record(0, 0.0, "ann", "cancel", note=text) for text in texts])
+    trail = AuditHead()
+    return trail.rows(5.0, [AuditRecord(0, 0.0, "ann", "cancel", note=text) for text in texts])
 
 
 TEXTS = st.lists(st.text(max_size=5), min_size=1, max_size=8)
@@ -45,7 +45,7 @@ TEXTS = st.lists(st.text(max_size=5), min_size=1, max_size=8)
 @given(TEXTS, st.data())
 def test_whatever_is_tampered_with_is_found(texts, data):
     rows = chain(texts)
-    assert found(rows) == (Trail(len(rows), rows[-1].digest), "")
+    assert found(rows) == (AuditHead(len(rows), rows[-1].digest), "")
     place = data.draw(st.integers(0, len(rows) - 1))
     how = data.draw(st.sampled_from(["body", "digest", "number", "remove", "insert", "swap"]))
     bad, row = [*rows], rows[place]
@@ -76,12 +76,12 @@ def test_who_makes_all_of_it_anew_is_found_by_a_head_that_was_kept(texts):
     forged = chain([*texts[:-1], texts[-1] + "!"])
     assert found(forged).wrong == ""
     assert "no record has the digest" in found(forged, rows[-1].digest).wrong
-    longer = Trail().after(rows).rows(6.0, [Record(0, 0.0, "bob", "hold")])
+    longer = AuditHead().after(rows).rows(6.0, [AuditRecord(0, 0.0, "bob", "hold")])
     assert found([*rows, *longer], rows[-1].digest).wrong == ""
 
 
 def test_one_record_has_one_text():
-    record = Record(0, 0.0, "ann", "drain", before={"b": 1, "a": {"z": 1, "y": 2}})
+    record = AuditRecord(0, 0.0, "ann", "drain", before={"b": 1, "a": {"z": 1, "y": 2}})
     text = canonical(record, 7, 1.5)
     assert text == (
         '{"before":{"a":{"y":2,"z":1},"b":1},"number":7,"time":1.5,"what":"drain","who":"ann"}'
@@ -221,10 +221,10 @@ async def test_great_batches_make_small_records_and_pages(folder):
 async def test_pools_that_submit_over_mqtt_together_have_a_record_each(folder):
     async with serving(folder / "db", setup(own=4, other=4), FakeBackend()) as service:
         letters = [
-            read(Mail("", b'{"id":"%b","gpus":1}' % job), Topics("main"), pool, "submit")
+            read(Message("", b'{"id":"%b","gpus":1}' % job), Topics("main"), pool, "submit")
             for job, pool in ((b"ja", "own"), (b"jb", "other"), (b"jc", "own"))
         ]
-        await Clerk(service).answers(letters)
+        await CommandHandler(service).answers(letters)
         rows = [json.loads(row.body) for row in await service.audit(0, 10)]
         assert [(row["who"], [job[0] for job in row["jobs"]]) for row in rows] == [
             ("mqtt:own", ["ja", "jc"]),

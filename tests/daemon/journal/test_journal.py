@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from daemon.journal.journal import VERSION, AuditRow, DeadLetter, Entry, Journal, parts_of
+from daemon.journal.journal import VERSION, AuditRow, DeadLetter, Journal, JournalEntry, parts_of
 from daemon.journal.migrations import STEPS
 from daemon.journal.recovery import recover
 from daemon.model.errors import JournalError, RowError
@@ -74,7 +74,7 @@ def test_no_job_ends_twice_in_silence(kept):
     step(journal, engine, 1.0, submit("one"))
     over = step(journal, engine, 2.0, Cancel("one"), Ended("one", 1, 0)).over
     with pytest.raises(RowError):
-        journal.commit(Entry(journal.last + 1, Anchor("", 3.0, 3.0), [], [], over=over))
+        journal.commit(JournalEntry(journal.last + 1, Anchor("", 3.0, 3.0), [], [], over=over))
     assert [record.seq for record in journal.records(0)] == [1, 2]
     step(journal, engine, 3.0, Tick())
     journal.close()
@@ -205,7 +205,9 @@ def test_marks_letters_and_the_audit_are_kept_beside_the_steps(kept):
     engine = recover(journal, CLUSTER)
     made = engine.step(1.0, [submit("one")])
     anchor = Anchor("", 1.0, 1.0)
-    journal.commit(Entry(1, anchor, [submit("one")], made.decisions, made.notices, audit=rows))
+    journal.commit(
+        JournalEntry(1, anchor, [submit("one")], made.decisions, made.notices, audit=rows)
+    )
     journal.close()
     again = kept.journal()
     assert again.epoch > before

@@ -9,11 +9,11 @@ import pytest
 from daemon.config.database import DatabaseUrl
 from daemon.journal.journal import Journal
 from daemon.journal.migrations import VERSION
-from daemon.journal.postgres import Postgres
+from daemon.journal.postgres import PostgresStore
 from daemon.journal.recovery import recover
 from daemon.model.errors import DeposedError, JournalError, RowError, UnavailableError
 from daemon.model.outputs import Accepted
-from daemon.process.lease import Desk
+from daemon.process.lease import LeaseConnection
 from sia.console.errors import UserError
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
 from tests.support.servers.databases import OnServer, step
@@ -36,7 +36,7 @@ def between(postgres):
 
 def by_way_of(base, between):
     """A journal whose connection can be cut."""
-    return Journal(Postgres(through(base, between), base.take()))
+    return Journal(PostgresStore(through(base, between), base.take()))
 
 
 def through(base, between):
@@ -180,7 +180,7 @@ def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(ba
 
     async def story():
         backend = FakeBackend()
-        store = Postgres(through(base, between), base.take())
+        store = PostgresStore(through(base, between), base.take())
         async with serving(store, CLUSTER, backend) as service:
             assert await service.submit([submit("one")]) == [Accepted()]
             await until(lambda: "one" in backend.running)
@@ -206,7 +206,7 @@ def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(ba
 def test_a_service_that_was_deposed_takes_nothing_and_stops(base):
     async def story():
         backend = FakeBackend()
-        async with serving(Postgres(base.url, base.take()), CLUSTER, backend) as service:
+        async with serving(PostgresStore(base.url, base.take()), CLUSTER, backend) as service:
             await service.submit([submit("one")])
             base.take()
             for _ in range(2):
@@ -263,7 +263,7 @@ def test_a_newer_release_is_not_misread(base):
     base.journal().close()
     base.change(f"UPDATE about SET version = {VERSION + 1}")
     with pytest.raises(UserError, match=f"is of version {VERSION + 1}, this release reads"):
-        Desk(base.url)
+        LeaseConnection(base.url)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_newer_release_is_not_misread(base):
 )
 def test_what_is_wrong_is_said_without_the_password(base, change, says):
     with pytest.raises(JournalError, match=says) as error:
-        Desk(DatabaseUrl(change(base.url.reveal())))
+        LeaseConnection(DatabaseUrl(change(base.url.reveal())))
     assert "://u:" not in str(error.value)
     assert error.value.__cause__ is None
     if "sslmode" not in says:

@@ -10,9 +10,15 @@ from msgspec import json
 from msgspec.structs import replace
 
 from daemon.doors.views.statement_page import page
-from daemon.doors.views.statements import Tally, account_view, month_of, statement, unknown_of
+from daemon.doors.views.statements import (
+    StatementTally,
+    account_view,
+    month_of,
+    statement,
+    unknown_of,
+)
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Entry, Journal
+from daemon.journal.journal import Journal, JournalEntry
 from daemon.lending.accounts import BOOK_EVERY, BOOK_WITHIN
 from daemon.lending.lateness import late_of
 from daemon.model.account import Lent, Verdict
@@ -38,7 +44,7 @@ OVER = 1e6
 
 def tally_of(pool, verdicts=(), lent=(), page=7):
     """What is added up of rows, read so many at a time."""
-    tally = Tally(pool)
+    tally = StatementTally(pool)
     for add, rows in ((tally.add_verdicts, verdicts), (tally.add_loans, lent)):
         numbered = [*enumerate(rows, 1)][::-1]
         for first in range(0, len(numbered), page):
@@ -263,7 +269,7 @@ def booked(folder, verdicts, lent, times):
         step = Engine.new(setup(a=2, b=2)).step(now, [Tick()])
         rows = step.booked._replace(verdicts=verdicts[i : i + 1], lent=lent[i : i + 1])
         step = step._replace(booked=rows)
-        journal.commit(Entry.of(i + 1, Anchor("", now, now), [Tick()], step, ()))
+        journal.commit(JournalEntry.of(i + 1, Anchor("", now, now), [Tick()], step, ()))
     return journal
 
 
@@ -288,7 +294,7 @@ def test_old_rows_go_with_history(tmp_path, monkeypatch):
         step = Engine.new(setup(a=2)).step(10.0 * i, [Tick()])
         rows = step.booked._replace(verdicts=[Verdict(f"j{i}", "a", 1, 0.0, 1.0, 2.0, 0.0)])
         step = step._replace(booked=rows)
-        journal.commit(Entry.of(i + 1, Anchor("", 10.0 * i, 10.0 * i), [Tick()], step, ()))
+        journal.commit(JournalEntry.of(i + 1, Anchor("", 10.0 * i, 10.0 * i), [Tick()], step, ()))
     assert [v.job for _, _, v in journal.verdicts("a", 100, 100)] == ["j5", "j4", "j3"]
     journal.close()
 

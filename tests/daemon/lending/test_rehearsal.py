@@ -22,7 +22,7 @@ from daemon.model.inputs import (
     SetPriority,
 )
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.visibility import outside
+from daemon.model.visibility import public_notice
 from sia.model import Load
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
@@ -115,7 +115,7 @@ def test_gpus_that_are_out_would_not_be_lent():
 def lent(life):
     """GPU-seconds by (lender, borrower), by what people are told of loans."""
     sums, since = {}, {}
-    for n in filter(None, map(outside, life.notices)):
+    for n in filter(None, map(public_notice, life.notices)):
         gpus = n.data.get("gpus", 0)
         for pool, more in {
             "loan_opened": [(n.pool, gpus)],

@@ -11,7 +11,7 @@ from daemon.model.account import Account
 from daemon.model.book import Book
 from daemon.model.outputs import Accepted
 from daemon.runtime import chunked_json
-from daemon.runtime.chunked_json import pieces_of
+from daemon.runtime.chunked_json import json_chunks
 from sia.model import Job
 from sia.virtual.virtual_clock import VirtualClock
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
@@ -35,8 +35,8 @@ def test_pieces_are_the_bytes_of_the_whole(size):
         patch.setattr(chunked_json, "AT_ONCE", 3)
         names = tuple(f'"{i}"' for i in range(size))
         value = Outer(size, Inner(names), {name: [1, 2] for name in names})
-        assert b"".join(pieces_of(value, Inner)) == json.encode(value)
-        assert b"".join(pieces_of(value)) == json.encode(value)
+        assert b"".join(json_chunks(value, Inner)) == json.encode(value)
+        assert b"".join(json_chunks(value)) == json.encode(value)
 
 
 def account(jobs):
@@ -50,14 +50,14 @@ def account(jobs):
 @pytest.mark.parametrize("sizes", [(), (0,), (9, 9), (2000,), (1, 2000, 1, 1), (2000, 2000)])
 def test_accounts_with_many_jobs_are_in_pieces(sizes):
     book = Book(setup(a=1), accounts={f"p{i}": account(size) for i, size in enumerate(sizes)})
-    found = [*pieces_of(book, Account, VirtualClock)]
+    found = [*json_chunks(book, Account, VirtualClock)]
     assert b"".join(found) == json.encode(book)
     assert max(map(len, found)) < 100 * chunked_json.AT_ONCE
 
 
 def test_no_piece_is_large():
     value = Outer(1, Inner(()), {str(i): [i] for i in range(10_000)})
-    assert max(map(len, pieces_of(value))) < 20 * chunked_json.AT_ONCE
+    assert max(map(len, json_chunks(value))) < 20 * chunked_json.AT_ONCE
 
 
 def test_who_looks_does_not_wait_for_a_snapshot_and_the_next_step_does(tmp_path):

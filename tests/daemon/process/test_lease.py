@@ -9,7 +9,14 @@ import pytest
 
 from daemon.config.database import DatabaseUrl
 from daemon.model.errors import JournalError
-from daemon.process.lease import ANSWER_WITHIN, LEASE, MARGIN, RENEW_EVERY, Desk, Lease
+from daemon.process.lease import (
+    ANSWER_WITHIN,
+    LEASE,
+    MARGIN,
+    RENEW_EVERY,
+    LeaseConnection,
+    PostgresLease,
+)
 from daemon.process.standby import Candidate
 from tests.support.servers.databases import OnServer
 from tests.support.servers.proxies import proxy
@@ -25,7 +32,7 @@ def held(url, deposed=lambda: None):
     """A lease that is taken and renewed."""
     candidate = Candidate(url, "http://here")
     desk, epoch, asked = candidate.look()
-    lease = Lease(url, desk, epoch, asked, deposed)
+    lease = PostgresLease(url, desk, epoch, asked, deposed)
     try:
         yield lease
     finally:
@@ -131,7 +138,7 @@ def test_who_waits_gives_the_holder_a_whole_lease_after_the_database_was_away(ba
     """However long ago it ran out: the database's clock went on while it was away."""
     clock = [100.0]
     monkeypatch.setattr("daemon.process.standby.uptime", lambda: clock[0])
-    desk = Desk(base.url)
+    desk = LeaseConnection(base.url)
     assert desk.take(desk.look(), "a holder", "http://here") == 1
     desk.close()
     base.ask("UPDATE lease SET until = clock_timestamp() - interval '1 hour'")

@@ -13,8 +13,8 @@ from daemon.config.config import Address
 from daemon.config.tls import Certificate
 from daemon.doors.webhooks.webhooks import Hooks
 from daemon.process.serve import serving
-from daemon.runtime.background import Beside, meanwhile
-from daemon.runtime.health import Parts
+from daemon.runtime.background import BackgroundTask, meanwhile
+from daemon.runtime.health import HealthRegistry
 from tests.daemon.cli.test_commands import Served
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import config_in
@@ -28,7 +28,7 @@ def at_once(monkeypatch):
 
 
 def test_what_fails_is_said_and_begins_again(at_once):
-    parts, begun = Parts(lambda: 0.0), []
+    parts, begun = HealthRegistry(lambda: 0.0), []
 
     async def work():
         begun.append(parts.all())
@@ -40,7 +40,7 @@ def test_what_fails_is_said_and_begins_again(at_once):
             raise RuntimeError("another one, at the end")
 
     async def story():
-        async with meanwhile(parts, Beside("tls", work)):
+        async with meanwhile(parts, BackgroundTask("tls", work)):
             await until(lambda: parts.all() and not parts.all()[0].ok)
             assert "a defect of the daemon" in parts.all()[0].why
             await until(lambda: len(begun) == 3)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from daemon.runtime.logs import Aside, begin, log
+from daemon.runtime.logs import LogWriterThread, begin, log
 
 LINE = "x" * 1000
 
@@ -17,7 +17,7 @@ class Logged:
 
     def __init__(self, most):
         self.reader, self.writer = os.pipe()
-        self.handler = Aside(self.writer, most)
+        self.handler = LogWriterThread(self.writer, most)
 
     def tell(self, line):
         self.handler.handle(logging.makeLogRecord({"msg": line}))

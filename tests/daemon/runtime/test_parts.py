@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
 
 
@@ -20,7 +20,7 @@ class Switch:
 
 def test_a_part_that_is_not_well_says_so_until_it_is_again():
     time = [5.0]
-    parts = Parts(lambda: time[0])
+    parts = HealthRegistry(lambda: time[0])
     parts.say("mqtt")
     time[0] = 9.0
     parts.say("mqtt", "refused", "look at the password")

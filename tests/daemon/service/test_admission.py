@@ -6,12 +6,12 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.access import Limit, LimitsConfig
+from daemon.config.access import LimitsConfig, RateLimit
 from daemon.config.config import PoolConfig
 from daemon.model.book import Book, JobRecord, PoolRecord
 from daemon.model.job import JobPhase, JobSpec
-from daemon.runtime.rate_limit import Bucket
-from daemon.service.admission import COUNT_EVERY, ON_THEIR_WAY, Admission, Asks
+from daemon.runtime.rate_limit import TokenBucket
+from daemon.service.admission import COUNT_EVERY, ON_THEIR_WAY, Admission, JobCount
 from tests.support.daemons.daemons import setup
 from tests.support.daemons.doors import asked, door, story
 
@@ -36,7 +36,7 @@ class World:
         self.book.add(JobRecord(JobSpec(job_id, pool, 1), 0.0, 1.0, phase, by=by))
 
     def asks(self, *asks, who=""):
-        found = asyncio.run(self.admission.refusals(who, [Asks(*each) for each in asks]))
+        found = asyncio.run(self.admission.refusals(who, [JobCount(*each) for each in asks]))
         return [None if why is None else why.title for why in found]
 
 
@@ -85,9 +85,9 @@ def test_what_one_limit_refuses_counts_for_no_other():
 def test_a_pool_may_have_other_limits_than_most():
     usual = LimitsConfig(rate=1.0, burst=1, max_waiting=5).pool
     assert PoolConfig("a", 4).limit(usual) == usual
-    assert PoolConfig("a", 4, rate=7.0).limit(usual) == Limit(7.0, None, 5)
-    assert PoolConfig("a", 4, max_waiting=9).limit(usual) == Limit(1.0, 1, 9)
-    assert Limit(7.0, None, 5).at_once == 70.0
+    assert PoolConfig("a", 4, rate=7.0).limit(usual) == RateLimit(7.0, None, 5)
+    assert PoolConfig("a", 4, max_waiting=9).limit(usual) == RateLimit(1.0, 1, 9)
+    assert RateLimit(7.0, None, 5).at_once == 70.0
 
 
 def test_an_array_wider_than_the_burst_passes_once_all_is_there():
@@ -152,7 +152,7 @@ def test_of_a_pool_that_is_not_there_the_engine_says_so():
 )
 def test_a_bucket_never_lets_more_through_than_rate_and_burst(tries, rate, burst):
     now = [0.0]
-    bucket = Bucket(rate, float(burst), lambda: now[0])
+    bucket = TokenBucket(rate, float(burst), lambda: now[0])
     through = last = 0
     for wait, count in tries:
         now[0] += wait

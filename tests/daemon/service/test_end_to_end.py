@@ -10,7 +10,7 @@ from msgspec import json
 
 from daemon.backends.local.backend import LocalBackend
 from daemon.backends.simulated import SimulatedBackend
-from daemon.forecasts.forecaster import Foresight, Predictors
+from daemon.forecasts.forecaster import ForecastService, Predictors
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Ended, Estimated, Foreseen, Started, Submit, Tick
 from daemon.model.job import JobPhase
@@ -20,7 +20,7 @@ from daemon.service.service import Service
 from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_schedule, write_trace
 from replay.run.run import BASELINE, Settings, replay_one
-from replay.run.schedule import Loan, Schedule
+from replay.run.schedule import LoanSpan, Schedule
 from sia import Core
 from sia.core.playout import Arrival
 from sia.decisions import StartJob
@@ -108,7 +108,7 @@ def loans_in(notices):
     def close(job_id, donor, at, gpus):
         held, since = open_.pop((job_id, donor))
         if at > since:
-            loans.append(Loan(job_id, donor, held, since, at))
+            loans.append(LoanSpan(job_id, donor, held, since, at))
         if held - gpus:
             open_[job_id, donor] = held - gpus, at
 
@@ -205,7 +205,7 @@ def test_a_simulated_day_of_three_pools(tmp_path, checker, nodes):
 
     async def play():
         clock = FastClock(20_000.0, start)
-        foresight = Foresight(Predictors(setup, "peaks:0.5+survival:0.7"))
+        foresight = ForecastService(Predictors(setup, "peaks:0.5+survival:0.7"))
         service = Service(setup, SimulatedBackend(clock), Journal(path), clock, foresight=foresight)
         await live(service, clock, specs)
 

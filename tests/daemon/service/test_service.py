@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon.backends.local.supervisor import Order
+from daemon.backends.local.supervisor import SupervisorOrder
 from daemon.backends.local.supervisor_protocol import ended
 from daemon.journal.journal import Journal
 from daemon.journal.recovery import recover
@@ -21,8 +21,8 @@ from daemon.model.job import JobPhase
 from daemon.model.limits import MAX_BATCH
 from daemon.model.outputs import Accepted
 from daemon.runtime.clock import Anchor, Clock, FastClock
-from daemon.runtime.gc import Garbage
-from daemon.service.observer import Watch
+from daemon.runtime.gc import GcScheduler
+from daemon.service.observer import Observer
 from daemon.service.service import Service
 from tests.support.daemons.daemons import (
     FakeBackend,
@@ -435,7 +435,7 @@ def test_who_leaves_in_doubt_says_so_and_the_next_one_knows(tmp_path, monkeypatc
     asyncio.run(story())
 
 
-class Broken(Watch):
+class Broken(Observer):
     def __init__(self):
         self.errors = []
 
@@ -443,7 +443,7 @@ class Broken(Watch):
         self.errors.append((error, inputs))
 
 
-class Miscounting(Watch):
+class Miscounting(Observer):
     def __init__(self):
         self.errors = []
 
@@ -572,7 +572,7 @@ def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
 
 
 def test_the_reasons_of_backends_can_be_written_down(tmp_path):
-    order = Order(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {})
+    order = SupervisorOrder(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {})
     attempt = SimpleNamespace(job="x", number=1, order=order)
     assert ended(attempt, {"failed": "cwd", "errno": "2"}).why.startswith("cwd: /home/jos\\xe9: ")
 
@@ -687,7 +687,7 @@ def test_garbage_that_has_become_old_is_looked_for_once_in_a_while(monkeypatch):
     monkeypatch.setattr("daemon.runtime.gc.YOUNG", 1)
     monkeypatch.setattr("daemon.runtime.gc.FULL", 5)
 
-    garbage = Garbage()
+    garbage = GcScheduler()
     garbage.freeze()
     alive = Knot()
     knot = weakref.ref(alive)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.layout.requests import Placement, Request
+from cells.layout.requests import CellPlacement, Request
 from replay.cluster.cells_file import read_cells
 from sia.console.errors import UserError
 
@@ -39,8 +39,8 @@ def test_the_example_of_the_docs(file):
     cells = read_cells(file(text))
     cells.check()
     pinned = cells.allocate("j", Request("speech", (2,), pin="speech-n2"))
-    assert pinned == Placement((("n2", (4, 5)),))
-    assert cells.allocate("k", Request("speech", (4,))) == Placement((("n2", (0, 1, 2, 3)),))
+    assert pinned == CellPlacement((("n2", (4, 5)),))
+    assert cells.allocate("k", Request("speech", (4,))) == CellPlacement((("n2", (0, 1, 2, 3)),))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from replay.cluster.cells_file import cells_for, places_of, read_spec, whole_spec
-from replay.experiment.design import Pieces, plan_pieces
-from replay.logs.preemptible import Marked, mark
+from replay.experiment.design import PieceDesign, plan_pieces
+from replay.logs.preemptible import PreemptibleShare, mark
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import Trace, playable
 from replay.run.run import Settings, replay_all
@@ -304,11 +304,15 @@ def test_jobs_drawn_to_be_stopped_are_the_only_ones_whatever_the_log_says(tmp_pa
         return {job.id: job.preemptible for job in jobs if job.preemptible is not None}
 
     assert stoppable(None) == {f"j{i}": 60.0 for i in range(1, 2000, 2)}
-    drawn = stoppable(Marked(30.0, 300.0))
+    drawn = stoppable(PreemptibleShare(30.0, 300.0))
     assert set(drawn.values()) == {300.0}
     assert 540 < len(drawn) < 660
-    assert drawn == stoppable(Marked(30.0, 300.0)) != stoppable(Marked(30.0, 300.0), seed=1)
-    assert not stoppable(Marked(0.0, 300.0))
+    assert (
+        drawn
+        == stoppable(PreemptibleShare(30.0, 300.0))
+        != stoppable(PreemptibleShare(30.0, 300.0), seed=1)
+    )
+    assert not stoppable(PreemptibleShare(0.0, 300.0))
 
 
 def test_a_negative_cost_of_stopping_a_job_is_refused(tmp_path):
@@ -398,7 +402,11 @@ def test_sizes_of_quotas_that_change_are_refused(files, tmp_path):
 def test_whom_two_seeds_mark_is_not_the_same_half():
     trace = Trace([Arrival(Job(f"j{i}", "a", 0.0, 1), 1.0) for i in range(2000)])
     first, second = (
-        {job.id for job, _ in mark(trace, Marked(50.0, 60.0), seed).arrivals if job.preemptible}
+        {
+            job.id
+            for job, _ in mark(trace, PreemptibleShare(50.0, 60.0), seed).arrivals
+            if job.preemptible
+        }
         for seed in (0, 1)
     )
     assert 900 < len(first) < 1100
@@ -408,7 +416,7 @@ def test_whom_two_seeds_mark_is_not_the_same_half():
 def test_long_windows_slow_nobody_on_a_real_log(traces, tmp_path):
     """A piece in which cells kept for jobs that had started elsewhere were not reckoned with."""
     trace, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
-    piece = plan_pieces(trace, table, Pieces([8], 20, 14 * DAY, (0.6, 1.1), 0, None, 8))[16]
+    piece = plan_pieces(trace, table, PieceDesign([8], 20, 14 * DAY, (0.6, 1.1), 0, None, 8))[16]
     spec = whole_spec(read_spec(written(tmp_path, TYPES, "types.toml")), piece.table)
     jobs = playable(piece.cut(trace), piece.table, places_of(spec, piece.table))
     minutes = (5, 10, 15, 30, 60, 120, 180, 240, 360, 480, 720, 1440, 2880, 4320, 8640)

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from cells.layout.shape import Shape
-from cells.layout.spec import CellType, Node, Pinned, Quota, Spec, Top
+from cells.layout.spec import CellType, NodeSpec, Pinned, QuotaSpec, Spec, Top
 from replay.cli.cells import cells
-from replay.cluster.at_time import Running, Second, running_at
+from replay.cluster.at_time import ClusterAt, Running, running_at
 from replay.cluster.cells_file import read_spec
 from replay.cluster.cells_write import write_cells
-from replay.cluster.gpu_names import Gpus
+from replay.cluster.gpu_names import CellGpus
 from replay.cluster.shortages import shortages
 from replay.cluster.show import show
-from replay.cluster.text_map import BAD, DEDICATED, FEW, FREE, PINNED, SPARE, Picture, gaps
-from replay.cluster.view import View
+from replay.cluster.text_map import BAD, DEDICATED, FEW, FREE, PINNED, SPARE, ChainPicture, gaps
+from replay.cluster.view import ClusterView
 from tests.support.clusters.cells import TYPES, pinned_node, spec
 from tests.support.files import refusal, written
 from tests.support.shell import sia
@@ -218,8 +218,8 @@ def test_few_alike_are_drawn_one_by_one():
     shape = Shape(["gpu", "node"], (1, 2), 1)
 
     def lines(count, *, bad=-1):
-        nodes = [Node(f"n{i}", bad=i == bad) for i in range(count)]
-        return [*Picture(shape, nodes, [DEDICATED * 2] * count, 80).lines()]
+        nodes = [NodeSpec(f"n{i}", bad=i == bad) for i in range(count)]
+        return [*ChainPicture(shape, nodes, [DEDICATED * 2] * count, 80).lines()]
 
     one_by_one = "  ".join(f"n{i} [##]" for i in range(FEW))
     assert [click.unstyle(line) for line in lines(FEW)] == [one_by_one]
@@ -266,9 +266,9 @@ def test_all_gpus_can_be_read_off_again(seed):
         row = "".join(rng.choices(DEDICATED + SPARE + PINNED + FREE + BAD, k=4))
         marks += [row] * rng.choice([1, 1, 2, 5, 20])
     marks = marks[: TOPS * per]
-    nodes = [Node(f"n{i}", bad=rng.random() < 0.01) for i in range(len(marks))]
+    nodes = [NodeSpec(f"n{i}", bad=rng.random() < 0.01) for i in range(len(marks))]
     width = rng.choice([10, 80, 200])
-    lines = [click.unstyle(line) for line in Picture(shape, nodes, marks, width).lines()]
+    lines = [click.unstyle(line) for line in ChainPicture(shape, nodes, marks, width).lines()]
     assert unfolded(lines, nodes) == marks
     for line in lines:
         assert len(line) <= width or line.count("[") < 2
@@ -276,11 +276,11 @@ def test_all_gpus_can_be_read_off_again(seed):
 
 def test_flat_chains_and_deep_ones(tmp_path):
     types = (*TYPES, CellType("rack", "node", 2), CellType("row", "rack", 2))
-    tops = [Top("node", (Node(f"a{i}"),)) for i in range(3)]
-    tops.append(Top("row", tuple(Node(f"b{i}") for i in range(4))))
-    view = View(Spec(types, tuple(tops), ()), Gpus(Spec(types, tuple(tops), ())))
+    tops = [Top("node", (NodeSpec(f"a{i}"),)) for i in range(3)]
+    tops.append(Top("row", tuple(NodeSpec(f"b{i}") for i in range(4))))
+    view = ClusterView(Spec(types, tuple(tops), ()), CellGpus(Spec(types, tuple(tops), ())))
     flat, deep = (
-        [*Picture(chain.shape, chain.nodes, view.rows(chain), 40).lines()]
+        [*ChainPicture(chain.shape, chain.nodes, view.rows(chain), 40).lines()]
         for chain in view.gpus.chains
     )
     assert flat == ["a0 [.. ..  .. ..]  a1 [.. ..  .. ..]", "a2 [.. ..  .. ..]"]
@@ -312,12 +312,12 @@ def test_pools_own_quota_and_pinned_cells_of_all_chains():
     mig = (CellType("slice"), CellType("box", "slice", 7, node=True))
     both = Spec(
         (*here.types, *mig),
-        (*here.tops, Top("box", (Node("m"),))),
-        (*here.quotas, Quota("a", "box", "slice", 5)),
+        (*here.tops, Top("box", (NodeSpec("m"),))),
+        (*here.quotas, QuotaSpec("a", "box", "slice", 5)),
         here.pinned,
     )
     guest = Running("j", "guest", spare=True, start=0.0, end=9.0, nodes="m:3", places=(38,))
-    found = View(both, Gpus(both), Second(1.0, [guest], 0.0, 9.0)).holdings()
+    found = ClusterView(both, CellGpus(both), ClusterAt(1.0, [guest], 0.0, 9.0)).holdings()
     assert [*found] == ["a", "b", "c", "guest"]
     assert {name: holding.owned for name, holding in found.items()} == {
         "a": 8 + 3 * 2 + 5 + 8, "b": 16, "c": 4, "guest": 0,
@@ -397,7 +397,7 @@ def test_segments_count_for_jobs_that_have_some(file, tmp_path):
         "job_id,start,end,width,nodes\na,0,100,4,n0:4-7\na,500,1000,8,n1:0-7\nb,10,5000,1,n0:0\n",
         "segments.csv",
     )
-    gpus = Gpus(read_spec(file))
+    gpus = CellGpus(read_spec(file))
 
     def at(second):
         return {
@@ -424,7 +424,7 @@ def test_any_second_is_as_looked_up_row_by_row(seed, file, tmp_path):
     rng.shuffle(rows)
     lines = [f"{name},p,0,1,{s},{e},{stream},{text}" for name, s, e, stream, text in rows]
     path = written(tmp_path, "\n".join([HEADER, *lines]) + "\n", "jobs.csv")
-    gpus = Gpus(read_spec(file))
+    gpus = CellGpus(read_spec(file))
     for at in (0.0, *rng.sample(range(1000), 5)):
         found = running_at(path, float(at), gpus).running
         assert {(job.job_id, job.spare, job.nodes) for job in found} == {

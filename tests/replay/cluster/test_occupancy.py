@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from cells.layout.spec import CellType, Node, Spec, Top
-from replay.cluster.gpu_names import Gpus
-from replay.cluster.occupancy import MOMENTS, Stay, occupancy
+from cells.layout.spec import CellType, NodeSpec, Spec, Top
+from replay.cluster.gpu_names import CellGpus
+from replay.cluster.occupancy import MOMENTS, PlacedSpan, occupancy
 from replay.cluster.occupancy_figures import (
     PARTS,
     ROWS,
@@ -30,8 +30,8 @@ MIG = (
 def two_chains():
     """Two racks of two nodes of 8 GPUs, one bad, another with odd numbers; two boxes of slices."""
     here = spec(bad=["n3"])
-    odd = Top("rack", (Node("n0", (4, 5, 6, 7, 0, 1, 2, 3)), Node("n1")))
-    boxes = tuple(Top("box", (Node(name),)) for name in ("m0", "m1"))
+    odd = Top("rack", (NodeSpec("n0", (4, 5, 6, 7, 0, 1, 2, 3)), NodeSpec("n1")))
+    boxes = tuple(Top("box", (NodeSpec(name),)) for name in ("m0", "m1"))
     return Spec((*here.types, *MIG), (odd, boxes[0], here.tops[1], boxes[1]), ())
 
 
@@ -46,7 +46,7 @@ def numbers(node):
 
 
 def test_nodes_are_counted_chain_by_chain_in_the_order_of_the_file():
-    gpus = Gpus(two_chains())
+    gpus = CellGpus(two_chains())
     assert [chain.name for chain in gpus.chains] == ["rack", "box"]
     assert [[node.name for node in chain.nodes] for chain in gpus.chains] == [
         ["n0", "n1", "n2", "n3"],
@@ -67,7 +67,7 @@ def test_nodes_are_counted_chain_by_chain_in_the_order_of_the_file():
     ],
 )
 def test_a_text_names_gpus_by_node_and_number(text, places):
-    assert Gpus(two_chains()).places(text) == places
+    assert CellGpus(two_chains()).places(text) == places
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_text_names_gpus_by_node_and_number(text, places):
 )
 def test_what_names_no_gpus_is_said(text, problem):
     with pytest.raises(ValueError, match=r".") as caught:
-        Gpus(two_chains()).places(text)
+        CellGpus(two_chains()).places(text)
     assert problem in str(caught.value)
     assert len(str(caught.value)) < 100
 
@@ -111,7 +111,7 @@ def random_stays(rng):
             name: ",".join(str(gpu) for node, gpu in sorted(mine) if node == name) for name in names
         }
         text = ";".join(f"{name}:{found}" for name, found in by_node.items() if found)
-        stays.append((Stay(text, start, end, rng.random() < 0.4), mine))
+        stays.append((PlacedSpan(text, start, end, rng.random() < 0.4), mine))
     return stays
 
 
@@ -143,7 +143,7 @@ def merged(row, free, sizes):
 def test_each_moment_is_as_counted_gpu_by_gpu(seed):
     rng = Random(seed)
     stays = random_stays(rng)
-    gpus = Gpus(two_chains())
+    gpus = CellGpus(two_chains())
     found = occupancy(gpus, [stay for stay, _ in stays], 0.0, 100.0)
     names = [node.name for chain in gpus.chains for node in chain.nodes]
     for i in rng.sample(range(MOMENTS), 40):
@@ -173,7 +173,7 @@ def test_each_moment_is_as_counted_gpu_by_gpu(seed):
 
 
 def test_an_empty_cluster_is_free_but_for_bad_nodes():
-    found = occupancy(Gpus(two_chains()), [], 0.0, 10.0)
+    found = occupancy(CellGpus(two_chains()), [], 0.0, 10.0)
     assert found.bad.tolist() == [0, 0, 0, 8, 0, 0]
     assert found.sizes.tolist() == [8, 8, 8, 8, 6, 6]
     assert not found.dedicated.any()
@@ -184,8 +184,8 @@ def test_an_empty_cluster_is_free_but_for_bad_nodes():
 
 def test_who_ends_as_another_starts_shares_no_moment_with_it():
     half = 100 / MOMENTS / 2  # the first moment
-    stays = [Stay("n1:0", 0.0, half, spare=False), Stay("n1:0", half, 50.0, spare=True)]
-    found = occupancy(Gpus(spec()), stays, 0.0, 100.0)
+    stays = [PlacedSpan("n1:0", 0.0, half, spare=False), PlacedSpan("n1:0", half, 50.0, spare=True)]
+    found = occupancy(CellGpus(spec()), stays, 0.0, 100.0)
     assert found.dedicated[1, 0] == 0
     assert found.spare[1, :3].tolist() == [1, 1, 1]
     assert np.flatnonzero(found.spare[1]).tolist() == [*range(MOMENTS // 2)]
@@ -193,7 +193,7 @@ def test_who_ends_as_another_starts_shares_no_moment_with_it():
 
 def test_a_node_that_is_not_there_is_refused_even_between_two_moments():
     with pytest.raises(ValueError, match="there is no node 'n9'"):
-        occupancy(Gpus(spec()), [Stay("n9:0", 1e-9, 2e-9, spare=False)], 0.0, 100.0)
+        occupancy(CellGpus(spec()), [PlacedSpan("n9:0", 1e-9, 2e-9, spare=False)], 0.0, 100.0)
 
 
 # Pictures
@@ -205,11 +205,11 @@ def rgb(part):
 
 def test_a_row_mixes_the_colours_of_its_gpus():
     stays = [
-        Stay("n0:0-7", 0.0, 50.0, spare=False),
-        Stay("n1:0-1", 0.0, 100.0, spare=True),
-        Stay("n3:0-3", 0.0, 100.0, spare=False),
+        PlacedSpan("n0:0-7", 0.0, 50.0, spare=False),
+        PlacedSpan("n1:0-1", 0.0, 100.0, spare=True),
+        PlacedSpan("n3:0-3", 0.0, 100.0, spare=False),
     ]
-    rows = rows_of(occupancy(Gpus(two_chains()), stays, 0.0, 100.0))
+    rows = rows_of(occupancy(CellGpus(two_chains()), stays, 0.0, 100.0))
     assert rows.nodes == 1
     assert rows.colours.shape == (6, MOMENTS, 3)
     dedicated, spare, free, bad = map(rgb, PARTS)
@@ -220,8 +220,8 @@ def test_a_row_mixes_the_colours_of_its_gpus():
 
 def test_many_nodes_share_a_row_of_equal_size_but_the_last():
     many = spec(racks=ROWS + 1, nodes=2)
-    busy = [Stay(f"n{i}:0-7", 0.0, 100.0, spare=False) for i in (0, 3, 4, 2 * ROWS + 1)]
-    rows = rows_of(occupancy(Gpus(many), busy, 0.0, 100.0))
+    busy = [PlacedSpan(f"n{i}:0-7", 0.0, 100.0, spare=False) for i in (0, 3, 4, 2 * ROWS + 1)]
+    rows = rows_of(occupancy(CellGpus(many), busy, 0.0, 100.0))
     assert rows.nodes == 3
     assert len(rows.colours) == 268  # of 802 nodes, the last alone
     dedicated, free = rgb("dedicated"), rgb("free")
@@ -241,7 +241,7 @@ def drawn_well(svg):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_pictures_are_drawn_alike_each_time(seed):
     stays = [stay for stay, _ in random_stays(Random(seed))]
-    found = occupancy(Gpus(two_chains()), stays, 0.0, 100.0)
+    found = occupancy(CellGpus(two_chains()), stays, 0.0, 100.0)
     picture = drawn_well(draw_occupancy(found, 3))
     assert picture == draw_occupancy(found, 3)
     assert ">n3<" in picture
@@ -256,7 +256,9 @@ def test_pictures_are_drawn_alike_each_time(seed):
 
 def test_an_idle_cluster_a_node_and_hostile_names_are_drawn():
     types = (CellType("<b>$x$"), CellType("</svg>", "<b>$x$", 2, node=True))
-    found = occupancy(Gpus(Spec(types, (Top("</svg>", (Node("<script>$_$\x07"),)),), ())), [], 0, 9)
+    found = occupancy(
+        CellGpus(Spec(types, (Top("</svg>", (NodeSpec("<script>$_$\x07"),)),), ())), [], 0, 9
+    )
     assert "&lt;script" in drawn_well(draw_occupancy(found))
     assert "&lt;b" in drawn_well(draw_fragmentation(found, "</svg>"))
     assert "bad" not in draw_occupancy(found)
@@ -264,7 +266,7 @@ def test_an_idle_cluster_a_node_and_hostile_names_are_drawn():
 
 def test_a_type_of_one_child_has_no_area_of_its_own():
     types = (CellType("gpu"), CellType("only", "gpu", 1), CellType("node", "only", 2, node=True))
-    found = occupancy(Gpus(Spec(types, (Top("node", (Node("n"),)),), ())), [], 0.0, 9.0)
+    found = occupancy(CellGpus(Spec(types, (Top("node", (NodeSpec("n"),)),), ())), [], 0.0, 9.0)
     picture = draw_fragmentation(found, "node")
     assert ">only" not in picture
     assert ">node (2 GPUs)<" in picture

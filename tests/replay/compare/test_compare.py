@@ -15,9 +15,9 @@ from replay.compare.compare import (
     FEW_PAIRS,
     HIGHER_IS_BETTER,
     SAME_DRAW,
-    Job,
+    JobTimes,
+    MeasuredRun,
     Resampling,
-    Run,
     compare_jobs,
     compare_runs,
     side_of,
@@ -122,8 +122,8 @@ def test_a_long_resampling_in_pieces_is_that_in_one(monkeypatch):
 
 
 def test_jobs_are_measured_as_by_hand():
-    a = {"x": Job(0, 10), "y": Job(5, 40), "z": Job(9, 30), "mine": Job(0, 1)}
-    b = {"z": Job(9, 30.0005), "y": Job(5, 10), "x": Job(0, 20)}
+    a = {"x": JobTimes(0, 10), "y": JobTimes(5, 40), "z": JobTimes(9, 30), "mine": JobTimes(0, 1)}
+    b = {"z": JobTimes(9, 30.0005), "y": JobTimes(5, 10), "x": JobTimes(0, 20)}
     found = compare_jobs(a, b, 0.0, Resampling(200))
     assert (found["pairs"], found["only_a"], found["only_b"]) == (3, 1, 0)
     values = {key: measure["value"] for key, measure in found["measures"].items()}
@@ -144,8 +144,8 @@ def test_jobs_are_measured_as_by_hand():
 
 def test_a_against_b_is_b_against_a_turned_round():
     rng = Random(6)
-    a = {str(i): Job(i, rng.uniform(1, 100)) for i in range(50)}
-    b = {str(i): Job(i, rng.uniform(1, 100)) for i in range(50)}
+    a = {str(i): JobTimes(i, rng.uniform(1, 100)) for i in range(50)}
+    b = {str(i): JobTimes(i, rng.uniform(1, 100)) for i in range(50)}
     there, back = (
         compare_jobs(*sides, 0.0, Resampling(500))["measures"] for sides in ((a, b), (b, a))
     )
@@ -240,8 +240,10 @@ def test_every_measure_of_runs_has_a_row():
     assert list(RUN_ROWS) == list(HIGHER_IS_BETTER)
 
 
-def drawn(**measures: float | None) -> Run:
-    return Run(dict.fromkeys(SAME_DRAW, "1"), dict.fromkeys(HIGHER_IS_BETTER, 1.0) | measures)
+def drawn(**measures: float | None) -> MeasuredRun:
+    return MeasuredRun(
+        dict.fromkeys(SAME_DRAW, "1"), dict.fromkeys(HIGHER_IS_BETTER, 1.0) | measures
+    )
 
 
 def test_runs_are_measured_as_by_hand():
@@ -425,4 +427,4 @@ def test_no_job_is_left_after_the_warmup():
     with pytest.raises(
         UserError, match="--warmup 10s: no job is left to compare, the last came at 0 s"
     ):
-        compare_jobs({"x": Job(0, 1)}, {"x": Job(0, 1)}, 10.0, Resampling())
+        compare_jobs({"x": JobTimes(0, 1)}, {"x": JobTimes(0, 1)}, 10.0, Resampling())

@@ -17,9 +17,9 @@ import pytest
 from click import ClickException
 from click.testing import CliRunner
 
-from replay.experiment.design import Pieces, Sizes, plan_pieces, plan_sizes
+from replay.experiment.design import PieceDesign, Sizes, plan_pieces, plan_sizes
 from replay.experiment.folder import opened
-from replay.experiment.run import Log, Work, run_piece
+from replay.experiment.run import RunContext, WholeLog, run_piece
 from replay.experiment.table import HEADER, MEASURES
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import scaled_quota
@@ -77,7 +77,7 @@ def steady(pool, days, *, gpus=1, every=0.1):
 
 
 def test_what_a_run_draws_depends_on_the_seed_the_queues_and_its_number_alone(trace):
-    asked = Pieces([2, 4], 6, WEEK, LOADS, seed=5)
+    asked = PieceDesign([2, 4], 6, WEEK, LOADS, seed=5)
     pieces = plan_pieces(trace, None, asked)
     assert [piece.run for piece in pieces] == list(range(12))
     assert [len(piece.table.pools) for piece in pieces] == [2, 4] * 6
@@ -91,7 +91,7 @@ def test_what_a_run_draws_depends_on_the_seed_the_queues_and_its_number_alone(tr
 
 
 def test_a_quota_is_what_makes_the_drawn_load(trace):
-    for piece in plan_pieces(trace, None, Pieces([3], 20, WEEK, LOADS)):
+    for piece in plan_pieces(trace, None, PieceDesign([3], 20, WEEK, LOADS)):
         jobs = piece.cut(trace).arrivals
         assert {arrival.job.pool for arrival in jobs} == set(piece.loads)
         for pool in piece.table.pools:
@@ -103,7 +103,7 @@ def test_a_quota_is_what_makes_the_drawn_load(trace):
 
 def test_a_piece_holds_its_pools_jobs_of_its_weeks_counted_from_its_begin(trace):
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    for piece in plan_pieces(trace, None, Pieces([2], 20, WEEK, LOADS)):
+    for piece in plan_pieces(trace, None, PieceDesign([2], 20, WEEK, LOADS)):
         end = piece.begin + WEEK
         assert first <= piece.begin <= end <= last
         expected = [
@@ -116,7 +116,7 @@ def test_a_piece_holds_its_pools_jobs_of_its_weeks_counted_from_its_begin(trace)
 
 
 def test_windows_loads_and_pools_are_spread_out(trace):
-    pieces = plan_pieces(trace, None, Pieces([2], 200, WEEK, LOADS))
+    pieces = plan_pieces(trace, None, PieceDesign([2], 200, WEEK, LOADS))
     begins = [piece.begin for piece in pieces]
     room = trace.arrivals[-1].job.submit - WEEK
     assert min(begins) < 0.1 * room < 0.9 * room < max(begins)
@@ -130,7 +130,7 @@ def test_a_pool_without_a_job_that_fits_is_not_drawn():
     wide = [job(f"w{i}").pool("wide").gpus(8).at(i * DAY).runs(60) for i in range(21)]
     early = steady("early", 3)
     log = logged(*steady("a", 20), *steady("b", 20), *wide, *early)
-    pieces = plan_pieces(log, None, Pieces([2], 60, WEEK, LOADS))
+    pieces = plan_pieces(log, None, PieceDesign([2], 60, WEEK, LOADS))
     drawn = {name for piece in pieces for name in piece.loads}
     assert drawn == {"a", "b", "early"}
     for piece in pieces:
@@ -142,7 +142,7 @@ def test_a_pool_without_a_job_that_fits_is_not_drawn():
 def test_pools_of_a_file_keep_their_groups_and_nothing_else_is_drawn():
     log = logged(*steady("a", 20), *steady("b", 20), *steady("c", 20))
     table = PoolTable([Pool("b", 5, "east"), Pool("a", 900, "", share=False)])
-    for piece in plan_pieces(log, table, Pieces([2], 5, WEEK, LOADS)):
+    for piece in plan_pieces(log, table, PieceDesign([2], 5, WEEK, LOADS)):
         assert [(p.name, p.group, p.share) for p in piece.table.pools] == [
             ("a", "", False), ("b", "east", True),
         ]  # fmt: skip
@@ -164,15 +164,15 @@ def test_sizes_multiply_every_quota_and_never_down_to_nothing():
 
 
 CANNOT = {
-    "too few pools": (Pieces([3], 1, WEEK, LOADS), None, "only 2 pools"),
+    "too few pools": (PieceDesign([3], 1, WEEK, LOADS), None, "only 2 pools"),
     "a log too short": (
-        Pieces([2], 1, 4 * WEEK, LOADS), None, "--weeks 4: the log spans only 2.86 weeks",
+        PieceDesign([2], 1, 4 * WEEK, LOADS), None, "--weeks 4: the log spans only 2.86 weeks",
     ),
     "a pool without a job": (
-        Pieces([1], 1, WEEK, LOADS), PoolTable([Pool("a", 8), Pool("void", 8)]), "void: no job",
+        PieceDesign([1], 1, WEEK, LOADS), PoolTable([Pool("a", 8), Pool("void", 8)]), "void: no job",
     ),
     "jobs wider than their quota": (
-        Pieces([2], 1, WEEK, LOADS), None, "wide had only jobs wider than its quota in 1,000;",
+        PieceDesign([2], 1, WEEK, LOADS), None, "wide had only jobs wider than its quota in 1,000;",
     ),
 }  # fmt: skip
 
@@ -189,24 +189,24 @@ def test_what_cannot_be_drawn_is_said_before_anything_runs(case):
 def test_a_begin_too_late_is_refused_with_the_latest_there_is():
     log = logged(*steady("a", 20))
     with pytest.raises(UserError, match="--from 900d: the log's jobs came from second") as late:
-        plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=900 * DAY))
+        plan_pieces(log, None, PieceDesign([1], 1, WEEK, LOADS, since=900 * DAY))
     latest = float(re.search(r"give (\d+) at most", late.value.message)[1])
-    [piece] = plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=latest))
+    [piece] = plan_pieces(log, None, PieceDesign([1], 1, WEEK, LOADS, since=latest))
     assert latest <= piece.begin < latest + 1
     with pytest.raises(UserError, match=r"give \d+ at most"):
-        plan_pieces(log, None, Pieces([1], 1, WEEK, LOADS, since=latest + 1))
+        plan_pieces(log, None, PieceDesign([1], 1, WEEK, LOADS, since=latest + 1))
 
 
 def test_a_pool_with_jobs_in_no_window_is_named():
     log = logged(*steady("a", 20), job("late").pool("rare").at(20 * DAY).runs(3600))
     with pytest.raises(UserError, match=r"rare had no job in 1,000;"):
-        plan_pieces(log, None, Pieces([2], 1, WEEK, LOADS))
+        plan_pieces(log, None, PieceDesign([2], 1, WEEK, LOADS))
 
 
 def test_too_many_gpus_are_refused():
     giant = logged(*(job(f"g{i}").at(i * DAY).gpus(2**20).runs(1e14) for i in range(9)))
     with pytest.raises(UserError, match="more work than any quota allows"):
-        plan_pieces(giant, None, Pieces([1], 1, WEEK, LOADS))
+        plan_pieces(giant, None, PieceDesign([1], 1, WEEK, LOADS))
     with pytest.raises(UserError, match="more than 1,048,576"):
         plan_sizes(giant, PoolTable([Pool("a", 2**20)]), Sizes([1.5]))
     long = logged(job("a").runs(5), job("b").at(1e12).runs(5))
@@ -725,7 +725,7 @@ def test_a_withdrawn_pool_is_the_one_that_idles_most_in_gpus_not_in_share(tmp_pa
     table = PoolTable([Pool("a", 100), Pool("b", 8)])
     (tmp_path / "runs").mkdir()
     piece = plan_sizes(log, table, Sizes([1.0], 1))[1]
-    run_piece(Log(log, {}), piece, Work(tmp_path, Path("log"), "", Settings(["sia"])))
+    run_piece(WholeLog(log, {}), piece, RunContext(tmp_path, Path("log"), "", Settings(["sia"])))
     facts = json.loads((tmp_path / "runs" / "001" / "run.json").read_text())
     assert facts["withdrawn"] == ["a"]
 

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 
 from replay.experiment import figures as drawing
 from replay.experiment import frontier as worth
-from replay.experiment.frontier import Curve, Frontier, frontier
+from replay.experiment.frontier import Frontier, FrontierCurve, frontier
 from replay.experiment.measures import MEAN, SLOWED, TOTAL, Experiment, brief, spread
 from replay.experiment.report import write_experiment_report
 from replay.logs.limits import POINTS_DRAWN
-from replay.plotting.canvas import DASHES, PALETTE, TIMES, Look, looks
+from replay.plotting.canvas import DASHES, PALETTE, TIMES, PolicyStyle, looks
 from replay.report.provenance import senses
 from replay.run.run import Settings
 from tests.replay.report.test_report import HOSTILE, Tags, svgs
@@ -405,7 +405,7 @@ def test_what_lies_beyond_the_frame_stands_at_its_edge_with_its_number():
     point = compared(forecasts()).points[0]
     scale, axes = drawing.scale_of("percent", [np.array([0.1, 20.0])]), axes_of()
     points = [point._replace(captured=4.25, slowed_pct_mean=0.0)]
-    worth._draw_curve(axes, Curve("mmfs", "D", points), scale, "#000000", (0.0, 1.1))
+    worth._draw_curve(axes, FrontierCurve("mmfs", "D", points), scale, "#000000", (0.0, 1.1))
     [line] = axes.lines
     assert line.get_xydata().tolist() == [[scale.zero, 1.1]]
     assert [text.get_text() for text in axes.texts] == ["4.2"]
@@ -530,7 +530,7 @@ def test_a_distribution_shows_exactly_how_many_runs_slowed_nobody(runs: int):
     values = np.array([0.0 if i < 0.3 * runs else rng.lognormvariate(0, 3) for i in range(runs)])
     scale = drawing.scale_of("minutes", [values])
     axes = axes_of()
-    drawing._cumulative(axes, scale.place(values), scale.most, Look("#000000"), 0)
+    drawing._cumulative(axes, scale.place(values), scale.most, PolicyStyle("#000000"), 0)
     x, y = axes.lines[0].get_data()
     assert max(y[x == scale.zero]) == pytest.approx(30)
     assert min(x[x > scale.zero]) > scale.least
@@ -580,8 +580,8 @@ def test_what_falls_between_0_and_the_least_slowdown_is_not_in_the_place_of_0(dr
     runs = np.array([0.0] * 4 + [84.0] * 4)
     quarter = np.array([0.0] * 5 + [80.0] * 13)  # whose lower quartile is 20
     values = {"sia": runs} if draw is drawing.draw_sizes else {"sia": runs, "mmfs": quarter}
-    looks = {"sia": Look("#000000"), "mmfs": Look("#aa0000")}
-    draw("x", [drawing.Panel(TOTAL, {"1": values, "2": values})], looks)
+    looks = {"sia": PolicyStyle("#000000"), "mmfs": PolicyStyle("#aa0000")}
+    draw("x", [drawing.MeasurePanel(TOTAL, {"1": values, "2": values})], looks)
     (scale,) = scales
     between = np.array([20.0, 42.0][draw is drawing.draw_sizes :])
     assert (scale.place(between) == between).all()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from predictors.learning.features import GROUPS, NAMES
-from predictors.learning.model import QUANTILES, Learned, Manifest, Scores
-from predictors.learning.training import Rows
+from predictors.learning.model import QUANTILES, Manifest, Scores, WindowModel
+from predictors.learning.training import TrainingRows
 from replay.forecast.arrivals import BASE, OWN, STATED, ageing, evaluate_arrivals, mean_durations
 from replay.forecast.arrivals_figures import draw_ageing, draw_recall, draw_reliability
 from replay.forecast.train import learn, observe
@@ -28,7 +28,7 @@ class Stated:
     """A model that reads its answers off the features: `running` says yes, `waiting` says GPUs."""
 
     def __init__(self, until=0.0):
-        of = Learned(0.5, Scores(1.0, 1.0, 1.0, 1, 1), QUANTILES, 0.0, "", "")
+        of = WindowModel(0.5, Scores(1.0, 1.0, 1.0, 1, 1), QUANTILES, 0.0, "", "")
         self.manifest = Manifest(
             1, NAMES, WINDOWS, TICK, QUANTILES, 0.0, until, 1, "", {}, (of, of)
         )
@@ -50,7 +50,7 @@ def by_lot(seed=0, ticks=300):
     for name in ("running", "waiting", "new in [-1k, 0]"):
         features[..., NAMES.index(name)] = rng.integers(0, 3, shape)
     times = np.arange(ticks) * TICK
-    return Rows(times, features, jobs, jobs * 2, times[-1] + WINDOWS[1], WINDOWS, TICK)
+    return TrainingRows(times, features, jobs, jobs * 2, times[-1] + WINDOWS[1], WINDOWS, TICK)
 
 
 def durations(short=60.0, long=90_000.0):

@@ -11,7 +11,7 @@ import pytest
 
 from predictors.learning.features import NAMES
 from predictors.learning.model import booster, digest
-from predictors.learning.training import Rows, learn_arrivals, persistence, score
+from predictors.learning.training import TrainingRows, learn_arrivals, persistence, score
 from replay.forecast import model_folder, train
 from replay.forecast.model_folder import MANIFEST, read_model, write_model
 from replay.forecast.train import compare, learn, observe, thinned, train_on
@@ -338,7 +338,7 @@ def test_on_philly_arrivals_are_foretold_better_than_by_persistence(traces):
         assert philly_f(rows, window, until) >= least
 
 
-def philly_f(rows: Rows, window, until):
+def philly_f(rows: TrainingRows, window, until):
     """F on the last quarter; asserts that it is above that of persistence."""
     trees, threshold, _ = learn_arrivals(rows, window, -np.inf, until)
     ticks = rows.ticks(window, until, np.inf)

@@ -18,7 +18,7 @@ from replay.plotting.numbers import hours, speed
 from replay.report.report import time_lines, write_report
 from replay.run.arrays import Replayed
 from replay.run.run import Settings
-from replay.run.schedule import Loan, Result, Schedule
+from replay.run.schedule import LoanSpan, Result, Schedule
 from replay.run.summary import summarize
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
@@ -53,7 +53,7 @@ class Story:
         """Have that job run on the donor's GPUs."""
         (job, duration), schedule = self.trace.arrivals[i], self.schedules[policy]
         start = schedule.starts[i]
-        schedule.loans.append(Loan(job.id, donor, job.width, start, start + duration))
+        schedule.loans.append(LoanSpan(job.id, donor, job.width, start, start + duration))
         schedule.spare[i] = True
         return self
 

@@ -8,10 +8,10 @@ import pytest
 from predictors.catalog import Choice, learns, parse
 from predictors.learning.model import QUANTILES
 from predictors.loads.learned import LearnedLoads
-from replay.experiment.design import Pieces, plan_pieces
-from replay.experiment.run import Log, Work, as_it_ran
+from replay.experiment.design import PieceDesign, plan_pieces
+from replay.experiment.run import RunContext, WholeLog, as_it_ran
 from replay.forecast.train import train_on
-from replay.logs.past import Past, past_of, tell
+from replay.logs.past import PastJobs, past_of, tell
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.run.output import write_pools, write_trace
 from replay.run.predictors import loads_of, run_times_of
@@ -194,7 +194,7 @@ class Ticks(Heard):
 def test_loads_hear_of_each_tick_of_the_past_after_all_that_happened_at_it():
     loads = Ticks()
     stories = [job("a").at(-700).runs(100), job("b").at(-350).runs(50)]
-    tell(Past(-1000.0, [(one, one.job.submit) for one in stories]), None, loads)
+    tell(PastJobs(-1000.0, [(one, one.job.submit) for one in stories]), None, loads)
     assert loads.told == [
         -900,
         ("submitted", -700, "a"),
@@ -218,7 +218,7 @@ class Modest(Busy):
 @pytest.mark.parametrize("width", [1, 20])
 def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
     """One GPU a tick is always foreseen; twenty are more than it says at first."""
-    past = Past(-200 * TICK, [(job(f"j{i}").at(-i * TICK - 9).gpus(width).runs(5), -i * TICK - 9)
+    past = PastJobs(-200 * TICK, [(job(f"j{i}").at(-i * TICK - 9).gpus(width).runs(5), -i * TICK - 9)
                               for i in range(199, -1, -1)])  # fmt: skip
     taught, asked, fresh = (
         LearnedLoads("a", Modest.manifest.windows, past.begin, Modest(), load_quantile=0.8)
@@ -254,7 +254,7 @@ def a_log():
 
 
 def pieces_of(trace, table, since=None):
-    return plan_pieces(trace, table, Pieces([4], 3, 4 * DAY, (0.6, 1.1), 1, since))
+    return plan_pieces(trace, table, PieceDesign([4], 3, 4 * DAY, (0.6, 1.1), 1, since))
 
 
 def outcome(label, whole, piece, model=None):
@@ -293,8 +293,8 @@ def test_nothing_after_a_piece_changes_what_happens_in_it(label, model):
             for a in trace.arrivals
             if a.job.submit < piece.begin + piece.length or rng.random() < 0.5
         ]
-        truth = outcome(label, Log(trace, starts), piece, model)
-        assert outcome(label, Log(Trace(planted), starts), piece, model) == truth
+        truth = outcome(label, WholeLog(trace, starts), piece, model)
+        assert outcome(label, WholeLog(Trace(planted), starts), piece, model) == truth
 
 
 def test_what_was_before_a_piece_is_learned_from():
@@ -302,19 +302,21 @@ def test_what_was_before_a_piece_is_learned_from():
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     piece = pieces_of(trace, table, 5 * DAY)[0]
     label = "sia@peaks:0.8+survival:0.5"
-    assert outcome(label, Log(trace, starts), piece) != outcome(label, Log(trace, {}), piece)
+    assert outcome(label, WholeLog(trace, starts), piece) != outcome(
+        label, WholeLog(trace, {}), piece
+    )
 
 
 def test_a_log_ran_first_come_first_served_in_its_pools_or_at_once():
     trace, table = a_log()
     settings = Settings(["sia@peaks+survival"])
-    work = Work(None, None, "", settings)
+    work = RunContext(None, None, "", settings)
     at_once = as_it_ran(trace, work)
     assert at_once.starts == {a.job.id: a.job.submit for a in trace.arrivals}
     queued = as_it_ran(trace, work._replace(table=table))
     fcfs = replay_one(trace, table, "fcfs", settings, None)
     assert [queued.starts[a.job.id] for a in trace.arrivals] == fcfs.starts
-    assert as_it_ran(trace, Work(None, None, "", Settings(["sia", "mmfs"]))).starts == {}
+    assert as_it_ran(trace, RunContext(None, None, "", Settings(["sia", "mmfs"]))).starts == {}
 
 
 def test_pieces_begin_where_they_are_told_to():
@@ -328,7 +330,7 @@ def test_every_sense_can_be_had(label):
     trace, table = a_log()
     choice, settings = parse(label, DEFAULT), Settings([label])
     assert run_times_of(choice, trace, settings.means).run_time(trace.arrivals[0].job) >= 0
-    loads = loads_of(choice, trace, table, settings.means, Past(-DAY, []))
+    loads = loads_of(choice, trace, table, settings.means, PastJobs(-DAY, []))
     assert (loads is None) == (choice.forecast == "none")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cells.cells import Cells
 from cells.layout.requests import Request
-from cells.layout.spec import CellsError, CellType, Node, Pinned, Quota, Spec, Top
+from cells.layout.spec import CellsError, CellType, NodeSpec, Pinned, QuotaSpec, Spec, Top
 
 TYPES = (
     CellType("gpu"),
@@ -29,9 +29,9 @@ def spec(racks=2, nodes=2, quotas=None, pinned=(), bad=()):
     tops = []
     for rack in range(racks):
         names = [f"n{rack * nodes + i}" for i in range(nodes)]
-        tops.append(Top("rack", tuple(Node(name, bad=name in bad) for name in names)))
+        tops.append(Top("rack", tuple(NodeSpec(name, bad=name in bad) for name in names)))
     rows = [
-        Quota(pool, "rack", kind, count)
+        QuotaSpec(pool, "rack", kind, count)
         for pool, counts in (quotas or {}).items()
         for kind, count in counts.items()
     ]
@@ -78,7 +78,7 @@ NODES = {"rack": 3, "row": 4, "server": 1}
 
 def top(kind, name, bad=()):
     nodes = [f"{name}{i}" for i in range(NODES[kind])]
-    return Top(kind, tuple(Node(node, bad=node in bad) for node in nodes))
+    return Top(kind, tuple(NodeSpec(node, bad=node in bad) for node in nodes))
 
 
 def some_quotas(rng, pools, kinds):
@@ -100,7 +100,7 @@ def machine(rng, pools="abc", *, pinned=True, chains=2, **options):
         kinds = rng.sample(list(LINES), rng.randint(1, chains))
         tops = [top(kind, f"{kind}{i}-") for kind in kinds for i in range(rng.randint(1, 3))]
         rows = tuple(
-            Quota(pool, kind, of, count)
+            QuotaSpec(pool, kind, of, count)
             for pool, of_chain in some_quotas(rng, pools, kinds).items()
             for kind, types in of_chain.items()
             for of, count in types.items()

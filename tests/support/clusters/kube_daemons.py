@@ -7,11 +7,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from daemon.config.config import PoolConfig
 from daemon.config.kube import KubeConfig
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.model.inputs import Submit
 from daemon.process.application import make_app
 from daemon.process.build import build
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from tests.support.clusters.kube import kubeconfig
 from tests.support.daemons import daemons
 from tests.support.daemons.daemons import job, until
@@ -34,7 +34,7 @@ async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
 @asynccontextmanager
 async def serving(folder, cluster, **more):
     """The service of such a daemon."""
-    daemon, _ = await built(folder, cluster, Watch(), **more)
+    daemon, _ = await built(folder, cluster, Observer(), **more)
     await daemon.service.start()
     try:
         yield daemon.service
@@ -45,7 +45,7 @@ async def serving(folder, cluster, **more):
 @asynccontextmanager
 async def client_of(folder, cluster, **more):
     """A client of it, with the token."""
-    metrics = Metrics()
+    metrics = PrometheusMetrics()
     daemon, config = await built(folder, cluster, metrics, **more)
     await daemon.service.start()
     server = TestServer(make_app(daemon, config, TOKEN, metrics))

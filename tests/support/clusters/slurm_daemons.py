@@ -7,7 +7,7 @@ from daemon.config.config import PoolConfig
 from daemon.config.slurm import SlurmConfig
 from daemon.model.inputs import Submit
 from daemon.process.build import build
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from tests.support.daemons import daemons
 from tests.support.daemons.daemons import job
 from tests.support.daemons.doors import config_in
@@ -33,7 +33,7 @@ async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, *
     config = config_in(
         folder, pools=pools, backend=backend(cluster, way, **more), **(settings or {})
     )
-    daemon = await asyncio.to_thread(build, config, Watch())
+    daemon = await asyncio.to_thread(build, config, Observer())
     await daemon.service.start()
     try:
         yield daemon.service

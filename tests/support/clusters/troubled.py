@@ -29,7 +29,7 @@ from sia.events import (
 )
 from sia.limits import NEVER
 from sia.model import Estimate, Load, Stream
-from sia.policies import Start
+from sia.policies import StartProposal
 from tests.sia.test_places import random_story
 from tests.sia.test_policies import random_choices
 from tests.support.builders import limited, random_workload, revealed
@@ -63,9 +63,9 @@ def rash(policy):
             left = int(now) % 7
             for proposal in super().propose(now):
                 running = [job for job in self.state.jobs.values() if job.stream]
-                left -= isinstance(proposal, Start)
-                if isinstance(proposal, Start) and not left and running:
-                    yield Start(running[0], Stream.SPARE, "again")
+                left -= isinstance(proposal, StartProposal)
+                if isinstance(proposal, StartProposal) and not left and running:
+                    yield StartProposal(running[0], Stream.SPARE, "again")
                 yield proposal
 
     Rash.__name__ = policy.__name__

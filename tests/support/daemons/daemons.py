@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic, time
 
-from daemon.backends.interface import House
+from daemon.backends.interface import BackendContext
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Ended, Started, Submit
 from daemon.model.job import JobSpec
 from daemon.model.setup import RAILS, Node, Setup
 from daemon.runtime.clock import Anchor, Clock, uptime
-from daemon.runtime.fence import Alone
-from daemon.runtime.health import Parts
+from daemon.runtime.fence import SoleLeader
+from daemon.runtime.health import HealthRegistry
 from daemon.service.service import Service
 from sia.model import Options, Pool
 
@@ -83,8 +83,13 @@ class MemoryNotes:
 
 def house(sink, *, fence=None, notes=None, ask=None, parts=None, book=None):
     """What a backend by itself is given: nobody takes over, and nothing is asked of it."""
-    return House(
-        sink, fence or Alone(1), notes or MemoryNotes(), ask, parts or Parts(lambda: 1000.0), book
+    return BackendContext(
+        sink,
+        fence or SoleLeader(1),
+        notes or MemoryNotes(),
+        ask,
+        parts or HealthRegistry(lambda: 1000.0),
+        book,
     )
 
 

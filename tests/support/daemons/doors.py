@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from aiohttp.test_utils import TestClient, TestServer
 
 from daemon.config.config import Config, PoolConfig, SimulatedConfig
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.process.application import make_app
 from daemon.process.build import build
 
@@ -32,7 +32,7 @@ async def door(folder, *, begin=None, **settings):
     `begin` may do something to the application before.
     """
     config = config_in(folder, **settings)
-    metrics = Metrics()
+    metrics = PrometheusMetrics()
     daemon = build(config, metrics)
     await daemon.service.start()
     app = make_app(daemon, config, TOKEN, metrics)

@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from daemon.engine.engine import Engine
-from daemon.journal.journal import Entry, parts_of
+from daemon.journal.journal import JournalEntry, parts_of
 from daemon.model.inputs import Ended, Lost, Started, Tick
 from daemon.model.outputs import StartEffect, StopEffect
 from daemon.runtime.clock import Anchor
@@ -41,7 +41,7 @@ class Life:
             self.forecaster.after(now, step)
         if self.journal is not None:
             anchor, seq = Anchor("", 0.0, now), self.journal.last + 1
-            self.journal.commit(Entry.of(seq, anchor, seen, step, ()))
+            self.journal.commit(JournalEntry.of(seq, anchor, seen, step, ()))
         started = [e for e in step.effects if isinstance(e, StartEffect)]
         for effect in started:
             lasts = self.lasts(effect.spec)

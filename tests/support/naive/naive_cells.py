@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cells.chain.chain_state import Ground
+from cells.chain.chain_state import ChainState
 from cells.layout.shape import Cell
 
 
 class Naive:
     """One chain as sets of leaves, read off what jobs and bound cells there are."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: ChainState) -> None:
         self.shape = ground.shape
         self.every = range(ground.tops * ground.shape.size[-1])
         self.lost = self._leaves([Cell(ground.shape.node, node) for node in ground.out])

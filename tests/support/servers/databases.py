@@ -5,10 +5,10 @@ import sqlite3
 from pathlib import Path
 
 from daemon.config.database import DatabaseUrl
-from daemon.journal.journal import Entry, Journal
-from daemon.journal.postgres import Postgres
-from daemon.journal.sqlite import Lite
-from daemon.process.lease import Desk
+from daemon.journal.journal import Journal, JournalEntry
+from daemon.journal.postgres import PostgresStore
+from daemon.journal.sqlite import SqliteStore
+from daemon.process.lease import LeaseConnection
 from daemon.runtime.clock import Anchor
 
 
@@ -16,7 +16,7 @@ def step(journal, engine, now, *inputs):
     """One step, durable."""
     made = engine.step(now, inputs)
     anchor = Anchor("boot", now, now)
-    entry = Entry(journal.last + 1, anchor, inputs, made.decisions, made.notices, made.over)
+    entry = JournalEntry(journal.last + 1, anchor, inputs, made.decisions, made.notices, made.over)
     journal.commit(entry)
     return made
 
@@ -53,7 +53,7 @@ class OnServer:
         self.url = DatabaseUrl(server.database(name))
 
     def journal(self, **more):
-        return Journal(Postgres(self.url, self.take()), **more)
+        return Journal(PostgresStore(self.url, self.take()), **more)
 
     def words(self):
         return self.url.reveal(), str(self.take())
@@ -63,7 +63,7 @@ class OnServer:
 
     def take(self):
         """The epoch of a daemon that leads from now on."""
-        desk = Desk(self.url)
+        desk = LeaseConnection(self.url)
         desk.give_back(desk.look().epoch)
         epoch = desk.take(desk.look(), "a test", "nowhere")
         desk.close()
@@ -79,4 +79,4 @@ class OnServer:
 
 def store_of(where, epoch):
     """What `words` name."""
-    return Postgres(DatabaseUrl(where), int(epoch)) if int(epoch) else Lite(Path(where))
+    return PostgresStore(DatabaseUrl(where), int(epoch)) if int(epoch) else SqliteStore(Path(where))

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from daemon.answers.estimates.calibration import HORIZONS
 
 if TYPE_CHECKING:
-    from daemon.answers.estimates.estimator import Eta
+    from daemon.answers.estimates.estimator import EtaService
 
 NAMES = ("0.5", "0.9")
 
@@ -20,7 +20,7 @@ NAMES = ("0.5", "0.9")
 class EtaMetrics(Collector):
     """How true estimates were, by pool and horizon."""
 
-    def __init__(self, eta: Eta) -> None:
+    def __init__(self, eta: EtaService) -> None:
         """Of these."""
         self._eta = eta
 

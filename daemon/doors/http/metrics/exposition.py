@@ -13,15 +13,15 @@ from prometheus_client.registry import Collector
 from daemon.doors.views.resources import own_loans, unplaced
 from daemon.engine.engine import Step
 from daemon.forecasts.load_errors import LoadErrors
-from daemon.model.account import Rehearsed
+from daemon.model.account import ShadowState
 from daemon.model.book import Book
 from daemon.model.inputs import Input
 from daemon.model.job import JobPhase
-from daemon.model.visibility import outside
+from daemon.model.visibility import public_notice
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
-from daemon.service.observer import Watch
-from sia.decisions import MoveLoan, Refused, StartJob
+from daemon.service.observer import Observer
+from sia.decisions import MoveLoan, ProposalRefused, StartJob
 from sia.events import Event, ForecastUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 
@@ -38,7 +38,7 @@ RATIOS = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
 """How long a job ran / how long it was thought to: 1 is a forecast that was right."""
 
 
-class Metrics(Watch):
+class PrometheusMetrics(Observer):
     """Counts steps, decisions, waits and requests."""
 
     def __init__(self) -> None:
@@ -97,10 +97,10 @@ class Metrics(Watch):
         self._events_made = step.events
         for decision in step.decisions:
             kind = type(decision)
-            if kind is StartJob or kind is MoveLoan or kind is Refused:
+            if kind is StartJob or kind is MoveLoan or kind is ProposalRefused:
                 self._decisions.labels(kind.__name__).inc()
         for notice in step.notices:
-            if (told := outside(notice)) is not None:
+            if (told := public_notice(notice)) is not None:
                 self._events.labels(told.kind).inc()
         for record in step.over:
             known = record.run_time < UNKNOWN_RUN_TIME
@@ -249,7 +249,7 @@ def _leads(service: Service) -> bool:
     return service.fence.holds() and (own is None or own.holds())
 
 
-def _would(kept: Rehearsed | None) -> Metric:
+def _would(kept: ShadowState | None) -> Metric:
     """What pools would have lent while lending was only rehearsed."""
     found = GaugeMetricFamily(
         "sia_shadow_lent_gpu_seconds",

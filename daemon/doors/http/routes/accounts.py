@@ -13,7 +13,7 @@ from msgspec import Meta
 from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
 from daemon.doors.views.statements import (
-    Tally,
+    StatementTally,
     account_view,
     loan_row,
     month_of,
@@ -21,7 +21,7 @@ from daemon.doors.views.statements import (
     statement,
     verdict_row,
 )
-from daemon.journal.account_tables import Table
+from daemon.journal.account_tables import LedgerTable
 from daemon.journal.journal import Journal
 from daemon.model.access import Rule
 from daemon.wire.accounts import AccountView, Ledger, Statement, Verdicts
@@ -48,7 +48,7 @@ MONTH = Parameter(
 )
 HTML = "text/html"
 
-Rows = list[tuple[int, float, T]]
+LedgerRows = list[tuple[int, float, T]]
 
 
 class AccountRoutes:
@@ -130,7 +130,7 @@ class AccountRoutes:
         if start > now:
             mend = f"ask for {_month(now)}, or one before"
             raise ProblemError(422, "no such month yet", f"{month} has not begun (UTC)", mend)
-        tally = Tally(pool)
+        tally = StatementTally(pool)
         async with self._one:
             await self._within(
                 "verdicts", start, end, lambda j, before: j.verdicts(pool, before, MAX_PAGE),
@@ -150,10 +150,10 @@ class AccountRoutes:
 
     async def _within(
         self,
-        table: Table,
+        table: LedgerTable,
         start: float,
         end: float,
-        read: Callable[[Journal, int], Rows[T]],
+        read: Callable[[Journal, int], LedgerRows[T]],
         take: Callable[[list[tuple[int, T]]], None],
     ) -> None:
         """Take all rows that were booked from a time to a time, page by page, newest first."""
@@ -168,7 +168,7 @@ class AccountRoutes:
         return await self._service.journal(do)
 
 
-def _next(found: Rows[T], limit: int) -> int | None:
+def _next(found: LedgerRows[T], limit: int) -> int | None:
     return found[-1][0] if len(found) == limit else None
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from daemon.answers.estimates.calibration import HORIZONS, SHARES, Key, Tally
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.calibration import HORIZONS, SHARES, AccuracyTally, TallyKey
+from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
 from daemon.doors.views.estimates import estimate_view
 from daemon.model.access import Rule
 from daemon.model.errors import JournalError
-from daemon.wire.estimates import EstimateRow, Estimates
+from daemon.wire.estimates import EstimateAccuracy, EstimateRow
 from daemon.wire.estimates import Eta as EtaView
 from daemon.wire.jobs import Label
 from daemon.wire.problems import ProblemError, no_job
@@ -31,7 +31,7 @@ POOL = (Parameter("pool", Label, "Only of this pool."),)
 class EtaRoutes:
     """Handlers of these."""
 
-    def __init__(self, service: Service, eta: Eta) -> None:
+    def __init__(self, service: Service, eta: EtaService) -> None:
         """Serve this."""
         self._service, self._eta = service, eta
 
@@ -45,7 +45,7 @@ class EtaRoutes:
             ),
             Operation(
                 "GET", "/v1/estimates", Rule.VIEW, self.estimates,
-                "How true estimates were, by pool and horizon.", {200: Estimates},
+                "How true estimates were, by pool and horizon.", {200: EstimateAccuracy},
                 parameters=POOL, refusals=(404, 422),
             ),
         ]  # fmt: skip
@@ -89,9 +89,9 @@ class EtaRoutes:
             if who.sees(key[1]) and pool in (None, key[1])
         ]
         played = None if eta.outlook is None else eta.outlook.now
-        return answer(Estimates(eta.ready, played, rows))
+        return answer(EstimateAccuracy(eta.ready, played, rows))
 
-    def _row(self, key: Key, tally: Tally) -> EstimateRow:
+    def _row(self, key: TallyKey, tally: AccuracyTally) -> EstimateRow:
         what, pool, number = key
         shift = self._eta.heard.calibration.shift
         covered = [

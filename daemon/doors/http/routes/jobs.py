@@ -9,13 +9,13 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.submissions import Submissions
 from daemon.doors.views.alone import alone_of
 from daemon.doors.views.resources import array_detail, job_detail, job_view
-from daemon.model.access import Rule, Who, allows
+from daemon.model.access import Principal, Rule, allows
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority
 from daemon.model.job import JobPhase
@@ -27,9 +27,9 @@ from daemon.wire.jobs import (
     BatchAnswer,
     History,
     JobDetail,
+    JobPage,
     JobPatch,
     JobRequest,
-    Jobs,
     Label,
     Submitted,
 )
@@ -68,7 +68,7 @@ PAST = (
 class JobRoutes:
     """Handlers that turn requests into commands, and the book into answers."""
 
-    def __init__(self, service: Service, admission: Admission, eta: Eta) -> None:
+    def __init__(self, service: Service, admission: Admission, eta: EtaService) -> None:
         """Serve this."""
         self._service = service
         self._submissions = Submissions(service, admission, eta)
@@ -87,7 +87,7 @@ class JobRoutes:
             ),
             Operation(
                 "GET", "/v1/jobs", Rule.VIEW, self.list,
-                "List jobs, the latest first.", {200: Jobs},
+                "List jobs, the latest first.", {200: JobPage},
                 parameters=FILTERS, refusals=(422,),
             ),
             Operation(
@@ -142,9 +142,9 @@ class JobRoutes:
             if looked == LOOKED_AT:
                 following = spec.id
                 break
-        return answer(Jobs([job_view(record) for record in found], following))
+        return answer(JobPage([job_view(record) for record in found], following))
 
-    def _records(self, who: Who, pool: str | None, cursor: str | None) -> Iterator[JobRecord]:
+    def _records(self, who: Principal, pool: str | None, cursor: str | None) -> Iterator[JobRecord]:
         """Jobs that somebody sees, of a pool or of all, the latest first; those after a cursor."""
         book = self._service.book
         if cursor is not None:
@@ -218,7 +218,7 @@ class JobRoutes:
         return found.new
 
 
-def _pools(who: Who, pool: str | None) -> frozenset[str] | None:
+def _pools(who: Principal, pool: str | None) -> frozenset[str] | None:
     """Of which pools somebody is told who asks for one, or for all that it sees; None is all."""
     if pool:
         return frozenset((pool,) if who.sees(pool) else ())

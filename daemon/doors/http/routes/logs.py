@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.backends.interface import Asked, Backend, LogError, Piece, Reads
+from daemon.backends.interface import Backend, LogChunk, LogError, LogReader, LogRequest
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.jobs import JOB
 from daemon.model.access import Rule
@@ -75,13 +75,13 @@ class LogRoutes:
             raise _nothing(why, mend)
         if "logs" not in backend.can:
             raise _nothing("the backend keeps nothing of what jobs write", "see docs/backends.md")
-        wanted = Asked(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
+        wanted = LogRequest(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
         # Looked up before the log: what is over by now has written all that it will.
         grows = attempt == record.attempt and record.phase in ON_GPUS
         found = await _found(backend, record, wanted)
         if found is None and not grows:
             raise _nothing(f"nothing is left of what {job} wrote", "its log is gone")
-        after, data = found or Piece(asked["after"], b"")
+        after, data = found or LogChunk(asked["after"], b"")
         headers = dict(HEADERS)
         if after is not None and (grows or len(data) == LOG_PIECE):
             on = {"stream": asked["stream"], "attempt": attempt, "after": after + len(data)}
@@ -100,9 +100,9 @@ class LogRoutes:
         return record
 
 
-async def _found(backend: Backend, record: JobRecord, asked: Asked) -> Piece | None:
+async def _found(backend: Backend, record: JobRecord, asked: LogRequest) -> LogChunk | None:
     """The piece, by a thread where it is of a file. Raises ProblemError where it cannot be had."""
-    if not isinstance(backend, Reads):
+    if not isinstance(backend, LogReader):
         return await asyncio.to_thread(_read, backend, record.spec.id, asked)
     try:
         return await backend.read_log(record, asked)
@@ -113,7 +113,7 @@ async def _found(backend: Backend, record: JobRecord, asked: Asked) -> Piece | N
         raise ProblemError(503, "log away", error.why, error.mend, headers=headers) from None
 
 
-def _read(backend: Backend, job: str, asked: Asked) -> Piece | None:
+def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
     """A piece of a file; None where there is no such file.
 
     Raises ProblemError where it cannot be read.
@@ -132,7 +132,7 @@ def _read(backend: Backend, job: str, asked: Asked) -> Piece | None:
                 raise _nothing(f"what {job} wrote is no file any more", "its files are gone")
             tail = asked.tail
             after = asked.after if tail is None else max(0, state.st_size - tail)
-            return Piece(after, os.pread(file, asked.most, after))
+            return LogChunk(after, os.pread(file, asked.most, after))
         finally:
             os.close(file)
     except FileNotFoundError:

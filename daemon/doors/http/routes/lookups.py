@@ -13,25 +13,25 @@ from msgspec import Meta
 
 from daemon.config.config import Config
 from daemon.doors.http.authorization import who_asks
-from daemon.doors.http.metrics.exposition import Metrics
+from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.status import parts_of
 from daemon.doors.mqtt import asyncapi
 from daemon.doors.views.resources import job_view, loans_view
-from daemon.doors.views.usage import Usage as LastHour
-from daemon.forecasts.forecaster import Foresight
+from daemon.doors.views.usage import UsageHistory as LastHour
+from daemon.forecasts.forecaster import ForecastService
 from daemon.forecasts.retraining import Retraining
-from daemon.model.access import Rule, Who
+from daemon.model.access import Principal, Rule
 from daemon.model.book import job_of
 from daemon.model.errors import UnavailableError
-from daemon.model.inputs import Witness
+from daemon.model.inputs import AuditNote
 from daemon.runtime.logs import log
 from daemon.service.service import Service
 from daemon.wire.jobs import Health, Label, LogLevel
 from daemon.wire.limits import NEXT_SHOWN
 from daemon.wire.plan import (
     Forecasts,
-    Loans,
+    LoanList,
     Plan,
     PlanGroup,
     PlanPool,
@@ -64,8 +64,8 @@ class ViewRoutes:
         self,
         service: Service,
         config: Config,
-        metrics: Metrics,
-        foresight: Foresight | None,
+        metrics: PrometheusMetrics,
+        foresight: ForecastService | None,
         retraining: Retraining | None,
         usage: LastHour,
     ) -> None:
@@ -78,7 +78,7 @@ class ViewRoutes:
     def operations(self) -> list[Operation]:
         """All of them."""
         return [
-            Operation("GET", "/v1/loans", Rule.VIEW, self.loans, "Open loans.", {200: Loans}),
+            Operation("GET", "/v1/loans", Rule.VIEW, self.loans, "Open loans.", {200: LoanList}),
             Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
             "New load foreseen, and what is "
                       "held back for it.", {200: Forecasts}),
@@ -144,7 +144,7 @@ class ViewRoutes:
         groups = [self._group(group, who, count) for group in state.groups]
         return answer(Plan(service.clock.now(), service.book.lending, groups))
 
-    def _group(self, group: GroupState, who: Who, count: int) -> PlanGroup:
+    def _group(self, group: GroupState, who: Principal, count: int) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
         needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
@@ -157,7 +157,7 @@ class ViewRoutes:
             group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting]
         )
 
-    def _next(self, pool: PoolState, who: Who, shown: int) -> PlanPool:
+    def _next(self, pool: PoolState, who: Principal, shown: int) -> PlanPool:
         jobs = self._service.book.jobs
         waiting = pool.waiting() if shown and who.sees(pool.name) else ()
         records = (jobs.get(job_of(job.job.id)) for job in islice(waiting, shown))
@@ -204,7 +204,7 @@ class ViewRoutes:
         logger.setLevel(min(wanted, logger.getEffectiveLevel()))
         log().info("log level", new=asked.level)
         with suppress(UnavailableError):  # to find out why, more may have to be logged
-            witness = Witness("log level", asked.level, 200, actor=who_asks(request).name)
+            witness = AuditNote("log level", asked.level, 200, actor=who_asks(request).name)
             await self._service.submit([witness], request.remote or "")
         logger.setLevel(wanted)
         return answer(asked)

@@ -32,12 +32,12 @@ from daemon.wire.jobs import (
     Maintenance,
     MaintenanceRequest,
     MaintenanceView,
-    Nodes,
+    NodeList,
     NodeView,
+    PoolList,
     PoolPatch,
-    Pools,
     PoolView,
-    Why,
+    ReasonRequest,
 )
 from daemon.wire.plan import LendingState, LendingSwitch
 from daemon.wire.problems import ProblemError, decoded, refusal
@@ -63,7 +63,7 @@ class PoolRoutes:
         """Serve this."""
         self._service = service
         self._pool = msgspec.json.Decoder(PoolPatch)
-        self._why = msgspec.json.Decoder(Why)
+        self._why = msgspec.json.Decoder(ReasonRequest)
         self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
         self._lending = msgspec.json.Decoder(LendingSwitch)
 
@@ -72,7 +72,7 @@ class PoolRoutes:
         pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
         changes = (404, 409, 413, 422)
         return [
-            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "All pools.", {200: Pools}),
+            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "All pools.", {200: PoolList}),
             Operation(
                 "GET", pool, Rule.VIEW, self.pool,
                 "One pool.", {200: PoolView}, None, (NAME,), (404,)
@@ -82,10 +82,10 @@ class PoolRoutes:
                 "Change a pool, for good or until a time.",
                 {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes, of="pool",
             ),
-            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "All nodes.", {200: Nodes}),
+            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "All nodes.", {200: NodeList}),
             Operation(
                 "POST", f"{node}/drain", Rule.OPERATE, self.drain, "Place nothing more on a node.",
-                {200: NodeView}, Why, (NAME,), changes,
+                {200: NodeView}, ReasonRequest, (NAME,), changes,
             ),
             Operation(
                 "POST", f"{node}/resume", Rule.OPERATE, self.resume, "Place jobs on a node again.",
@@ -120,7 +120,7 @@ class PoolRoutes:
     async def pools(self, request: web.Request) -> web.Response:
         """All, by name."""
         await self._service.settled()
-        return answer(Pools(pool_views(self._service)))
+        return answer(PoolList(pool_views(self._service)))
 
     async def pool(self, request: web.Request) -> web.Response:
         """One, with its version as ETag."""
@@ -157,7 +157,7 @@ class PoolRoutes:
     async def nodes(self, request: web.Request) -> web.Response:
         """All of them."""
         await self._service.settled()
-        return answer(Nodes(node_views(self._service.book, who_asks(request))))
+        return answer(NodeList(node_views(self._service.book, who_asks(request))))
 
     async def _node(self, request: web.Request, name: str, note: str = "") -> web.Response:
         await self._service.settled()
@@ -168,7 +168,7 @@ class PoolRoutes:
     async def drain(self, request: web.Request) -> web.Response:
         """Take it out."""
         body = await body_of(request)
-        why = decoded(body, self._why, Why).why if body else ""
+        why = decoded(body, self._why, ReasonRequest).why if body else ""
         name = request.match_info["name"]
         await self._do(request, Drain(name, why, who_asks(request).name))
         return await self._node(request, name)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from aiohttp import web
 from msgspec import Meta
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
 from daemon.doors.views.estimates import estimate_view
-from daemon.doors.views.queues import Place, Waiting, alive, shortly
+from daemon.doors.views.queues import QueuePosition, Waiting, alive, shortly
 from daemon.doors.views.resources import job_view
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
@@ -37,7 +37,7 @@ QUERY = (
 class QueueRoutes:
     """The handler of it."""
 
-    def __init__(self, service: Service, eta: Eta) -> None:
+    def __init__(self, service: Service, eta: EtaService) -> None:
         """Serve this."""
         self._service, self._eta = service, eta
 
@@ -64,7 +64,9 @@ class QueueRoutes:
         count, places = self._found(asked, pools)
         return answer(Queue(self._service.clock.now(), count, [*map(self._line, places)]))
 
-    def _found(self, asked: dict[str, Any], pools: list[str]) -> tuple[int, Sequence[Place]]:
+    def _found(
+        self, asked: dict[str, Any], pools: list[str]
+    ) -> tuple[int, Sequence[QueuePosition]]:
         book, user = self._service.book, asked["user"]
         offset, limit = asked["offset"], asked["limit"]
         if asked["what"] != "waiting":
@@ -72,7 +74,7 @@ class QueueRoutes:
             return len(found), found[offset : offset + limit]
         return Waiting(book, self._service.engine.core, pools).piece(offset, limit, user)
 
-    def _line(self, place: Place) -> Queued:
+    def _line(self, place: QueuePosition) -> Queued:
         record, eta = place.record, self._eta
         given = eta.estimate(record)
         return Queued(

@@ -10,8 +10,8 @@ from daemon.doors.http.authorization import is_operator
 from daemon.doors.http.operations import Operation, answer
 from daemon.model.access import Rule
 from daemon.model.errors import AWAY
-from daemon.runtime.health import PartState
-from daemon.wire.status import Part, Status
+from daemon.runtime.health import ComponentState
+from daemon.wire.status import ComponentHealth, Status
 from sia import __version__
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def _kept(service: Service) -> dict[str, list[str]]:
     return {name: list(pools[name].kept) for name in sorted(pools) if pools[name].kept}
 
 
-def parts_of(service: Service, *, whole: bool = False) -> list[Part]:
+def parts_of(service: Service, *, whole: bool = False) -> list[ComponentHealth]:
     """How each part is, by name; why, and the mend, name files, hosts and users: for operators."""
     return [part_view(state, whole=whole) for state in service.parts.all()]
 
 
-def part_view(state: PartState, *, whole: bool) -> Part:
+def part_view(state: ComponentState, *, whole: bool) -> ComponentHealth:
     """A part, as it is shown."""
     why, mend = (state.why, state.mend) if whole else ("", "")
-    return Part(state.name, state.ok, state.since, why, mend)
+    return ComponentHealth(state.name, state.ok, state.since, why, mend)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from daemon.answers.estimates.estimator import Eta
+from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import estimate_view, say_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
-from daemon.model.access import Rule, Who, allows
+from daemon.model.access import Principal, Rule, allows
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Answer, Refused
-from daemon.service.admission import Admission, Asks
+from daemon.service.admission import Admission, JobCount
 from daemon.wire.jobs import MAX_JOBS, Batch, BatchAnswer, JobRequest, Submitted
 from daemon.wire.limits import MAX_KEY
 from daemon.wire.problems import ProblemError, decoded, refusal
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder().encode
 
-Group = list[JobSpec]
+SubmissionGroup = list[JobSpec]
 """A job, or all of an array."""
 
 
 class Submissions:
     """Takes them in."""
 
-    def __init__(self, service: Service, admission: Admission, eta: Eta) -> None:
+    def __init__(self, service: Service, admission: Admission, eta: EtaService) -> None:
         """For this service, as many as are admitted."""
         self._service, self._admission, self._eta = service, admission, eta
         self._job = msgspec.json.Decoder(JobRequest)
@@ -75,7 +75,7 @@ class Submissions:
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
 
-    async def _found(self, request: web.Request, groups: Sequence[Group]) -> list[Answer]:
+    async def _found(self, request: web.Request, groups: Sequence[SubmissionGroup]) -> list[Answer]:
         """What becomes of each. Only those are asked for that may be."""
         who = who_asks(request)
         wrong = [self._wrong(who, group[0]) for group in groups]
@@ -84,7 +84,7 @@ class Submissions:
             target, jobs = f"{request.path} {array_name(denied[0][0])}", sum(map(len, denied))
             request[DENIED] = Denial(target, 403, f"{jobs} jobs" if jobs > 1 else "")
         asks = [
-            Asks(array_name(group[0]), group[0].pool, len(group))
+            JobCount(array_name(group[0]), group[0].pool, len(group))
             for group, why in zip(groups, wrong, strict=True)
             if why is None
         ]
@@ -98,17 +98,17 @@ class Submissions:
             for group, why in zip(groups, wrong, strict=True)
         ]
 
-    def _wrong(self, who: Who, spec: JobSpec) -> Refused | None:
+    def _wrong(self, who: Principal, spec: JobSpec) -> Refused | None:
         """Why a job is not even asked for."""
         return may_submit(who, spec) or nothing_to_run(spec, self._service.backend.can)
 
 
-def _specs(job: JobRequest, key: str) -> Group:
+def _specs(job: JobRequest, key: str) -> SubmissionGroup:
     """A job as the daemon has it. Each pool has its own keys: none can take another's."""
     return specs_of(job, f"{job.pool}\0{key}" if key else "")
 
 
-def may_submit(who: Who, spec: JobSpec) -> Refused | None:
+def may_submit(who: Principal, spec: JobSpec) -> Refused | None:
     """Why somebody may not submit this job; None if allowed. To go before others takes an admin."""
     refused = forbids(who, Rule.SUBMIT, spec.pool)
     if refused is None and spec.priority > 0 and not allows(who, Rule.ADMIN, spec.pool):

@@ -15,9 +15,9 @@ from daemon.model.book import TokenRecord
 from daemon.model.inputs import IssueToken, RevokeToken, SignOut
 from daemon.model.limits import MAX_TOKENS
 from daemon.model.outputs import Answer, Refused
-from daemon.runtime.rate_limit import Buckets
+from daemon.runtime.rate_limit import TokenBuckets
 from daemon.runtime.token_file import digest_of, new_token
-from daemon.wire.access import TokenMade, TokenRequest, Tokens, TokenView
+from daemon.wire.access import TokenList, TokenMade, TokenRequest, TokenView
 from daemon.wire.limits import SIGN_OUTS, SIGN_OUTS_AT_ONCE
 from daemon.wire.problems import decoded, refusal
 
@@ -34,14 +34,14 @@ class TokenRoutes:
         """Serve this, under that name."""
         self._service, self._cluster = service, cluster
         self._request = msgspec.json.Decoder(TokenRequest)
-        self._sign_outs = Buckets(SIGN_OUTS, SIGN_OUTS_AT_ONCE, MAX_TOKENS + 1)
+        self._sign_outs = TokenBuckets(SIGN_OUTS, SIGN_OUTS_AT_ONCE, MAX_TOKENS + 1)
 
     def operations(self) -> list[Operation]:
         """All of them."""
         return [
             Operation(
                 "GET", "/v1/tokens", Rule.OPERATE, self.tokens, "All tokens, without them.",
-                {200: Tokens},
+                {200: TokenList},
             ),
             Operation(
                 "POST", "/v1/tokens", Rule.OPERATE, self.issue, "Issue a token; it is told once.",
@@ -67,7 +67,7 @@ class TokenRoutes:
         await self._service.settled()
         now = self._service.clock.now()
         tokens = self._service.book.tokens.values()
-        return answer(Tokens([_view(token, now) for token in tokens]))
+        return answer(TokenList([_view(token, now) for token in tokens]))
 
     async def issue(self, request: web.Request) -> web.Response:
         """Make one."""

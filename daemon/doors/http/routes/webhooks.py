@@ -12,17 +12,17 @@ from daemon.config.webhook_limits import DEAD_PAGE
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.doors.webhooks.delivery import opened
-from daemon.doors.webhooks.http_post import Verdict
-from daemon.doors.webhooks.webhook import Hook
+from daemon.doors.webhooks.http_post import DeliveryVerdict
+from daemon.doors.webhooks.webhook import WebhookSender
 from daemon.journal.journal import DeadLetter
 from daemon.model.access import Rule
-from daemon.model.inputs import Witness
-from daemon.wire.jobs import Event
+from daemon.model.inputs import AuditNote
+from daemon.wire.jobs import EventView
 from daemon.wire.limits import MAX_SEQ
 from daemon.wire.problems import ProblemError, decoded
 from daemon.wire.webhooks import (
     Again,
-    DeadLetters,
+    DeadLetterPage,
     DeadLetterView,
     Dropped,
     Sending,
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 NAME = Parameter("name", str, "Of the webhook.", "path")
-Number = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+LetterNumber = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 PAGE = (
-    Parameter("after", Number, "Only letters after this number.", default=0),
+    Parameter("after", LetterNumber, "Only letters after this number.", default=0),
     Parameter("limit", Annotated[int, Meta(ge=1, le=DEAD_PAGE)], "Of a page.", default=DEAD_PAGE),
 )
 NAMED = 20
 """Dead letters that the audit names, of those that are dropped or sent once more together."""
 
-NUMBER = (Parameter("number", Number, "The one; all without it."),)
+NUMBER = (Parameter("number", LetterNumber, "The one; all without it."),)
 
 
 class HookRoutes:
@@ -64,7 +64,7 @@ class HookRoutes:
                       {200: Webhooks}),
             Operation("GET", f"{one}/dead", Rule.OPERATE, self.dead,
                       "Deliveries that were given up.",
-                      {200: DeadLetters}, None, (NAME, *PAGE), (404, 422)),
+                      {200: DeadLetterPage}, None, (NAME, *PAGE), (404, 422)),
             Operation("DELETE", f"{one}/dead", Rule.OPERATE, self.drop,
                       "Forget one of them, or all.",
                       {200: Dropped}, None, (NAME, *NUMBER), (404, 422)),
@@ -85,7 +85,7 @@ class HookRoutes:
         hook, asked = self._named(request), query_of(request, PAGE)
         found = await self._letters.dead(hook.config.name, asked["after"], asked["limit"])
         following = found[-1].number if found else asked["after"]
-        return answer(DeadLetters([*map(_letter, found)], following))
+        return answer(DeadLetterPage([*map(_letter, found)], following))
 
     async def drop(self, request: web.Request) -> web.Response:
         """Durable when it is answered."""
@@ -112,20 +112,20 @@ class HookRoutes:
     async def test(self, request: web.Request) -> web.Response:
         """One request, answered when that is."""
         outcome = await self._named(request).test()
-        delivered = outcome.verdict is Verdict.DELIVERED
+        delivered = outcome.verdict is DeliveryVerdict.DELIVERED
         return answer(Tested(delivered, outcome.status, outcome.why, outcome.mend))
 
     async def _remember(
-        self, request: web.Request, what: str, hook: Hook, numbers: list[int]
+        self, request: web.Request, what: str, hook: WebhookSender, numbers: list[int]
     ) -> None:
         """Have it stand in the audit before it is done. Raises UnavailableError."""
         shown = ", ".join(map(str, numbers[:NAMED]))
         more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
         note = f"dead letters {shown}{more}" if numbers else ""
-        asked = Witness(what, hook.config.name, 200, note, who_asks(request).name)
+        asked = AuditNote(what, hook.config.name, 200, note, who_asks(request).name)
         await self._service.submit([asked], request.remote or "")
 
-    def _named(self, request: web.Request) -> Hook:
+    def _named(self, request: web.Request) -> WebhookSender:
         name = request.match_info["name"]
         hook = self._hooks.get(name)
         if hook is None:
@@ -143,7 +143,7 @@ class HookRoutes:
         return number
 
 
-def _view(hook: Hook) -> Webhook:
+def _view(hook: WebhookSender) -> Webhook:
     config, place, last = hook.config, hook.place, hook.last
     return Webhook(
         config.name, config.origin, sorted(config.events), sorted(config.pools), hook.state,
@@ -155,5 +155,5 @@ def _view(hook: Hook) -> Webhook:
 
 def _letter(letter: DeadLetter) -> DeadLetterView:
     body = opened(letter)
-    events = [Event(e.seq, e.time, e.kind, e.job, e.pool, e.node, e.data) for e in body.events]
+    events = [EventView(e.seq, e.time, e.kind, e.job, e.pool, e.node, e.data) for e in body.events]
     return DeadLetterView(letter.number, body.delivery, letter.time, letter.why, events)

@@ -14,8 +14,8 @@ from daemon.answers.simulate.questions import what_if
 from daemon.doors.http.authorization import FORBIDDEN, forbids, who_asks
 from daemon.doors.http.operations import Operation, answer, body_of
 from daemon.doors.views.submission import specs_of
-from daemon.forecasts.forecaster import Foresight
-from daemon.model.access import Rule, Who, allows
+from daemon.forecasts.forecaster import ForecastService
+from daemon.model.access import Principal, Rule, allows
 from daemon.model.outputs import Refused
 from daemon.service.service import Service
 from daemon.wire.problems import ProblemError, decoded, no_job, refusal
@@ -25,7 +25,7 @@ from daemon.wire.whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
 class WhatIfRoutes:
     """The handler of it."""
 
-    def __init__(self, service: Service, foresight: Foresight | None) -> None:
+    def __init__(self, service: Service, foresight: ForecastService | None) -> None:
         """Ask these."""
         self._service, self._foresight = service, foresight
         self._decoder = msgspec.json.Decoder(WhatIf)
@@ -54,7 +54,7 @@ class WhatIfRoutes:
         return answer(found)
 
     @contextmanager
-    def _turn(self, who: Who) -> Iterator[None]:
+    def _turn(self, who: Principal) -> Iterator[None]:
         """Nobody has both children of two questions. Raises ProblemError where one is asked."""
         if who.name in self._asking:
             raise ProblemError(

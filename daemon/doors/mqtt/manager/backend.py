@@ -16,13 +16,13 @@ from typing import Literal
 import msgspec
 import paho.mqtt.client as mqtt
 
-from daemon.backends.interface import Ability, Expected, House, StopKind
+from daemon.backends.interface import Ability, BackendContext, Expected, StopKind
 from daemon.config.mqtt import MqttConfig
 from daemon.config.mqtt_limits import MAX_PAYLOAD, RESEND_AFTER, UNACKNOWLEDGED
 from daemon.doors.mqtt.connection import DENIED, TOO_LARGE, WireError
-from daemon.doors.mqtt.manager.roster import Key, Roster
+from daemon.doors.mqtt.manager.roster import AttemptKey, DesiredAttempts
 from daemon.doors.mqtt.reconnecting import Link
-from daemon.doors.mqtt.schemas import ManagerState, Order, Report, Start, Stop
+from daemon.doors.mqtt.schemas import ManagerState, Order, Report, StartOrder, StopOrder
 from daemon.doors.mqtt.supervised import again
 from daemon.doors.mqtt.topics import Topics
 from daemon.model.errors import JournalError
@@ -66,7 +66,7 @@ class MqttBackend:
         self._topics = Topics(config.cluster)
         self._key = f"mqtt:{config.cluster}:manager"
         self._reports: asyncio.Queue[tuple[mqtt.MQTTMessage, int]] = asyncio.Queue()
-        self._orders: asyncio.Queue[Key | Stop] = asyncio.Queue()
+        self._orders: asyncio.Queue[AttemptKey | StopOrder] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._manager = 0  # its epoch
         self._beat = float("-inf")
@@ -77,10 +77,10 @@ class MqttBackend:
         self._link_trouble = "", ""
         self._obeys = 0  # the newest epoch of a daemon that the manager has heard of
 
-    async def open(self, house: House) -> None:
+    async def open(self, house: BackendContext) -> None:
         """Remember who the manager is; `reconcile` begins."""
         self._house = house
-        self._roster = Roster(house.fence.epoch)
+        self._roster = DesiredAttempts(house.fence.epoch)
         try:
             self._manager = int((await house.notes.read(self._key)).get(self._key, "0"))
         except JournalError:
@@ -114,7 +114,7 @@ class MqttBackend:
         self._roster.stop((job, attempt), kind, monotonic())
         if self._ready:
             epoch = self._house.fence.epoch
-            self._orders.put_nowait(Stop(epoch=epoch, job=job, attempt=attempt, kind=kind))
+            self._orders.put_nowait(StopOrder(epoch=epoch, job=job, attempt=attempt, kind=kind))
 
     async def close(self) -> None:
         """Say and hear nothing more."""
@@ -255,7 +255,7 @@ class MqttBackend:
         while True:
             each = await self._orders.get()
             fence = self._house.fence
-            order = each if isinstance(each, Stop) else self._roster.start(each, fence.epoch)
+            order = each if isinstance(each, StopOrder) else self._roster.start(each, fence.epoch)
             if order is None:
                 continue
             try:
@@ -273,7 +273,7 @@ class MqttBackend:
     def _sent(self, order: Order, future: asyncio.Future[int]) -> None:
         if future.cancelled() or future.exception() is not None:
             self._ask = True
-        elif future.result() == TOO_LARGE and isinstance(order, Start):
+        elif future.result() == TOO_LARGE and isinstance(order, StartOrder):
             if self._roster.drop((order.job, order.attempt)):
                 size, most = len(_encode(order)), self._link.most
                 why = f"its order has {size:,} bytes, the broker takes {most:,} (max_packet_size)"

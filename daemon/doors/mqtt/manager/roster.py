@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from daemon.backends.interface import StopKind
 from daemon.config.mqtt_limits import SYNC_JOBS
 from daemon.doors.mqtt import schemas
-from daemon.doors.mqtt.schemas import Order, Report, Run, Start, Stop, Sync
+from daemon.doors.mqtt.schemas import AttemptRef, Order, Report, StartOrder, StopOrder, Sync
 from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
 from daemon.model.outputs import StartEffect
 
-Key = tuple[str, int]
+AttemptKey = tuple[str, int]
 """A job and its attempt."""
 
 EPOCH_BITS = 24
@@ -21,7 +21,7 @@ NEVER = "it was never started"
 FORGOTTEN = "the cluster manager does not know it any more"
 
 
-class Wanted:
+class DesiredAttempt:
     """An attempt that should run, or be ended."""
 
     def __init__(self, order: StartEffect, since: float, seen: int | None) -> None:
@@ -30,12 +30,12 @@ class Wanted:
         self.stop: StopKind | None = None
 
 
-class Roster:
+class DesiredAttempts:
     """All attempts that are wanted. What is said of others changes nothing."""
 
     def __init__(self, epoch: int) -> None:
         """Nothing is to run. Questions have numbers that no daemon before had."""
-        self._wanted: dict[Key, Wanted] = {}
+        self._wanted: dict[AttemptKey, DesiredAttempt] = {}
         self._asked = epoch << EPOCH_BITS
 
     def __len__(self) -> int:
@@ -46,25 +46,25 @@ class Roster:
         key = order.job, order.attempt
         new = key not in self._wanted
         if new:
-            self._wanted[key] = Wanted(order, now, self._asked if seen else None)
+            self._wanted[key] = DesiredAttempt(order, now, self._asked if seen else None)
         return new
 
-    def start(self, key: Key, epoch: int) -> Order | None:
+    def start(self, key: AttemptKey, epoch: int) -> Order | None:
         """The order by which it starts; None where it is not wanted any more."""
         wanted = self._wanted.get(key)
         return None if wanted is None else start_order(wanted.order, epoch)
 
-    def stop(self, key: Key, kind: StopKind, now: float) -> None:
+    def stop(self, key: AttemptKey, kind: StopKind, now: float) -> None:
         """Have it end, or be warned; after an end there are no warnings."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.stop != "end":
             wanted.stop, wanted.since = kind, now
 
-    def drop(self, key: Key) -> bool:
+    def drop(self, key: AttemptKey) -> bool:
         """Have it not run, as it cannot be ordered; whether it was wanted."""
         return self._wanted.pop(key, None) is not None
 
-    def overdue(self, now: float, patience: float) -> list[Key]:
+    def overdue(self, now: float, patience: float) -> list[AttemptKey]:
         """What was ordered so long ago without an answer. O(n)."""
         return [
             key
@@ -72,13 +72,13 @@ class Roster:
             if (each.seen is None or each.stop == "end") and now - each.since > patience
         ]
 
-    def ask(self, epoch: int, now: float, only: Sequence[Key] | None = None) -> list[Order]:
+    def ask(self, epoch: int, now: float, only: Sequence[AttemptKey] | None = None) -> list[Order]:
         """Ask after all of it or only after some, and tell again what of that is to end."""
         self._asked += 1
         keys = [*self._wanted] if only is None else [*only]
         orders: list[Order] = []
         for begin in range(0, max(1, len(keys)), SYNC_JOBS):
-            part = [Run(*key) for key in keys[begin : begin + SYNC_JOBS]]
+            part = [AttemptRef(*key) for key in keys[begin : begin + SYNC_JOBS]]
             more = begin + SYNC_JOBS < len(keys)
             some = only is not None
             orders.append(Sync(epoch=epoch, number=self._asked, jobs=part, more=more, some=some))
@@ -86,29 +86,29 @@ class Roster:
             wanted = self._wanted[job, attempt]
             wanted.since = now
             if wanted.stop is not None:
-                orders.append(Stop(epoch=epoch, job=job, attempt=attempt, kind=wanted.stop))
+                orders.append(StopOrder(epoch=epoch, job=job, attempt=attempt, kind=wanted.stop))
         return orders
 
-    def hear(self, report: Report) -> tuple[list[Observation], Key | None]:
+    def hear(self, report: Report) -> tuple[list[Observation], AttemptKey | None]:
         """What a report comes to: what was seen, and whom to start (again)."""
         if isinstance(report, schemas.Synced):
             return [], None
         key = report.job, report.attempt
         wanted = self._wanted.get(key)
         if wanted is None:
-            stray = isinstance(report, schemas.Also)
+            stray = isinstance(report, schemas.UnexpectedReport)
             return ([Stray(*key)] if stray else []), None
         if isinstance(report, schemas.Unknown):
             return self._unknown(key, wanted, report.number)
-        if isinstance(report, schemas.Started | schemas.Also):
+        if isinstance(report, schemas.StartedReport | schemas.UnexpectedReport):
             new, wanted.seen = wanted.seen is None, self._asked
             return ([Started(*key)] if new else []), None
         del self._wanted[key]
         return [_over(key, report)], None
 
     def _unknown(
-        self, key: Key, wanted: Wanted, asked: int
-    ) -> tuple[list[Observation], Key | None]:
+        self, key: AttemptKey, wanted: DesiredAttempt, asked: int
+    ) -> tuple[list[Observation], AttemptKey | None]:
         """The manager never saw it, or has forgotten; an answer from before it ran is neither."""
         if wanted.seen is not None:
             if asked <= wanted.seen:
@@ -121,19 +121,21 @@ class Roster:
         return [], key
 
 
-def _over(key: Key, report: schemas.Ended | schemas.Lost | schemas.Failed) -> Observation:
+def _over(
+    key: AttemptKey, report: schemas.EndedReport | schemas.LostReport | schemas.Failed
+) -> Observation:
     """An attempt is no more."""
-    if isinstance(report, schemas.Ended):
+    if isinstance(report, schemas.EndedReport):
         return Ended(*key, report.code, report.signal, report.why)
-    if isinstance(report, schemas.Lost):
+    if isinstance(report, schemas.LostReport):
         return Lost(*key, report.why)
     return StartFailed(*key, report.why)
 
 
-def start_order(order: StartEffect, epoch: int) -> Start:
+def start_order(order: StartEffect, epoch: int) -> StartOrder:
     """As it goes out."""
     spec = order.spec
-    return Start(
+    return StartOrder(
         epoch=epoch, job=order.job, attempt=order.attempt, pool=spec.pool, gpus=spec.gpus,
         nodes={node: list(gpus) for node, gpus in order.nodes}, command=spec.command, env=spec.env,
         cwd=spec.cwd, user=spec.user, name=spec.name, time_limit=spec.time_limit,

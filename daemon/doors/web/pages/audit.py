@@ -11,11 +11,11 @@ from daemon.doors.http.operations import Operation, query_of
 from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, Pages
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
-from daemon.journal.audit import Record
+from daemon.journal.audit import AuditRecord
 from daemon.model.access import Rule
 from daemon.wire.access import Audit, AuditView
 
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 class AuditPages:

@@ -42,7 +42,7 @@ CHANGES = {
 """What may be done to a job: by which operation, and whom that is for."""
 
 
-class Step(NamedTuple):
+class JobMilestone(NamedTuple):
     """Something in a job's life; `thought` of what has not come yet."""
 
     time: float | None
@@ -145,24 +145,24 @@ def _whole(text: str) -> int:
     raise ProblemError(422, "invalid", f"{text[:40]!r} is no whole number", "write one like 10")
 
 
-def steps(job: JobDetail, eta: Eta) -> list[Step]:
+def steps(job: JobDetail, eta: Eta) -> list[JobMilestone]:
     """What happened to a job, and what is thought to, in the order of time."""
     return sorted(_steps(job, eta), key=lambda step: (step.time is None, step.time or 0.0))
 
 
-def _steps(job: JobDetail, eta: Eta) -> Iterator[Step]:
-    yield Step(job.submitted, "submitted")
+def _steps(job: JobDetail, eta: Eta) -> Iterator[JobMilestone]:
+    yield JobMilestone(job.submitted, "submitted")
     if job.alone is not None:
-        yield Step(job.alone, "would have started in its pool alone")
+        yield JobMilestone(job.alone, "would have started in its pool alone")
     if eta.started is not None:
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-        yield Step(eta.started, f"given its GPUs{again}")
+        yield JobMilestone(eta.started, f"given its GPUs{again}")
     if job.started is not None:
-        yield Step(job.started, "runs")
+        yield JobMilestone(job.started, "runs")
     if job.ended is not None:
-        yield Step(job.ended, job.phase.value)
+        yield JobMilestone(job.ended, job.phase.value)
     if eta.estimate is not None:
         start, end = eta.estimate.start, eta.estimate.end
         if start is not None:
-            yield Step(start.p50, "starts", thought=True, late=start.p90)
-        yield Step(end.p50, "ends", thought=True, late=end.p90)
+            yield JobMilestone(start.p50, "starts", thought=True, late=start.p90)
+        yield JobMilestone(end.p50, "ends", thought=True, late=end.p90)

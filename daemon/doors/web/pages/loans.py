@@ -13,7 +13,7 @@ from daemon.doors.web.pages.pool import NAME
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
-from daemon.wire.plan import Loans
+from daemon.wire.plan import LoanList
 
 OPEN = (Parameter("pool", Label, "Only what it lends or borrows.", default=""), PAGE)
 
@@ -48,7 +48,7 @@ class LoanPages:
     async def loans(self, request: web.Request) -> web.Response:
         """O(jobs alive)."""
         asked, who = query_of(request, OPEN), who_asks(request)
-        found: Loans = await self._pages.api.ask(request, "GET /v1/loans")
+        found: LoanList = await self._pages.api.ask(request, "GET /v1/loans")
         pool = asked["pool"]
         loans = [loan for loan in found.loans if pool in ("", loan.donor, loan.borrower)]
         loans.sort(key=lambda loan: (loan.since, loan.job, loan.donor))

@@ -27,19 +27,19 @@ HERE = f"{UI}/nodes"
 
 NAME = Parameter("name", str, "Of the node.", "path")
 
-State = Literal["", "out", "free", "full"]
+NodeState = Literal["", "out", "free", "full"]
 
 JOBS = 10
 """Jobs that are named with a node here; the API names more."""
 
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "What a node's name has.", default=""),
-    Parameter("state", State, "Only such nodes.", default=""),
+    Parameter("state", NodeState, "Only such nodes.", default=""),
     PAGE,
 )
 
 
-class Pieces(NamedTuple):
+class FreePieces(NamedTuple):
     """Free pieces of one size."""
 
     what: str
@@ -58,7 +58,7 @@ class Vacancy(NamedTuple):
     """Free GPUs by the largest free piece that they are in, the largest first."""
 
     name: str
-    pieces: list[Pieces]
+    pieces: list[FreePieces]
 
     @property
     def free(self) -> int:
@@ -131,7 +131,7 @@ def _back(fields: Mapping[str, str]) -> web.Response:
     return see(to if is_ours(to) else HERE)
 
 
-def is_in(node: NodeView, state: State) -> bool:
+def is_in(node: NodeView, state: NodeState) -> bool:
     """Whether a node is in a state; in any, where none is named."""
     if state == "out":
         return bool(node.out)
@@ -143,7 +143,7 @@ def is_in(node: NodeView, state: State) -> bool:
 def of_chain(chain: CellChain) -> Vacancy:
     """Of the cells of a chain."""
     levels = chain.levels
-    pieces = [Pieces(level.type, level.gpus, level.free, level.cells) for level in levels]
+    pieces = [FreePieces(level.type, level.gpus, level.free, level.cells) for level in levels]
     return Vacancy(chain.chain, pieces)
 
 
@@ -151,4 +151,6 @@ def of_nodes(nodes: Sequence[NodeView]) -> Vacancy:
     """Without cells a piece is what is free on a node."""
     free = Counter(node.gpus - node.used for node in nodes if not node.out)
     sizes = range(max((node.gpus for node in nodes), default=0), 0, -1)
-    return Vacancy("", [Pieces("", size, free[size], len(nodes)) for size in sizes if free[size]])
+    return Vacancy(
+        "", [FreePieces("", size, free[size], len(nodes)) for size in sizes if free[size]]
+    )

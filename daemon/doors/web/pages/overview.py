@@ -18,11 +18,11 @@ from daemon.wire.jobs import PoolView
 
 SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
 
-Order = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting"]
+SortKey = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting"]
 
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "What a pool's name has.", default=""),
-    Parameter("sort", Order, "What they are ordered by.", default="name"),
+    Parameter("sort", SortKey, "What they are ordered by.", default="name"),
     PAGE,
 )
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.gantt import Bar, Scale, of_job, reserved
+from daemon.doors.web.gantt import Bar, TimeAxis, of_job, reserved
 from daemon.doors.web.page import HTML, Pages
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.model.access import Rule
@@ -30,7 +30,7 @@ QUERY = (
     PAGE,
 )
 
-Row = tuple[Queued, Sequence[Bar]]
+PlanRow = tuple[Queued, Sequence[Bar]]
 
 
 class PlanPages:
@@ -58,7 +58,7 @@ class PlanPages:
         plan = await api.ask(request, "GET /v1/plan", {"next": 0})
         coming = await self._coming(request, plan, pool)
         forecasts = await api.ask(request, "GET /v1/forecasts")
-        scale = Scale(plan.time, SPANS[asked["span"]])
+        scale = TimeAxis(plan.time, SPANS[asked["span"]])
         held = held_back(forecasts, pool)
         return await self._pages.page(
             request, "plan.html", asked=asked, scale=scale, spans=list(SPANS), plan=plan,
@@ -89,12 +89,12 @@ def held_back(forecasts: Forecasts, pool: str | None) -> list[PoolForecast]:
     return sorted(found, key=lambda each: (-max(each.held_back), each.pool))
 
 
-def _drawn(scale: Scale, rows: Sequence[Queued]) -> list[Row]:
+def _drawn(scale: TimeAxis, rows: Sequence[Queued]) -> list[PlanRow]:
     return [(row, of_job(scale, row)) for row in rows]
 
 
 def _steps(
-    scale: Scale, windows: Sequence[float], held: Sequence[PoolForecast]
+    scale: TimeAxis, windows: Sequence[float], held: Sequence[PoolForecast]
 ) -> list[tuple[PoolForecast, Sequence[Bar]]]:
     """Each of the first few with its steps, as high beside each other as they are."""
     most = max((max(each.held_back) for each in held), default=1)

@@ -55,7 +55,7 @@ class PoolPages:
         )  # fmt: skip
 
 
-class Window(NamedTuple):
+class ForecastWindow(NamedTuple):
     """What is foreseen of a pool for so long (seconds), and how such forecasts did."""
 
     window: float
@@ -65,11 +65,11 @@ class Window(NamedTuple):
     missed: int
 
 
-def windows_of(windows: Sequence[float], foreseen: PoolForecast) -> list[Window]:
+def windows_of(windows: Sequence[float], foreseen: PoolForecast) -> list[ForecastWindow]:
     """A pool's forecasts, window by window; nothing is judged where nobody watches."""
     nothing = [0] * len(windows)
     columns = (
         windows, foreseen.load, foreseen.held_back, foreseen.judged or nothing,
         foreseen.missed or nothing,
     )  # fmt: skip
-    return [Window(*row) for row in zip(*columns, strict=True)]
+    return [ForecastWindow(*row) for row in zip(*columns, strict=True)]

@@ -11,7 +11,7 @@ from daemon.doors.web.page import HTML, Pages
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.model.access import Rule
 from daemon.model.job import JobPhase
-from daemon.wire.jobs import Jobs, JobView, Label
+from daemon.wire.jobs import JobPage, JobView, Label
 
 ASKED = 12
 """Pages of the API for one of these: sixty thousand jobs where few pass the filter."""
@@ -80,7 +80,7 @@ class QueuePages:
         found: list[JobView] = []
         for _ in range(ASKED):
             more = query | {"limit": ROWS - len(found)}
-            some: Jobs = await self._pages.api.ask(request, "GET /v1/jobs", more)
+            some: JobPage = await self._pages.api.ask(request, "GET /v1/jobs", more)
             found += some.jobs
             query = query | {"cursor": some.next}
             if some.next is None or len(found) == ROWS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.doors.http.authentication import Gate
+from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.event_stream import SSE, EventRoutes
 from daemon.doors.http.operations import Operation
 from daemon.doors.http.sessions import UI
@@ -21,7 +21,7 @@ from daemon.doors.web.sign_in import SignPages
 from daemon.model.access import Rule
 
 
-def operations_of(pages: Pages, gate: Gate, events: EventRoutes) -> list[Operation]:
+def operations_of(pages: Pages, gate: TokenAuth, events: EventRoutes) -> list[Operation]:
     """Their operations. They stand beside the API's, and not in its document."""
     parts = (
         SignPages(pages, gate),

@@ -4,7 +4,7 @@ import pytest
 
 from daemon.backends.kube import lease
 from daemon.backends.kube.client import WRITE_TIMEOUT, Kube, KubeError
-from daemon.backends.kube.schema import Job
+from daemon.backends.kube.schema import KubeJob
 from daemon.config.kube import KubeConfig
 from tests.support.clusters.kube import cluster, failure, job, kubeconfig
 from tests.support.clusters.kube_daemons import client_of, serving, submit
@@ -40,7 +40,7 @@ async def test_what_was_put_off_is_not_sent_by_a_daemon_that_may_act_no_more(tmp
         path = f"/apis/batch/v1/namespaces/vision/jobs/{made['metadata']['name']}"
         try:
             with pytest.raises(KubeError, match="may not act any more"):
-                await kube.patch(path, {"spec": {"suspend": False}}, Job)
+                await kube.patch(path, {"spec": {"suspend": False}}, KubeJob)
             assert k8s.verbs["patch", "jobs"] == 1
         finally:
             await kube.close()

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from daemon.backends.interface import Asked, LogError
+from daemon.backends.interface import LogError, LogRequest
 from daemon.backends.kube import pod_logs
 from daemon.model.inputs import Release
 from daemon.wire.limits import LOG_PIECE
@@ -127,7 +127,7 @@ async def test_what_cannot_be_read_is_said_and_holds_up_nothing(tmp_path):
         await phase_is(client.service, job_id, "held")
         await client.service.submit([Release(job_id)])
         await until(lambda: client.service.book.jobs[job_id].attempt == 2)
-        first = Asked(1, "stdout", 0, None, 10)
+        first = LogRequest(1, "stdout", 0, None, 10)
         assert await client.service.backend.read_log(record, first) is None
 
 
@@ -199,7 +199,7 @@ def test_who_waits_for_others_logs_is_told_so_and_a_slow_one_is_let_rest(tmp_pat
                 asyncio.sleep(3600) if asked.subresource == "log" else None
             )
             record = client.service.book.jobs[job_id]
-            asked = Asked(1, "stdout", 0, None, 10)
+            asked = LogRequest(1, "stdout", 0, None, 10)
             reads = [client.service.backend.read_log(record, asked) for _ in range(4)]
             errors = await asyncio.gather(*reads, return_exceptions=True)
             assert all(isinstance(each, LogError) and each.again for each in errors)

@@ -13,11 +13,11 @@ import pytest
 
 from daemon.backends.kube.attempts import jobs_path
 from daemon.backends.kube.client import Kube
-from daemon.backends.kube.schema import Job
+from daemon.backends.kube.schema import KubeJob
 from daemon.config.config import PoolConfig
 from daemon.config.kube import KubeConfig
 from daemon.process.build import build
-from daemon.service.observer import Watch
+from daemon.service.observer import Observer
 from tests.support.clusters.kube import job as job_body
 from tests.support.clusters.kube_daemons import phase_is, submit
 from tests.support.daemons.daemons import until
@@ -41,7 +41,7 @@ async def test_jobs_run_on_a_real_cluster(tmp_path):
         image=IMAGE, tolerations=(GPU,), keep=60.0,
     )  # fmt: skip
     config = config_in(tmp_path, pools=(PoolConfig("a", 1),), backend=backend)
-    daemon = await asyncio.to_thread(build, config, Watch())
+    daemon = await asyncio.to_thread(build, config, Observer())
     service, kube, tail = daemon.service, Kube(backend), uuid4().hex[:6]
     await service.start()
     try:
@@ -50,7 +50,7 @@ async def test_jobs_run_on_a_real_cluster(tmp_path):
         body = job_body(f"theirs-{tail}", labels={"sia.internal/pool": "a"})
         (container,) = body["spec"]["template"]["spec"]["containers"]
         container |= {"image": IMAGE, "command": ["true"], "resources": {"limits": {GPU: "1"}}}
-        await kube.create(jobs_path(SPACE), body, Job)
+        await kube.create(jobs_path(SPACE), body, KubeJob)
         assert (await phase_is(service, f"good-{tail}", "finished")).code == 0
         assert (await phase_is(service, f"bad-{tail}", "failed")).code == 3
         await until(lambda: any(r.spec.origin for r in service.book.ended.values()), 300)

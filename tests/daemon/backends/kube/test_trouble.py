@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.backends.kube.client import Kube, KubeError
-from daemon.backends.kube.lease import Leased
-from daemon.backends.kube.schema import Job
-from daemon.backends.kube.watch import Mirror
+from daemon.backends.kube.lease import KubeFence
+from daemon.backends.kube.schema import KubeJob
+from daemon.backends.kube.watch import WatchCache
 from daemon.config.kube import KubeConfig
-from daemon.runtime.fence import Alone
+from daemon.runtime.fence import SoleLeader
 from sia.console.errors import UserError
 from tests.daemon.backends.kube.test_kube import ONE, POOL, taken_over
 from tests.support.clusters.kube import cluster, failure, job, kubeconfig
@@ -297,7 +297,7 @@ async def test_of_two_daemons_with_journals_of_their_own_one_acts(tmp_path):
 
 async def told_of(k8s, folder, name="one", epoch=1, **more):
     kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(folder, k8s.address))))
-    return kube, Leased(KubeConfig(**more), kube, Alone(epoch), name)
+    return kube, KubeFence(KubeConfig(**more), kube, SoleLeader(epoch), name)
 
 
 @story
@@ -359,7 +359,7 @@ HAPPENS = st.lists(
 @given(HAPPENS)
 def test_a_mirror_shows_what_is_there_however_it_was_told(happens):
     """Each event may come twice, be late in a list, or be lost with a watch that breaks off."""
-    mirror, truth, log = Mirror(None, "/x", Job, lambda _: None), {}, []
+    mirror, truth, log = WatchCache(None, "/x", KubeJob, lambda _: None), {}, []
     for version, (name, what, how) in enumerate(happens, 1):
         if what == "delete" and name not in truth:
             continue
@@ -492,4 +492,4 @@ async def test_an_answer_that_comes_in_many_pieces_is_read_whole(tmp_path):
             path = "/apis/batch/v1/namespaces/vision/jobs/large"
             few = patch("daemon.backends.kube.client.MAX_ANSWER", 1_000_000)
             with few, pytest.raises(KubeError, match="an answer of more than 1000000 bytes"):
-                await service.backend._kube.get(path, Job)
+                await service.backend._kube.get(path, KubeJob)

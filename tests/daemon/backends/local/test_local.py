@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from daemon.backends.interface import Expected
 from daemon.backends.local import supervisor
-from daemon.backends.local.attempt_files import Attempt, folder_name
+from daemon.backends.local.attempt_files import AttemptFiles, folder_name
 from daemon.backends.local.backend import LocalBackend
 from daemon.backends.local.supervisor_protocol import order_of
 from daemon.config.local_gpus import count_gpus
@@ -337,7 +337,9 @@ def test_started_many_times_at_once_it_runs_once(tmp_path):
 
     async def story(machine):
         await asyncio.gather(*(machine.backend.start(asked) for _ in range(3)))
-        other = Attempt(tmp_path / "state", "a", 1)  # as a daemon would that knows nothing of it
+        other = AttemptFiles(
+            tmp_path / "state", "a", 1
+        )  # as a daemon would that knows nothing of it
         # a shell each is their parent, as that daemon would be: one of them may be the supervisor,
         # whom this backend would wait for if it were this process's own child
         parent = "/bin/sh", "-c", '"$@"; exit $?', "rival"
@@ -562,7 +564,7 @@ def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
     """A supervisor died with its job, and a process that came later has the pids of both."""
     state = tmp_path / "state"
     killed_daemon(state, {"a": "sleep 60"})
-    attempt = Attempt(state, "a", 1)
+    attempt = AttemptFiles(state, "a", 1)
     supervisor = int(attempt.started["supervisor"])
     os.kill(supervisor, signal.SIGKILL)
     asyncio.run(until(lambda: not runs(supervisor)))
@@ -582,7 +584,7 @@ def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
 
 
 def test_one_that_nobody_waits_for_is_no_remains(tmp_path, bystander):
-    attempt = Attempt(tmp_path, "a", 1)
+    attempt = AttemptFiles(tmp_path, "a", 1)
     attempt.folder.mkdir(parents=True)
     started = {"job": bystander.pid, "job_start": bystander.start}
     supervisor.write_whole(str(attempt.folder / "started"), supervisor.packed(started))
@@ -674,7 +676,7 @@ def test_an_orphan_that_has_only_just_begun_is_followed(tmp_path):
     asked = shell("a", f"echo >> {tmp_path / 'count'}; exit 3")
 
     async def story(machine):
-        attempt = Attempt(tmp_path / "state", "a", 1)
+        attempt = AttemptFiles(tmp_path / "state", "a", 1)
         _, news = attempt.begin(order_of(asked, attempt, 1.0))
         assert await machine.backend.reconcile(expected(asked, started=None)) in ([asked], [])
         assert (await machine.run(asked)).code == 3

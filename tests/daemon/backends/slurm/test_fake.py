@@ -10,12 +10,12 @@ from daemon.backends.interface import Expected
 from daemon.backends.slurm.actions import VAIN
 from daemon.backends.slurm.backend import SlurmBackend
 from daemon.backends.slurm.interface import SlurmRefusedError
-from daemon.backends.slurm.partial_listing import FEW, InTurn
+from daemon.backends.slurm.partial_listing import FEW, LeastRecentlyPolled
 from daemon.backends.slurm.rest import Rest
 from daemon.model.errors import JournalError
 from daemon.model.inputs import Ended, Requeued, SetPool, Started
 from daemon.model.job import JobPhase, PoolMode
-from daemon.runtime.health import Parts
+from daemon.runtime.health import HealthRegistry
 from tests.support.clusters.slurm_fake import (
     CONFIG,
     FOUND,
@@ -178,7 +178,7 @@ async def bad_for_some_looks(rest, body, parts):
 @pytest.mark.parametrize("body", [*NOTHING, NOT_READ[0], NO_NUMBER], ids=str)
 def test_what_says_nothing_does_not_say_that_a_job_is_gone(body):
     async def story():
-        rest, said, parts = FakeRest(), [], Parts(lambda: 1000.0)
+        rest, said, parts = FakeRest(), [], HealthRegistry(lambda: 1000.0)
         async with rest.serving() as url, backend_of(Rest(url), said, parts=parts) as backend:
             await backend.start(order("one"))
             await until(lambda: said, LONG)
@@ -279,7 +279,7 @@ def test_however_many_there_are_a_few_are_asked_for_in_each_look(monkeypatch):
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_each_has_its_turn(runs, waiting):
     some, others = [f"{i}" for i in range(runs)], [f"{i}" for i in range(runs, runs + waiting)]
-    in_turn, seen = InTurn(), set()
+    in_turn, seen = LeastRecentlyPolled(), set()
     for look in range(1, 25):
         found = in_turn.next(dict.fromkeys(some), others)
         assert len(found) == len({*found}) == min(FEW, runs + waiting)

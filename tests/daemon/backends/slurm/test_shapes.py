@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from daemon.backends.slurm.actions import Acts
-from daemon.backends.slurm.adopt import Adopter
-from daemon.backends.slurm.attempts import Run, comment_of, end_of, key_of
+from daemon.backends.slurm.actions import SlurmActions
+from daemon.backends.slurm.adopt import SlurmAdopter
+from daemon.backends.slurm.attempts import SlurmAttempt, comment_of, end_of, key_of
 from daemon.backends.slurm.hostlist import names_of, numbers_of
 from daemon.backends.slurm.interface import SlurmError, script_of
 from daemon.backends.slurm.rest import Rest
@@ -65,7 +65,7 @@ def test_a_job_is_the_same_in_each_shape(shape):
 @pytest.mark.parametrize("state", [state for state in BASES if state != "PENDING"])
 def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
     record = JobRecord(JobSpec("slurm-7", "a", 1, origin="7@0"), 0.0, None)
-    adopter = Adopter(SlurmConfig(), None, None)
+    adopter = SlurmAdopter(SlurmConfig(), None, None)
     assert asyncio.run(adopter._waits(record, SlurmJob(7, state))) == [
         Cancel("slurm-7", actor="slurm")
     ]
@@ -160,7 +160,7 @@ class Order:
      ("PENDING", type(None))],
 )  # fmt: skip
 def test_each_end_is_said(state, said):
-    found = end_of(Run(Order, sought=True), SlurmJob(1, state))
+    found = end_of(SlurmAttempt(Order, sought=True), SlurmJob(1, state))
     assert found == said if not isinstance(said, type) else isinstance(found, said)
     assert getattr(found, "cancelled", False) is (state == "CANCELLED")
     if isinstance(found, Ended):
@@ -176,7 +176,7 @@ def test_comments_name_the_attempt():
 
 
 def test_no_two_jobs_write_to_one_file():
-    acts = Acts(SlurmConfig(folder="/out"), None, None, "ab", {})
+    acts = SlurmActions(SlurmConfig(folder="/out"), None, None, "ab", {})
     long = "ö" * 199
     ids = ["a", "a.1", "a/1", f"{long}a", f"{long}b"]
     ids.append(acts.output(f"{long}a", 1, "").name.removesuffix(".1."))

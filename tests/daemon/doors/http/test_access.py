@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestClient
 
 from daemon.config.config import NodeConfig, PoolConfig
 from daemon.doors.http.operations import Operation
-from daemon.model.access import Role, Rule, Who, allows
+from daemon.model.access import Principal, Role, Rule, allows
 from tests.support.daemons.doors import asked, door, job_in, story
 
 POOLS = (PoolConfig("own", 4), PoolConfig("other", 4))
@@ -303,7 +303,7 @@ async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
 @pytest.mark.parametrize("role", Role)
 def test_roles_grow_and_scoped_ones_without_pools_may_nothing(role):
     order = list(Rule)
-    mine, all_ = Who("a", role, frozenset(("own",))), Who("a", role)
+    mine, all_ = Principal("a", role, frozenset(("own",))), Principal("a", role)
     for rule in order[1:]:
         assert not allows(None, rule)
         others = role is Role.OPERATOR

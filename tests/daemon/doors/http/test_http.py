@@ -16,7 +16,7 @@ from daemon.doors.http.routes import jobs
 from daemon.model.access import MACHINE
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.process.serve import serving
-from daemon.runtime.rate_limit import Bucket
+from daemon.runtime.rate_limit import TokenBucket
 from daemon.runtime.token_file import make_token, read_token
 from sia.console.errors import UserError
 from tests.support.clusters.cells import spec
@@ -332,7 +332,7 @@ async def test_guessers_wait(folder):
 
 def test_a_bucket_fills_again():
     now = [0.0]
-    bucket = Bucket(2.0, 3.0, lambda: now[0])
+    bucket = TokenBucket(2.0, 3.0, lambda: now[0])
     assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
     now[0] = 0.5
     assert [bucket.take(), bucket.take()] == [0, 0.5]

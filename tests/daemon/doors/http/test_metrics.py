@@ -3,7 +3,7 @@
 from random import Random
 
 from daemon.config.config import PoolConfig
-from daemon.forecasts.load_errors import LoadErrors, Outcome
+from daemon.forecasts.load_errors import ForecastErrors, LoadErrors
 from daemon.model.inputs import Foreseen
 from sia.events import ForecastUpdated, JobCancelled, JobFinished, JobSubmitted
 from sia.model import Job, Load
@@ -32,20 +32,20 @@ def test_what_was_foreseen_is_compared_with_what_came():
         came(1140.0, "b3", "b", 8),
         JobFinished(1150.0, "nobody"),
     ]
-    assert list(errors.hear(second)) == [Outcome(100.0, 0, 2, 3)]
+    assert list(errors.hear(second)) == [ForecastErrors(100.0, 0, 2, 3)]
     # 1100 to 1200 brought a nothing and b 8 of 8; 1200 to 1300 and 1300 to 1400 nothing.
     # 1000 to 1300 brought a 5 of 10, and b 10 of 0 at once (b1 is still there).
     assert list(errors.hear([came(1401.0, "a4", "a", 2)])) == [
-        Outcome(100.0, 6, 0, 0),
-        Outcome(300.0, 1, 1, 10),
+        ForecastErrors(100.0, 6, 0, 0),
+        ForecastErrors(300.0, 1, 1, 10),
     ]
-    assert list(errors.hear([came(1501.0, "a5", "a", 1)])) == [Outcome(100.0, 1, 1, 1)]
+    assert list(errors.hear([came(1501.0, "a5", "a", 1)])) == [ForecastErrors(100.0, 1, 1, 1)]
 
 
 def test_in_cells_a_job_takes_what_its_cell_has():
     errors = LoadErrors(0.0, (10.0,), {"a": [4]}, lambda _, width: 8 if width > 4 else width)
     events = [came(1.0, "a1", "a", 5), came(11.0, "a2", "a", 1)]
-    assert list(errors.hear(events)) == [Outcome(10.0, 0, 1, 4)]
+    assert list(errors.hear(events)) == [ForecastErrors(10.0, 0, 1, 4)]
 
 
 def test_any_history_gives_what_looking_through_all_of_it_gives():

@@ -12,7 +12,7 @@ from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.asyncapi import CHANNELS, document
 from daemon.doors.mqtt.topics import DOORS, Topics
 from daemon.model.access import Rule
-from daemon.wire.jobs import BatchLine, Event
+from daemon.wire.jobs import BatchLine, EventView
 from tests.support.servers.managers import EXAMPLES
 
 TOPICS = Topics("main")
@@ -90,13 +90,13 @@ REAL = {
     "PoolJob": schemas.PoolJob(gpus=1, id="a", command=("x",), array=3),
     "PoolJobList": [schemas.PoolJob(gpus=1, id="a")],
     "PoolJobs": schemas.PoolJobs([schemas.PoolJob(gpus=1, id="a")]),
-    "SetPriority": schemas.SetPriority("a", 5),
-    "Cancel": schemas.Cancel("a"),
+    "SetPriority": schemas.PriorityCommand("a", 5),
+    "Cancel": schemas.CancelCommand("a"),
     "Reply": schemas.Reply(200, [BatchLine("a", 409, "no", "mend")]),
-    "Event": Event(3, 5.0, "started", "a", "vision", data={"nodes": (("n1", (0, 1)),)}),
-    "Start": schemas.Start(epoch=1, job="a", attempt=1, pool="p", gpus=1, nodes={"n": [1]}),
-    "Sync": schemas.Sync(epoch=1, number=4, jobs=[schemas.Run("a", 1)], more=True),
-    "Ended": schemas.Ended(manager=7, job="a", attempt=1, code=0),
+    "EventView": EventView(3, 5.0, "started", "a", "vision", data={"nodes": (("n1", (0, 1)),)}),
+    "Start": schemas.StartOrder(epoch=1, job="a", attempt=1, pool="p", gpus=1, nodes={"n": [1]}),
+    "Sync": schemas.Sync(epoch=1, number=4, jobs=[schemas.AttemptRef("a", 1)], more=True),
+    "Ended": schemas.EndedReport(manager=7, job="a", attempt=1, code=0),
     "Unknown": schemas.Unknown(manager=7, job="a", attempt=1, number=3),
     "ManagerState": schemas.ManagerState(7),
     "Presence": "online",

@@ -14,9 +14,9 @@ from paho.mqtt.properties import Properties
 from daemon.config.config import PoolConfig
 from daemon.config.mqtt import MqttBackendConfig, MqttConfig
 from daemon.doors.mqtt.connection import TOO_LARGE, Wire, WireError
-from daemon.doors.mqtt.executor import Clerk
+from daemon.doors.mqtt.executor import CommandHandler
 from daemon.doors.mqtt.replies import fitting
-from daemon.doors.mqtt.requests import Letter
+from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply
 from daemon.model.inputs import Submit
 from daemon.model.job import JobPhase, JobSpec
@@ -158,16 +158,16 @@ async def test_the_broker_keeps_a_message_until_it_is_durable(folder, broker):
 
 @story()
 async def test_a_defect_by_one_message_is_answered_and_loses_no_other(folder, broker):
-    answers = Clerk.answers
+    answers = CommandHandler.answers
 
     async def fails(clerk, letters):
-        if any("bad" in str(letter) for letter in letters if isinstance(letter, Letter)):
+        if any("bad" in str(letter) for letter in letters if isinstance(letter, ParsedMessage)):
             raise ZeroDivisionError
         return await answers(clerk, letters)
 
     async with daemon_on(folder, broker.port) as service, peer(broker.port, ME) as one:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Clerk, "answers", fails)
+            patch.setattr(CommandHandler, "answers", fails)
             for name in ("a", "bad", "b"):
                 await one.say(f"{POOL}/submit", {"id": name, "gpus": 1, "duration": 1}, reply=ME)
             await until(lambda: len(one.on("/reply/me")) == 3)
@@ -189,10 +189,10 @@ def test_a_step_that_one_letter_breaks_is_done_for_the_others():
 
     service = SimpleNamespace(submit=submit, backend=SimpleNamespace(can=frozenset()))
     letters = [
-        Letter("vision", "submit", [[JobSpec(name, "vision", 1, duration=1.0)]])
+        ParsedMessage("vision", "submit", [[JobSpec(name, "vision", 1, duration=1.0)]])
         for name in ("a", "bad", "b")
     ]
-    said = asyncio.run(Clerk(service).answers(letters))
+    said = asyncio.run(CommandHandler(service).answers(letters))
     assert [reply.jobs[0].status for reply in said] == [201, 500, 201]
     assert asked == [["a", "bad", "b"], ["a"], ["bad"], ["b"]]
 

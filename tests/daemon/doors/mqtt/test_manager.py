@@ -11,7 +11,7 @@ from daemon.config.mqtt import MqttBackendConfig
 from daemon.model.inputs import Cancel, Submit
 from daemon.model.job import JobPhase, JobSpec
 from daemon.process.serve import serving
-from daemon.runtime.fence import Alone
+from daemon.runtime.fence import SoleLeader
 from tests.support.daemons.daemons import until
 from tests.support.servers.managers import EXAMPLES, example, manager_on
 from tests.support.servers.mqtt import daemon_on, on_bus, part, peer
@@ -224,7 +224,7 @@ def test_a_host_that_is_none_is_tried_again_with_words(tmp_path):
     asyncio.run(asyncio.wait_for(tell(), 120))
 
 
-class Shut(Alone):
+class Shut(SoleLeader):
     def holds(self):
         return False
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from daemon.config.mqtt import MqttConfig, mqtt_problems
 from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.events import Events
-from daemon.doors.mqtt.manager.roster import FORGOTTEN, NEVER, Roster
-from daemon.doors.mqtt.requests import Letter, Mail, read
-from daemon.doors.mqtt.schemas import Start, Stop, Sync
+from daemon.doors.mqtt.manager.roster import FORGOTTEN, NEVER, DesiredAttempts
+from daemon.doors.mqtt.requests import Message, ParsedMessage, read
+from daemon.doors.mqtt.schemas import StartOrder, StopOrder, Sync
 from daemon.doors.mqtt.topics import Topics
 from daemon.model.inputs import Cancel, Ended, Lost, Started, StartFailed, Stray
 from daemon.model.job import JobSpec
@@ -44,7 +44,7 @@ def test_whatever_comes_is_a_letter_or_refused_with_words():
     letters = 0
     for _ in range(20_000):
         door = dice.choice(["submit", "cmd"])
-        mail = Mail(TOPICS.pool("p", door), corrupt(dice, REAL))
+        mail = Message(TOPICS.pool("p", door), corrupt(dice, REAL))
         letter, problem = opened(mail, door)
         if letter is None:
             assert problem.status in (400, 413, 422)
@@ -52,14 +52,14 @@ def test_whatever_comes_is_a_letter_or_refused_with_words():
             assert problem.details.mend
         else:
             letters += 1
-            assert isinstance(letter, Letter)
+            assert isinstance(letter, ParsedMessage)
             assert all(spec.pool == "p" for group in letter.groups for spec in group)
     assert letters > 100
 
 
 @given(st.binary(max_size=200), st.sampled_from(["submit", "cmd"]))
 def test_no_bytes_break_the_door(payload, door):
-    letter, problem = opened(Mail(TOPICS.pool("p", door), payload), door)
+    letter, problem = opened(Message(TOPICS.pool("p", door), payload), door)
     assert letter is not None or problem.details.mend
 
 
@@ -91,19 +91,19 @@ def test_answers_go_below_the_pools_own_topic_alone():
 
 def test_correlation_data_that_count_from_one_make_no_ids():
     """After a restart they would name other jobs, which would count as known."""
-    mail = Mail(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
+    mail = Message(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
     assert "give it an id" in opened(mail, "submit")[1].details.mend
     assert opened(mail._replace(correlation=bytes(16)), "submit")[0].jobs == 1
     assert opened(mail._replace(payload=b'{"gpus":1,"id":"a"}'), "submit")[0].jobs == 1
 
 
 def test_a_message_that_the_broker_does_not_keep_is_refused():
-    mail = Mail(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}', qos=0)
+    mail = Message(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}', qos=0)
     assert "QoS 1" in opened(mail, "cmd")[1].details.mend
 
 
 def test_a_command_says_who_asked():
-    mail = Mail(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}')
+    mail = Message(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}')
     assert read(mail, TOPICS, "p", "cmd").command == Cancel("a", "mqtt:p")
 
 
@@ -112,7 +112,7 @@ OF_A = {"manager": 1, "job": "a", "attempt": 1}
 
 
 def roster(*, seen=False):
-    made = Roster(3)
+    made = DesiredAttempts(3)
     made.want(A, 0.0, seen=seen)
     return made
 
@@ -125,8 +125,8 @@ def test_what_the_manager_never_saw_is_started_again_and_what_it_forgot_is_lost(
     made = roster()
     unknown = schemas.Unknown(number=asked(made), **OF_A)
     assert made.hear(unknown) == ([], KEY)
-    assert made.hear(schemas.Started(**OF_A)) == ([Started(*KEY)], None)
-    assert made.hear(schemas.Started(**OF_A)) == ([], None)
+    assert made.hear(schemas.StartedReport(**OF_A)) == ([Started(*KEY)], None)
+    assert made.hear(schemas.StartedReport(**OF_A)) == ([], None)
     assert made.hear(unknown) == ([], None)  # an answer from before it ran, come late
     again = schemas.Unknown(number=asked(made), **OF_A)
     assert made.hear(again) == ([Lost(*KEY, FORGOTTEN)], None)
@@ -134,7 +134,7 @@ def test_what_the_manager_never_saw_is_started_again_and_what_it_forgot_is_lost(
 
 
 def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
-    before = Roster(2)
+    before = DesiredAttempts(2)
     before.want(A, 0.0, seen=True)
     late = schemas.Unknown(number=asked(before), **OF_A)
     now = roster(seen=True)
@@ -148,7 +148,7 @@ def test_what_is_to_end_and_never_began_has_ended():
     made.stop(KEY, "end", 0.0)
     made.stop(KEY, "warn", 0.0)
     orders = [*made.ask(3, 1.0)]
-    assert [type(order) for order in orders] == [Sync, Stop]
+    assert [type(order) for order in orders] == [Sync, StopOrder]
     assert orders[1].kind == "end"
     assert made.hear(schemas.Unknown(number=orders[0].number, **OF_A)) == (
         [Ended(*KEY, why=NEVER)],
@@ -157,17 +157,17 @@ def test_what_is_to_end_and_never_began_has_ended():
 
 
 def test_reports_of_what_is_not_wanted_change_nothing_but_strays_are_told():
-    made = Roster(1)
-    for kind in (schemas.Started, schemas.Ended, schemas.Lost, schemas.Failed):
+    made = DesiredAttempts(1)
+    for kind in (schemas.StartedReport, schemas.EndedReport, schemas.LostReport, schemas.Failed):
         assert made.hear(kind(**OF_A)) == ([], None)
-    assert made.hear(schemas.Also(**OF_A)) == ([Stray(*KEY)], None)
+    assert made.hear(schemas.UnexpectedReport(**OF_A)) == ([Stray(*KEY)], None)
     assert made.hear(schemas.Synced(manager=1, number=1)) == ([], None)
 
 
 def test_each_end_is_told_once():
     for report, seen in (
-        (schemas.Ended(code=3, why="w", **OF_A), Ended(*KEY, 3, None, "w")),
-        (schemas.Lost(why="w", **OF_A), Lost(*KEY, "w")),
+        (schemas.EndedReport(code=3, why="w", **OF_A), Ended(*KEY, 3, None, "w")),
+        (schemas.LostReport(why="w", **OF_A), Lost(*KEY, "w")),
         (schemas.Failed(why="w", **OF_A), StartFailed(*KEY, "w")),
     ):
         made = roster()
@@ -176,21 +176,21 @@ def test_each_end_is_told_once():
 
 
 def test_many_jobs_are_asked_after_in_parts():
-    made = Roster(1)
+    made = DesiredAttempts(1)
     for i in range(1200):
         made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0)
     parts = [*made.ask(5, 1.0)]
     assert [len(part.jobs) for part in parts] == [500, 500, 200]
     assert [part.more for part in parts] == [True, True, False]
     assert {part.epoch for part in parts} == {5}
-    assert isinstance(made.start(("j0", 1), 5), Start)
+    assert isinstance(made.start(("j0", 1), 5), StartOrder)
     assert made.start(("j0", 2), 5) is None
     assert len(made.overdue(20.0, 10.0)) == 1200
     assert not made.overdue(5.0, 10.0)
 
 
 def test_who_takes_long_to_end_has_nobody_else_asked_after():
-    made = Roster(1)
+    made = DesiredAttempts(1)
     for i in range(20_000):
         made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0, seen=True)
     made.stop(("j7", 1), "end", 100.0)
@@ -199,7 +199,7 @@ def test_who_takes_long_to_end_has_nobody_else_asked_after():
     question, stop = made.ask(5, 111.0, late)
     assert question.some
     assert [run.job for run in question.jobs] == ["j7"]
-    assert stop == Stop(epoch=5, job="j7", attempt=1, kind="end")
+    assert stop == StopOrder(epoch=5, job="j7", attempt=1, kind="end")
     assert not made.overdue(112.0, 10.0)
 
 

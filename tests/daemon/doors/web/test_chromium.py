@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from daemon.config.config import NodeConfig, PoolConfig
-from daemon.process.demo import BEFORE, DAYS, POOLS, Lived, _config, _feed, _remember, _week
+from daemon.process.demo import BEFORE, DAYS, POOLS, DemoWeek, _config, _feed, _remember, _week
 from daemon.process.serve import serving
 from replay.synthetic.cloud import make_cloud
 from replay.synthetic.cloud_parameters import Cloud
@@ -52,7 +52,7 @@ def lived(tmp_path_factory):
     async def live():
         async with serving(config) as (daemon, _):
             begin = daemon.clock.now() - 8 * HOUR
-            feeding = asyncio.create_task(_feed(daemon, Lived(_week(whole), table, begin)))
+            feeding = asyncio.create_task(_feed(daemon, DemoWeek(_week(whole), table, begin)))
             while daemon.clock.now() < begin + UNTIL:
                 await daemon.clock.sleep_until(daemon.clock.now() + HOUR / 12)
                 await daemon.usage.look()

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.doors.web.filters import moment
-from daemon.doors.web.gantt import PAST, WIDE, Scale, of_job, reserved
+from daemon.doors.web.gantt import PAST, WIDE, TimeAxis, of_job, reserved
 from daemon.model.job import JobPhase
-from daemon.wire.estimates import Estimate, Moment
+from daemon.wire.estimates import EstimateView, Moment
 from daemon.wire.jobs import JobView
 from daemon.wire.queue import Queued
 from sia.model import Stream
@@ -23,9 +23,9 @@ times = st.none() | st.floats(0, 2e9)
 
 @given(times, times, times, times, st.sampled_from([None, *Stream]))
 def test_bars_stay_within_their_line_and_do_not_overlap(start, late, p50, p90, stream):
-    scale = Scale(1e9, 3600.0)
+    scale = TimeAxis(1e9, 3600.0)
     view = JobView("j", "a", 1, JobPhase.PENDING, 0.0, stream=stream, started=start)
-    estimate = Estimate(1e9, "queue", Moment(p50, p90), Moment(start, late))
+    estimate = EstimateView(1e9, "queue", Moment(p50, p90), Moment(start, late))
     for said in (estimate, None):
         bars = of_job(scale, Queued(view, estimate=said))
         end = 0.0
@@ -43,11 +43,11 @@ def test_bars_stay_within_their_line_and_do_not_overlap(start, late, p50, p90, s
     ("time", "x"), [(1000.0, PAST), (900.0, 0.0), (0.0, 0.0), (1400.0, WIDE), (1200.0, 600.0)]
 )
 def test_a_fifth_of_the_line_is_past(time, x):
-    assert Scale(1000.0, 400.0).x(time) == x
+    assert TimeAxis(1000.0, 400.0).x(time) == x
 
 
 def test_what_is_held_back_is_a_step_a_window():
-    bars = reserved(Scale(0.0, 100.0), (10.0, 50.0, 400.0), (1, 2, 4), 4)
+    bars = reserved(TimeAxis(0.0, 100.0), (10.0, 50.0, 400.0), (1, 2, 4), 4)
     assert [(bar.x, bar.width, bar.height, bar.y) for bar in bars] == [
         (200.0, 80.0, 0.25, 0.75), (280.0, 320.0, 0.5, 0.5), (600.0, 400.0, 1.0, 0.0),
     ]  # fmt: skip

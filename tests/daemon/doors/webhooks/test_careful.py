@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from daemon.doors.webhooks import webhook as hook_module
-from daemon.doors.webhooks.delivery import Cutter, opened
+from daemon.doors.webhooks.delivery import DeliveryBatcher, opened
 from daemon.journal.journal import DeadLetter
-from daemon.model.access import Role, Who
+from daemon.model.access import Principal, Role
 from daemon.model.errors import UnavailableError
 from daemon.model.outputs import Notice
-from daemon.model.visibility import seen_by
+from daemon.model.visibility import visible_to
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import story
 from tests.support.servers.webhooks import (
@@ -37,7 +37,7 @@ def events_for(folder, notices, **more):
     async def page(_after):
         return notices
 
-    cutter = Cutter(hook(folder, "https://a.example/", **more), page)
+    cutter = DeliveryBatcher(hook(folder, "https://a.example/", **more), page)
     delivery = asyncio.run(cutter.next(0))
     body = delivery.body.decode()
     return opened(DeadLetter(1, "ops", 1, 0.0, "", body)).events if body else []
@@ -81,8 +81,8 @@ def test_what_a_pool_uses_of_its_own_is_told_as_no_loan(tmp_path):
     assert events_for(tmp_path, notices, pools=["vision", "speech"]) == [borrowed, moved_on]
     only = events_for(tmp_path, notices, pools=["vision"], events=["loan_closed"])
     assert only == [replace(moved_on, job="")]
-    viewer = Who("v", Role.VIEWER, frozenset({"vision"}))
-    shown = [seen_by(viewer, notice) for notice in notices]
+    viewer = Principal("v", Role.VIEWER, frozenset({"vision"}))
+    shown = [visible_to(viewer, notice) for notice in notices]
     assert shown == [None, *(replace(each, job="") for each in (borrowed, moved_on)), None, None]
 
 
@@ -100,9 +100,9 @@ def test_whoever_adds_up_what_is_told_knows_what_pools_lend(tmp_path_factory, do
         data = {"gpus": 2, "to": "speech", "previous": before}
         if pool != before:
             notices.append(Notice(len(notices) + 1, 0.0, "loan_moved", "j", pool, data=data))
-    viewer = Who("v", Role.VIEWER, frozenset(pools))
+    viewer = Principal("v", Role.VIEWER, frozenset(pools))
     hooked = events_for(tmp_path_factory.getbasetemp(), notices, pools=pools)
-    for told in (hooked, [shown for each in notices if (shown := seen_by(viewer, each))]):
+    for told in (hooked, [shown for each in notices if (shown := visible_to(viewer, each))]):
         lent = Counter()
         for event in told:
             lent[event.pool] += -2 if event.kind == "loan_closed" else 2
