@@ -182,7 +182,8 @@ def restart(folder: Path) -> dict[str, Any]:
 
 def _take(journal: Journal, engine: Engine, now: float, inputs: list[Input]) -> None:
     step = engine.step(now, inputs)
-    entry = JournalEntry(journal.last + 1, Anchor("", now, now), inputs, step.decisions, step.notices,
+    anchor = Anchor("", now, now)
+    entry = JournalEntry(journal.last + 1, anchor, inputs, step.decisions, step.notices,
                   step.over, (), step.booked)  # fmt: skip
     journal.commit(entry)
     ran = [Started(e.job, e.attempt) for e in step.effects if isinstance(e, StartEffect)]

@@ -21,7 +21,7 @@ import aiohttp
 from common import keep, spread
 from daemon_whatif import POOLS, RUNNING, configuration, fill, jobs, served, worked
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemon.doors.web.page import MENU
 from tests.support.servers.chromium import Page, chromium, chromium_server
 

@@ -1,1 +1,4 @@
-"""X."""
+"""Buddy allocation within one chain of cell types.
+
+Imports: cells.layout.
+"""

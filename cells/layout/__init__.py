@@ -1,1 +1,4 @@
-"""X."""
+"""Cell types, cluster shapes and requests, as values.
+
+Imports: nothing else of cells.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Where a request goes: gangs, reserved cells, sites, shortages.
+
+Imports: cells.layout, cells.chain.
+"""

@@ -11,7 +11,7 @@ several types, quota cells of every type are held, as a request takes the smalle
 more than n may then be held. The same in the common cells: where unbound quota is of several types,
 vacant parts of larger cells that are in part lent are not counted on.
 
-A spare pass keeps one `ReservedGpus` for each window. Any pool that has changed, or holds back another
+A spare pass keeps one `ReservedGpus` per window. Any pool that has changed, or holds back another
 number, costs the next spare start O(levels²); each costs O(pools), and O(levels²) for each cell
 looked at.
 """

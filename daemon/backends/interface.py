@@ -162,7 +162,7 @@ class Backend(Protocol):
         """Stop working. Jobs go on, and nothing more is said of them."""
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that holds what a job wrote; None where there is none, or the backend `LogReader`.
+        """The file that holds what a job wrote; None without one, or for a `LogReader`.
 
         Called in a thread: it may look at the disk, and nothing else.
         """

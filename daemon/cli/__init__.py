@@ -1,1 +1,4 @@
-"""X."""
+"""The commands that talk to a daemon, and `sia serve`.
+
+Imports: wire, process.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""`sia.toml` as checked values, a module per section.
+
+Imports: model, runtime.
+"""

@@ -234,7 +234,7 @@ class Engine:
         self._desk.settle_rehearsal()
 
     def kept(self, pool: str, now: float) -> dict[str, str]:
-        """Why a pool lends nothing, by kind of reason, in words of this moment: `GuardRails.words`."""
+        """Return why a pool lends nothing now, by kind of reason; see `GuardRails.words`."""
         return self._rails.words(self.book.pools[pool], now)
 
     def out_ahead(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:

@@ -1,1 +1,4 @@
-"""X."""
+"""Predictors beside the engine: informed, queried, checked for drift, retrained.
+
+Imports: engine, model, runtime.
+"""

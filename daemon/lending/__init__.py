@@ -1,1 +1,4 @@
-"""X."""
+"""What sharing costs: virtual clocks, accounts, delayed jobs, shadow lending.
+
+Imports: model. Pure.
+"""

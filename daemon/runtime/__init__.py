@@ -1,1 +1,4 @@
-"""X."""
+"""Process plumbing: clock, log, background tasks, health, rate limits, TLS contexts.
+
+Imports: model.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Every request and answer of the interfaces as a struct, and problem details.
+
+Imports: model, config.
+"""

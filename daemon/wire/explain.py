@@ -52,7 +52,8 @@ class PlacementObstacle(Struct, frozen=True, tag="place"):
 
 
 ObstacleView = (
-    OrderObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools | LimitObstacle | Out | Length | Width
+    OrderObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools
+    | LimitObstacle | Out | Length | Width
     | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip
 

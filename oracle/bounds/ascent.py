@@ -1,6 +1,6 @@
 """Prices of GPUs that nearly give the LP's bound, in seconds and without a solver.
 
-The bound of given prices (`oracle/bounds/prices.py`) is concave in them: so climb. Where each task takes
+The bound of given prices (`oracle/bounds/prices.py`) is concave: climb it. Where each task takes
 its cheapest start, it has corners; where it takes each start a little, the cheaper the more, it is
 smooth, and Nesterov's accelerated steps climb it fast. How little is lowered as it climbs. The
 parts in which tasks then start say as much about good schedules as the LP's.

@@ -1,1 +1,4 @@
-"""X."""
+"""The commands of `sia oracle`.
+
+Imports: all of oracle.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Schedules: list scheduling, annealing, small programs, and the solve that runs them.
+
+Imports: bounds, problem, solver.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Programs of plain numbers and the solvers that take them.
+
+Imports: nothing else of oracle.
+"""

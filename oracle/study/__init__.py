@@ -1,1 +1,4 @@
-"""X."""
+"""Studies and sweeps: the oracle beside the policies on many workloads.
+
+Imports: run.
+"""

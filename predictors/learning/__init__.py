@@ -1,1 +1,4 @@
-"""X."""
+"""Features, training and models of learned forecasts.
+
+Imports: sia.
+"""

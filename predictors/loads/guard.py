@@ -67,7 +67,7 @@ class GuardedLoads(Loads):
 
     It is not told of quotas that change. A clock goes on with the first quota: where a pool has
     shrunk it finds jobs late that the pool alone would not have started either, and lends less than
-    it might; where a pool has grown it misses some that are late, and only `ShortfallCounts` watches them.
+    it might; where a pool has grown it misses some that are late; `ShortfallCounts` counts them.
     """
 
     def __init__(

@@ -1,1 +1,4 @@
-"""X."""
+"""Forecasts of run times.
+
+Imports: sia.
+"""

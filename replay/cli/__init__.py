@@ -1,1 +1,4 @@
-"""X."""
+"""The commands of `sia replay`, `trace`, `experiment`, `forecast`, `compare` and `cells`.
+
+Imports: all of replay.
+"""

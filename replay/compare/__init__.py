@@ -1,1 +1,4 @@
-"""X."""
+"""Two outcomes compared job by job, with intervals.
+
+Imports: experiment, run.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Many pieces of a log: draw, replay, measure and show them.
+
+Imports: run, report, plotting.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Forecast models: train, store, evaluate and show them.
+
+Imports: logs, run, plotting.
+"""

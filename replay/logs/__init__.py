@@ -1,1 +1,4 @@
-"""X."""
+"""Job logs: read, check, cut and split them.
+
+Imports: sia, sia.console.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""Drawing figures and writing numbers; knows nothing of schedules.
+
+Imports: logs.limits.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""What a job log looks like: hours, widths, bursts.
+
+Imports: logs, run, plotting.
+"""

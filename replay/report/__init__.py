@@ -1,1 +1,4 @@
-"""X."""
+"""One replay shown: terminal tables and the HTML report.
+
+Imports: run, cluster, plotting.
+"""

@@ -91,7 +91,7 @@ def render(replayed: Replayed) -> str:
 def page(template: str, **values: Any) -> str:
     """A page as HTML; what stands in `values` is escaped."""
     environment = Environment(
-        loader=PackageLoader("replay"),
+        loader=PackageLoader("replay.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

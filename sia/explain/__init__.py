@@ -1,1 +1,4 @@
-"""X."""
+"""Why a pending job does not start, as data.
+
+Imports: state, model.
+"""

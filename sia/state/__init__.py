@@ -1,1 +1,4 @@
-"""X."""
+"""The state of a cluster: jobs, pools, groups, loans and placements.
+
+Imports: model, events, cells. Only `sia.core.commit` writes it.
+"""

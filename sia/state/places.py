@@ -173,7 +173,7 @@ class Places:
     def holds(self, pool: str, *, apart: bool = False) -> ReservedGpus | None:
         """What is held back from a pool's spare jobs in one window, with nothing set by a policy.
 
-        Pools of other groups hold all they have; `apart` is as in `ReservedGpus`. None where a pool's
+        Pools of other groups hold all they own; see `ReservedGpus` for `apart`. None if a pool's
         group has no cells.
         """
         chain = self._chains[pool]

@@ -3,7 +3,6 @@
 from time import perf_counter
 
 import pytest
-from budget import budget
 
 from oracle.problem.problem import Goal
 from oracle.run.run import SolveSettings, instance_of, lp_bound, run, waiting
@@ -11,6 +10,7 @@ from oracle.study.study import POLICIES
 from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
 from tests.oracle.test_solve import SLOT
+from tests.support.budget import budget
 
 HARMLESS = ("fcfs", "sia", "sia-vc")
 """Those that know enough to slow nobody."""

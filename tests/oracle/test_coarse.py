@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.errors import NoScheduleError, SolverError
 from oracle.problem import coarse
@@ -20,6 +19,7 @@ from oracle.search.polish import Polish
 from oracle.search.scheduling_rounds import PATIENT
 from oracle.search.solve import Solving
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
+from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 
 

@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.bounds.cuts import NO_SLOT, NOBODY, Cuts
 from oracle.problem.all_starts import starts_of
 from oracle.problem.problem import Problem, Task
 from tests.oracle.test_solve import never
+from tests.support.budget import budget
 
 CLOSE = 1e-7
 

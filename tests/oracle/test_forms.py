@@ -6,7 +6,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.bounds.ascent import ascend
 from oracle.bounds.master import Master, columns_of
@@ -17,6 +16,7 @@ from oracle.problem.forms import CONSTANT, FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
 from oracle.solver.program import Constraint
 from oracle.solver.pulp import solve
+from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 
 CLOSE = 1e-5  # solvers' tolerance

@@ -5,7 +5,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.bounds.cuts import Cuts
 from oracle.bounds.lp import prove
@@ -20,6 +19,7 @@ from oracle.solver.program import Milp
 from oracle.solver.pulp import solve
 from tests.oracle.test_cuts import begun_of, made_up, schedules, torn, worth
 from tests.oracle.test_solve import never
+from tests.support.budget import budget
 
 CLOSE = 1e-6
 

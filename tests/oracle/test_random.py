@@ -5,7 +5,6 @@ from random import Random
 from time import perf_counter
 
 import pytest
-from budget import budget
 
 from oracle.errors import NoScheduleError
 from oracle.problem.forms import FORMS
@@ -16,6 +15,7 @@ from oracle.search.solve import Solving
 from replay.logs.trace import PoolTable, Trace
 from sia.core.playout import Arrival
 from sia.model import Job, Pool
+from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 
 CLOSE = 1e-5  # solvers' tolerance, in proportion

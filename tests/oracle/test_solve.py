@@ -11,7 +11,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.bounds.prices import priced_bound
 from oracle.bounds.size import refuse_too_large
@@ -37,6 +36,7 @@ from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
+from tests.support.budget import budget
 from tests.support.builders import crowded
 from tests.support.files import written
 from tests.support.naive import naive_oracle

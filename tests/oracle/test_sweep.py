@@ -5,7 +5,6 @@ from random import Random
 from time import perf_counter
 
 import pytest
-from budget import budget
 
 import oracle.study.sweep
 from oracle.cli.sweep import _show
@@ -17,6 +16,7 @@ from replay.logs.trace import PoolTable
 from replay.run.run import Settings, replay_one
 from sia.model import Pool
 from tests.oracle.test_solve import SLOT, STORY, TWO, files_of, log_of
+from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 from tests.support.shell import sia
 

@@ -7,7 +7,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from budget import budget
 
 from oracle.bounds.ascent import ascend
 from oracle.bounds.cuts import TORN
@@ -23,6 +22,7 @@ from oracle.search.solve import Solving
 from oracle.solver.highs import NO_LIMIT
 from tests.oracle.test_coarse import Stub
 from tests.oracle.test_solve import never
+from tests.support.budget import budget
 from tests.support.builders import crowded
 
 SLOT = 300.0

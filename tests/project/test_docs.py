@@ -2,11 +2,10 @@
 
 import itertools
 import sys
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
+from tests.support.paths import DOCS
 
 
 @pytest.fixture

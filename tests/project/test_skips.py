@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.paths import TESTS
 
 LONELY = """
 import pytest
@@ -21,7 +22,7 @@ def test_of_logs():
 
 def outcome(folder, source, *args, **env):
     """The exit code and what is said of a file of tests beside this project's conftest."""
-    conftest = Path(__file__).with_name("conftest.py")
+    conftest = TESTS / "conftest.py"
     (folder / "conftest.py").write_text(conftest.read_text())
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = server\n")
     (folder / "test_it.py").write_text(source)

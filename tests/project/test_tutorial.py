@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters.slurm import BINARIES, free_ports, missing
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 LAB, LAB_SH = "/srv/sia-lab", ROOT / "deploy/slurm/lab.sh"
 LEFT_OUT = ("apt-get", "make setup", "export PATH")
 """What has been done where tests run."""

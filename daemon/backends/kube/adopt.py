@@ -64,7 +64,8 @@ class KubeAdopter:
     """Takes Jobs over, and follows what becomes of those that wait."""
 
     def __init__(
-        self, config: KubeConfig, kube: Kube, house: BackendContext, nodes: KubeNodeWatch, left: ReleasedJobs,
+        self, config: KubeConfig, kube: Kube, house: BackendContext, nodes: KubeNodeWatch,
+        left: ReleasedJobs,
         known: Callable[[Ref], KubeJob | None], seen: Callable[[KubeJob], None],
     ) -> None:  # fmt: skip
         """None is taken over; those of before come to be known by their origin."""

@@ -1,1 +1,4 @@
-"""X."""
+"""Jobs as processes on this machine.
+
+Imports: backends.interface, model, runtime.
+"""

@@ -24,7 +24,9 @@ RUN = "SIA_RUN"
 TROUBLE = "trouble"
 """What a supervisor says on its stderr: nothing, unless it is a bug or the machine's failing."""
 
-PROGRAM = "import sys; sys.path.append(sys.argv[1]); import supervise; supervisor.main(sys.argv[2])"
+PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2])"
+)
 """An import rather than a script, for Python keeps its bytecode: milliseconds for each job."""
 
 

@@ -15,7 +15,7 @@ from sia.wording import NONE, duration
 def page(statement: Statement) -> str:
     """The page; names of pools and jobs come from strangers and are escaped. O(rows)."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader("daemon"), PackageLoader("replay")]),
+        loader=ChoiceLoader([PackageLoader("daemon.doors.views"), PackageLoader("replay.report")]),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,

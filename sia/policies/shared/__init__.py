@@ -1,1 +1,4 @@
-"""X."""
+"""What several policies share: queues, rankings, searches.
+
+Imports: sia.policies, state.
+"""

@@ -13,6 +13,7 @@ from daemon.config.read import ConfigError, read_config
 from daemon.model.job import PoolMode
 from replay.forecast import model_folder
 from tests.support.files import written
+from tests.support.paths import ROOT
 
 WHOLE = """
 [daemon]
@@ -284,7 +285,7 @@ def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
 def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     said = the_problem(tmp_path, "[daemon]\ndatabase = 'postgresql:///db'")
-    root = Path(__file__).parent.parent
+    root = ROOT
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert "postgres" in project["optional-dependencies"]
     mend = f"pip install '{project['name']}[postgres]'"

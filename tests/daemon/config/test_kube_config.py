@@ -1,7 +1,6 @@
 """What a configuration of Kubernetes may say, and the rights that the docs ask for."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,9 @@ from tests.support.clusters.kube import cluster, job
 from tests.support.clusters.kube_daemons import phase_is, serving, submit
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import story
+from tests.support.paths import DOCS
 
-DOCS = Path(__file__).parent.parent / "docs" / "kubernetes.md"
+PAGE = DOCS / "kubernetes.md"
 
 
 def read(folder, backend, pools=("vision", "speech")):
@@ -102,7 +102,7 @@ def test_pods_are_as_large_as_they_can_be_alike():
 def rights():
     """Those of the docs' table, with and without Kueue."""
     plain, kueue = set(), set()
-    for line in DOCS.read_text().splitlines():
+    for line in PAGE.read_text().splitlines():
         cells = [each.strip() for each in line.strip("|").split("|")]
         if len(cells) == 5 and cells[0] not in ("where", "---"):
             found = {(verb.strip(), cells[2]) for verb in cells[3].split(",")}

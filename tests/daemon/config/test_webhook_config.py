@@ -5,7 +5,6 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from daemon.doors.webhooks.http_post import WebhookClient, seconds_of
 from daemon.doors.webhooks.signature import Secrets
 from daemon.model.outputs import Notice
 from sia.console.errors import UserError
+from tests.support.paths import ROOT
 from tests.support.servers.webhooks import SECRET, hook, secret_in
 
 POOL = '[[pool]]\nname = "vision"\nquota = 4\n'
@@ -129,7 +129,7 @@ def test_certificates_that_are_none_are_refused(tmp_path):
 
 
 def test_every_kind_that_is_told_can_be_asked_for():
-    source = Path(__file__).resolve().parent.parent / "daemon"
+    source = ROOT / "daemon"
     told = {
         kind
         for path in source.glob("*.py")
@@ -190,7 +190,7 @@ def test_a_delivery_is_made_once_more_of_the_same_events(tmp_path):
 
 
 def test_receivers_know_a_delivery_as_the_manual_says(tmp_path):
-    manual = Path(__file__).resolve().parent.parent / "docs" / "webhooks.md"
+    manual = ROOT / "docs" / "webhooks.md"
     (example,) = re.findall(r"```python\n(.*?)```", manual.read_text(), re.DOTALL)
     known = {}
     exec(example, known)

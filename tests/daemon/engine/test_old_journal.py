@@ -9,7 +9,6 @@ the one after it, by whose rules hours were those of the ledger and loans under 
 import gzip
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -23,8 +22,9 @@ from daemon.model.inputs import Configured, Lending, SetPool
 from daemon.model.setup import RAILS, Setup
 from tests.support.daemons.daemons import forget_snapshots, submit
 from tests.support.daemons.lives import Life
+from tests.support.paths import TESTS
 
-STORED = Path(__file__).parent / "stored" / "journal_of_issue_8.sql.gz"
+STORED = TESTS / "stored" / "journal_of_issue_8.sql.gz"
 
 
 @pytest.fixture

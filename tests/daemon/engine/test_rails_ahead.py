@@ -224,7 +224,8 @@ def some_story(rng, some):
                 SetPool(rng.choice("abc"), lend_budget_hours=rng.choice([0.01, 0.1, NO_BUDGET])),
                 SetPool(rng.choice("abc"), slowed_budget_pct=rng.choice([0.0, 5.0, NO_BUDGET])),
                 SetPool("b", lend_budget_hours=0.02, until=now + 50.0),
-                ForecastHealth({"b": "wrong"}), ForecastHealth(), Foreseen([Load("c", rng.randrange(3), 2)]),
+                ForecastHealth({"b": "wrong"}), ForecastHealth(),
+                Foreseen([Load("c", rng.randrange(3), 2)]),
             ]))  # fmt: skip
         tale.append((now, asked))
     return tale, lasts

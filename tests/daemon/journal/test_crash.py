@@ -10,9 +10,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from budget import budget
 
+from tests.support.budget import budget
 from tests.support.daemons.crash import Diary, assert_nothing_was_lost, fork_a_life, kill
+from tests.support.paths import ROOT
 
 LIVES = budget(ci=20, soak=200)
 """How often the daemon is killed at random moments."""
@@ -60,7 +61,9 @@ def strace():
 
 def die_at_sync(folder, life, number):
     """Whether a daemon died of SIGKILL at one of its fsyncs."""
-    code = "import sys; from pathlib import Path; from crash_daemon import live; live("
+    code = (
+        "import sys; from pathlib import Path; from tests.support.daemons.crash import live; live("
+    )
     code += "Path(sys.argv[1]), sys.argv[2], seconds=float(sys.argv[3]))"
     calls = "fsync,fdatasync"
     run = subprocess.run(
@@ -69,7 +72,7 @@ def die_at_sync(folder, life, number):
             "-e", f"inject={calls}:signal=KILL:when={number}",
             sys.executable, "-c", code, str(folder), str(life), "10",
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     if "PTRACE" in run.stderr or "Operation not permitted" in run.stderr:

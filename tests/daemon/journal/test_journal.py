@@ -19,6 +19,7 @@ from daemon.model.inputs import Cancel, Ended, Started, Tick
 from daemon.runtime.clock import Anchor
 from sia.console.errors import UserError
 from tests.support.daemons.daemons import setup, submit
+from tests.support.paths import ROOT
 from tests.support.servers.databases import InFile, OnServer, step
 
 CLUSTER = setup(a=3, b=2)
@@ -229,7 +230,7 @@ def test_marks_letters_and_the_audit_are_kept_beside_the_steps(kept):
 DIES = """
 import os, signal, sys
 from daemon.journal.migrations import migrate
-from stores import store_of
+from tests.support.servers.databases import store_of
 
 store = store_of(*sys.argv[1:3])
 run, at = store.run, int(sys.argv[3])
@@ -250,7 +251,7 @@ migrate(store)
 
 @pytest.mark.parametrize("at", [5, 13])
 def test_a_migration_that_is_killed_leaves_the_version_before(kept, at):
-    words, here = (*kept.words(), str(at)), Path(__file__).parent
+    words, here = (*kept.words(), str(at)), ROOT
     dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=here)
     assert dead.returncode == -signal.SIGKILL
     assert kept.version() == (0 if at == 5 else 1)

@@ -5,8 +5,8 @@ import time
 from contextlib import closing
 
 import pytest
-from budget import budget
 
+from tests.support.budget import budget
 from tests.support.daemons.pair import LONG, Client, Member, Turns, check, led_by, pair, until
 
 AWAY = budget(ci=8.0, soak=60.0)

@@ -4,8 +4,8 @@ import signal
 import sys
 
 import pytest
-from budget import budget
 
+from tests.support.budget import budget
 from tests.support.daemons.pair import LONG, Client, Turns, Watch, check, led_by, pair, until
 
 ROUNDS = budget(ci=3, soak=50)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from cells.layout.requests import CellPlacement, Request
 from replay.cluster.cells_file import read_cells
 from sia.console.errors import UserError
+from tests.support.paths import DOCS
 
-DOCS = Path(__file__).parent.parent / "docs" / "cells.md"
+PAGE = DOCS / "cells.md"
 
 SMALL = """
 types = [
@@ -35,7 +35,7 @@ def file(tmp_path):
 
 
 def test_the_example_of_the_docs(file):
-    (text,) = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     cells = read_cells(file(text))
     cells.check()
     pinned = cells.allocate("j", Request("speech", (2,), pin="speech-n2"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 
 import click
@@ -25,9 +24,10 @@ from replay.cluster.text_map import BAD, DEDICATED, FEW, FREE, PINNED, SPARE, Ch
 from replay.cluster.view import ClusterView
 from tests.support.clusters.cells import TYPES, pinned_node, spec
 from tests.support.files import refusal, written
+from tests.support.paths import DOCS
 from tests.support.shell import sia
 
-DOCS = Path(__file__).parent.parent / "docs" / "cells.md"
+PAGE = DOCS / "cells.md"
 
 FILE = """
 types = [

@@ -169,7 +169,8 @@ CANNOT = {
         PieceDesign([2], 1, 4 * WEEK, LOADS), None, "--weeks 4: the log spans only 2.86 weeks",
     ),
     "a pool without a job": (
-        PieceDesign([1], 1, WEEK, LOADS), PoolTable([Pool("a", 8), Pool("void", 8)]), "void: no job",
+        PieceDesign([1], 1, WEEK, LOADS), PoolTable([Pool("a", 8), Pool("void", 8)]),
+        "void: no job",
     ),
     "jobs wider than their quota": (
         PieceDesign([2], 1, WEEK, LOADS), None, "wide had only jobs wider than its quota in 1,000;",

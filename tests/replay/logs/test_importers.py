@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +20,9 @@ from sia.events import PoolChanged
 from sia.limits import MAX_QUOTA
 from sia.model import Job, Pool
 from tests.support.files import by_id, refusal, written
+from tests.support.paths import ROOT
 
-TRACES = Path(__file__).parent.parent / os.environ.get("SIA_TRACES", "../shared/traces")
+TRACES = ROOT / os.environ.get("SIA_TRACES", "../shared/traces")
 DAY = 86400.0
 
 HELIOS_HEAD = (

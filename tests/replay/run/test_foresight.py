@@ -218,7 +218,8 @@ class Modest(Busy):
 @pytest.mark.parametrize("width", [1, 20])
 def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
     """One GPU a tick is always foreseen; twenty are more than it says at first."""
-    past = PastJobs(-200 * TICK, [(job(f"j{i}").at(-i * TICK - 9).gpus(width).runs(5), -i * TICK - 9)
+    past = PastJobs(-200 * TICK, [
+        (job(f"j{i}").at(-i * TICK - 9).gpus(width).runs(5), -i * TICK - 9)
                               for i in range(199, -1, -1)])  # fmt: skip
     taught, asked, fresh = (
         LearnedLoads("a", Modest.manifest.windows, past.begin, Modest(), load_quantile=0.8)

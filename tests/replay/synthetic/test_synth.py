@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from functools import cache
 from itertools import pairwise
 from math import sqrt
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -23,9 +22,9 @@ from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
+from tests.support.paths import ROOT
 
 SEEDS = 200
-ROOT = Path(__file__).parent.parent
 
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -10,9 +10,9 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.paths import ROOT
 from tests.support.servers.servers import PATH
 
-ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 DOCS = ROOT / "docs"
 

@@ -58,7 +58,7 @@ class Member:
     def start(self):
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("leader_daemon.py"), self.world,
+                [sys.executable, Path(__file__).with_name("leader.py"), self.world,
                  "serve", "--config", self.config],
                 stdout=log, stderr=log,
             )  # fmt: skip

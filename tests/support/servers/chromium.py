@@ -6,13 +6,13 @@ import itertools
 import subprocess
 import time
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import aiohttp
 
+from tests.support.paths import TESTS
 from tests.support.servers.servers import needs
 
-AXE = Path(__file__).parent / "vendored" / "axe-core" / "axe.min.js"
+AXE = TESTS / "vendored" / "axe-core" / "axe.min.js"
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",

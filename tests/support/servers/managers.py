@@ -3,9 +3,10 @@
 import asyncio
 import importlib.util
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "deploy" / "examples" / "mqtt"
+from tests.support.paths import ROOT
+
+EXAMPLES = ROOT / "deploy" / "examples" / "mqtt"
 
 
 def example(name):

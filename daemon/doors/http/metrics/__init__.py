@@ -1,1 +1,4 @@
-"""X."""
+"""`GET /metrics`.
+
+Imports: doors.views, service.
+"""

@@ -1,1 +1,4 @@
-"""X."""
+"""The routes under /v1, a module per resource.
+
+Imports: doors.http, doors.views, answers, wire.
+"""

@@ -27,6 +27,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.model.outputs import StartEffect
 from sia.console.errors import UserError
 from tests.support.daemons.daemons import MemoryNotes, house
+from tests.support.paths import ROOT
 
 PATIENCE = 10.0
 """Seconds until a test gives up waiting."""
@@ -373,7 +374,7 @@ DAEMON = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_daemon_local import Machine, shell
+from tests.daemon.backends.local.test_local import Machine, shell
 
 async def serve():
     machine = Machine(Path({folder!r}), kill_after=0.3)
@@ -391,7 +392,7 @@ asyncio.run(serve())
 @contextmanager
 def daemon_of(folder, jobs):
     """A daemon that starts these jobs, sees them run, and is killed at the end of the block."""
-    text = DAEMON.format(tests=str(Path(__file__).parent), folder=str(folder), jobs=jobs)
+    text = DAEMON.format(tests=str(ROOT), folder=str(folder), jobs=jobs)
     daemon = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     with daemon:
         assert daemon.stdout.readline() == "ready\n"
@@ -440,7 +441,7 @@ HASTY = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_daemon_local import Machine, hasty_jobs
+from tests.daemon.backends.local.test_local import Machine, hasty_jobs
 
 async def serve():
     async with Machine(Path({folder!r})) as machine:
@@ -459,7 +460,7 @@ def hasty_jobs(folder):
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4])
 def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds):
     """What the killed daemon had begun is not begun again, and what it had not is."""
-    text = HASTY.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "state"))
+    text = HASTY.format(tests=str(ROOT), folder=str(tmp_path / "state"))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as daemon:
         daemon.stdout.readline()
         time.sleep(seconds)
@@ -516,9 +517,9 @@ def test_a_job_whose_supervisor_is_killed_is_ended_and_lost(tmp_path, seen):
     async def killed(machine):
         await pid_in(far)
         await pid_in(near)
-        supervisor = supervisor.process(read_pid(pid)).parent
-        os.kill(supervisor, signal.SIGKILL)
-        await until(lambda: not runs(supervisor))
+        parent = supervisor.process(read_pid(pid)).parent
+        os.kill(parent, signal.SIGKILL)
+        await until(lambda: not runs(parent))
 
     async def story(machine):
         await machine.backend.start(shell("a", script))
@@ -565,9 +566,9 @@ def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
     state = tmp_path / "state"
     killed_daemon(state, {"a": "sleep 60"})
     attempt = AttemptFiles(state, "a", 1)
-    supervisor = int(attempt.started["supervisor"])
-    os.kill(supervisor, signal.SIGKILL)
-    asyncio.run(until(lambda: not runs(supervisor)))
+    parent = int(attempt.started["supervisor"])
+    os.kill(parent, signal.SIGKILL)
+    asyncio.run(until(lambda: not runs(parent)))
     for found in attempt.remains():
         supervisor.send(found, signal.SIGKILL)
     taken = {"supervisor": bystander.pid, "job": bystander.pid}
@@ -661,10 +662,10 @@ def test_a_job_whose_folder_is_deleted_still_ends(tmp_path):
     async def story(machine):
         await machine.backend.start(shell("a", f"echo $$ > {tmp_path / 'pid'}; sleep 60"))
         pid = await pid_in(tmp_path / "pid")
-        supervisor = supervisor.process(pid).parent
+        parent = supervisor.process(pid).parent
         shutil.rmtree(tmp_path / "state" / "jobs")
         await machine.backend.stop("a", 1, "end")
-        await until(lambda: not runs(supervisor))
+        await until(lambda: not runs(parent))
         assert not runs(pid)
         assert isinstance(await machine.said_of("a", Ended, Lost, StartFailed), Lost)
 

@@ -14,8 +14,7 @@ import urllib.request
 from collections import Counter
 from random import Random
 
-from budget import budget
-
+from tests.support.budget import budget
 from tests.support.clusters.slurm import THREE, waits_for
 from tests.support.servers.mqtt import peer
 from tests.support.servers.servers import free_port

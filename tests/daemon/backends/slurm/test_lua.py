@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
 from tests.support.clusters.slurm_daemons import phase_is, serving
+from tests.support.paths import ROOT
 from tests.support.servers.servers import needs
 
-SCRIPT = Path(__file__).parent.parent / "deploy" / "slurm" / "job_submit.lua"
+SCRIPT = ROOT / "deploy" / "slurm" / "job_submit.lua"
 
 pytestmark = pytest.mark.server
 

@@ -55,20 +55,20 @@ def test_slurmctld_is_killed_and_comes_back(slurm, tmp_path, way):
 @pytest.mark.parametrize("whose", ["the daemon's", "Slurm's"])
 def test_a_clock_that_is_set_hides_no_job(slurm, monkeypatch, whose):
     async def story():
-        rest = rest.Rest(slurm.url, slurm.jwt, "root")
-        await rest.jobs()
+        client = rest.Rest(slurm.url, slurm.jwt, "root")
+        await client.jobs()
         if whose == "Slurm's":  # then what was seen is later than all that comes
-            rest._seen += 3600
-            monkeypatch.setattr(rest, "_whole_due", 0.0)
+            client._seen += 3600
+            monkeypatch.setattr(client, "_whole_due", 0.0)
         else:
             stepped = SimpleNamespace(time=lambda: time.time() + 3600)
             monkeypatch.setattr(rest, "time", stepped)
             slurm.sbatch("--hold")
-            assert await rest.jobs(changed=True) is not None
+            assert await client.jobs(changed=True) is not None
         ref = slurm.sbatch("--hold")
-        found = await rest.jobs(changed=True)
+        found = await client.jobs(changed=True)
         assert ref in [str(job.id) for job in found]
-        await rest.close()
+        await client.close()
 
     asyncio.run(story())
 

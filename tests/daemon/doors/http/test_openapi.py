@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from aiohttp import web
-from budget import budget
 
 from tests.daemon.cli.test_commands import Served
+from tests.support.budget import budget
 from tests.support.daemons.doors import asked, door, story
 
 EXAMPLES = budget(ci=4, soak=60)

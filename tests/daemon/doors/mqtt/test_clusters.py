@@ -6,11 +6,10 @@ import random
 import time
 from collections import Counter
 
-from budget import budget
-
 from daemon.config.config import PoolConfig
 from daemon.config.mqtt import MqttBackendConfig
 from daemon.model.job import JobPhase
+from tests.support.budget import budget
 from tests.support.daemons.daemons import until
 from tests.support.servers.managers import example, manager_on
 from tests.support.servers.mqtt import daemon_on, peer

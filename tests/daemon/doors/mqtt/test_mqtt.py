@@ -7,13 +7,13 @@ import signal
 import time
 
 import aiomqtt
-from budget import budget
 
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Submit
 from daemon.model.job import JobPhase, JobSpec
 from daemon.process.serve import serving
 from tests.daemon.service.test_service import break_down
+from tests.support.budget import budget
 from tests.support.daemons.daemons import until
 from tests.support.servers.mqtt import daemon_on, is_well, on_bus, part, peer
 

@@ -1,0 +1,4 @@
+"""How people and programs reach the daemon: HTTP, web pages, MQTT, webhooks.
+
+Imports: answers, service and below.
+"""
