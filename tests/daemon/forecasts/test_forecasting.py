@@ -472,18 +472,22 @@ def busy_weeks(days):
     return sorted(records, key=lambda record: record.ended)
 
 
-def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(tmp_path):
-    models = Models(tmp_path / "models")
-    ended = busy_weeks(30)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The first model, which a child learned from fifteen days; its folder of models."""
+    models = Models(tmp_path_factory.mktemp("learned") / "models")
+    return models, asyncio.run(models.learn(busy_weeks(15), LEARNING, ""))
 
-    first = asyncio.run(models.learn(ended[: len(ended) // 2], LEARNING, ""))
+
+def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first):
+    models, first = first
     assert first.why == "the first", first.why
     assert models.read(first.model.checksum, LEARNING.options.windows) is not None
 
-    same = asyncio.run(models.learn(ended, LEARNING, first.model.checksum))
+    same = asyncio.run(models.learn(busy_weeks(30), LEARNING, first.model.checksum))
     assert same.why in ("better on the newest days", "it foretells the newest days no better")
     assert (same.model is None) == ("no better" in same.why)
-    assert not list((tmp_path / "models").glob("learning-*"))
+    assert not list(models.folder.glob("learning-*"))
 
 
 def test_too_short_a_history_is_no_error(tmp_path):
@@ -496,10 +500,9 @@ def test_too_short_a_history_is_no_error(tmp_path):
     assert "too short" in short.why
 
 
-def test_a_better_model_foresees_from_then_on(tmp_path):
-    models = Models(tmp_path)
-    ended = busy_weeks(30)
-    model = asyncio.run(models.learn(ended, LEARNING, "")).model
+def test_a_better_model_foresees_from_then_on(first):
+    models, (model, _) = first
+    ended = busy_weeks(15)
     world = World(LEARNING, "learned+survival")
     world.now = ended[-1].ended + 1.0
     foresight = ForecastService(
