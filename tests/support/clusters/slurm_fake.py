@@ -126,8 +126,10 @@ class FakeRest:
 
     def __init__(self):
         self.rows, self.body, self.told = {}, None, []
+        self.looks = 0  # how often somebody asked for jobs
 
     def _jobs(self, _request):
+        self.looks += 1
         if isinstance(self.body, str):
             return web.Response(text=self.body, content_type="text/html")
         said = {"jobs": [*self.rows.values()]} if self.body is None else self.body

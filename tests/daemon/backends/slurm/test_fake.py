@@ -169,10 +169,15 @@ async def bad_for_some_looks(rest, body, parts):
     """Say this until it was seen and is said."""
     rest.body = body
     await until(lambda: any(not part.ok for part in parts.all()), LONG)
-    await asyncio.sleep(3 * CONFIG.poll)
+    await three_looks(rest)
     rest.body = None
     await until(lambda: all(part.ok for part in parts.all()), LONG)
-    await asyncio.sleep(3 * CONFIG.poll)
+    await three_looks(rest)
+
+
+async def three_looks(rest):
+    before = rest.looks
+    await until(lambda: rest.looks >= before + 3, LONG)
 
 
 @pytest.mark.parametrize("body", [*NOTHING, NOT_READ[0], NO_NUMBER], ids=str)

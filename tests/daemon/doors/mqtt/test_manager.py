@@ -162,9 +162,11 @@ async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
     ):
         await until(lambda: is_well_now(service))
         house = service.backend._house
-        service.backend._house = house._replace(fence=Shut(service.fence.epoch))
+        shut = Shut(service.fence.epoch)
+        service.backend._house = house._replace(fence=shut)
         await service.submit([job("a")])
-        await asyncio.sleep(1.5)
+        before = shut.asked
+        await until(lambda: shut.asked >= before + 3)
         assert not manager.memory.started
         service.backend._house = house
         await until(lambda: phase(service, "a") is JobPhase.FINISHED)
@@ -224,8 +226,17 @@ def test_a_host_that_is_none_is_tried_again_with_words(tmp_path):
     asyncio.run(asyncio.wait_for(tell(), 120))
 
 
+<<<<<<< HEAD:tests/daemon/doors/mqtt/test_manager.py
 class Shut(SoleLeader):
+=======
+class Shut(Alone):
+    """A fence that lets nobody act; `asked` counts who wanted to."""
+
+    asked = 0
+
+>>>>>>> 62e0adb (Tests: wait for what a daemon or a server did instead of sleeping):tests/test_daemon_mqtt_manager.py
     def holds(self):
+        self.asked += 1
         return False
 
 

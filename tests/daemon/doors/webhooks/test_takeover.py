@@ -61,7 +61,7 @@ def test_a_leader_that_dies_and_a_database_that_is_away_leave_nothing_out(tmp_pa
             names += (more := [f"third{i}" for i in range(20)])
             submit(other, *more)
             postgres.stop()
-            time.sleep(2.0)  # it is away for a while, and the receiver not
+            until(lambda: other.ask("/readyz")[0] == 503, LONG, "the leader says so")
             ops.answer = 200
             postgres.start()
             until(lambda: heard(ops) == names, LONG, "caught up")

@@ -254,10 +254,12 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
 async def test_who_may_not_act_tells_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
-        one, shut = daemon.hooks.get("ops"), SimpleNamespace(holds=lambda: False)
+        looks = []
+        one, shut = daemon.hooks.get("ops"), SimpleNamespace(holds=lambda: looks.append("no"))
         one._means, before = one._means._replace(fence=shut), one._means
         await happens(daemon.service, 1)
-        await asyncio.sleep(0.1)
+        seen = len(looks)
+        await until(lambda: len(looks) >= seen + 3)
         assert ops.got == []
         one._means = before
         await told_all(daemon, ops)
