@@ -476,7 +476,7 @@ def busy_weeks(days):
 def first(tmp_path_factory):
     """The first model, which a child learned from fifteen days; its folder of models."""
     models = Models(tmp_path_factory.mktemp("learned") / "models")
-    return models, asyncio.run(models.learn(busy_weeks(15), LEARNING, ""))
+    return models, asyncio.run(models.learn(busy_weeks(9), LEARNING, ""))
 
 
 def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first):
@@ -484,7 +484,7 @@ def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first
     assert first.why == "the first", first.why
     assert models.read(first.model.checksum, LEARNING.options.windows) is not None
 
-    same = asyncio.run(models.learn(busy_weeks(30), LEARNING, first.model.checksum))
+    same = asyncio.run(models.learn(busy_weeks(18), LEARNING, first.model.checksum))
     assert same.why in ("better on the newest days", "it foretells the newest days no better")
     assert (same.model is None) == ("no better" in same.why)
     assert not list(models.folder.glob("learning-*"))
@@ -502,7 +502,7 @@ def test_too_short_a_history_is_no_error(tmp_path):
 
 def test_a_better_model_foresees_from_then_on(first):
     models, (model, _) = first
-    ended = busy_weeks(15)
+    ended = busy_weeks(9)
     world = World(LEARNING, "learned+survival")
     world.now = ended[-1].ended + 1.0
     foresight = ForecastService(

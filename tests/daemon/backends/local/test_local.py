@@ -26,6 +26,7 @@ from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.model.job import JobPhase, JobSpec
 from daemon.model.outputs import StartEffect
 from sia.console.errors import UserError
+from tests.support.budget import budget
 from tests.support.daemons.daemons import MemoryNotes, house
 from tests.support.paths import ROOT
 
@@ -457,7 +458,10 @@ def hasty_jobs(folder):
     return [shell(f"j{i}", f"echo >> {folder.parent}/ran{i}; exit {i}") for i in range(12)]
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4])
+MOMENTS = budget(ci=(0.0, 0.05, 0.2), soak=(0.0, 0.02, 0.05, 0.1, 0.2, 0.4))
+
+
+@pytest.mark.parametrize("seconds", MOMENTS)
 def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds):
     """What the killed daemon had begun is not begun again, and what it had not is."""
     text = HASTY.format(tests=str(ROOT), folder=str(tmp_path / "state"))
