@@ -226,15 +226,11 @@ def test_a_host_that_is_none_is_tried_again_with_words(tmp_path):
     asyncio.run(asyncio.wait_for(tell(), 120))
 
 
-<<<<<<< HEAD:tests/daemon/doors/mqtt/test_manager.py
 class Shut(SoleLeader):
-=======
-class Shut(Alone):
     """A fence that lets nobody act; `asked` counts who wanted to."""
 
     asked = 0
 
->>>>>>> 62e0adb (Tests: wait for what a daemon or a server did instead of sleeping):tests/test_daemon_mqtt_manager.py
     def holds(self):
         self.asked += 1
         return False
