@@ -90,7 +90,7 @@ def test_nobody_else_may_read_it(tmp_path):
 def test_a_second_daemon_is_refused(tmp_path):
     journal = Journal(tmp_path / "db")
     code = (
-        "import sys; from pathlib import Path; from daemon.journal import Journal\n"
+        "import sys; from pathlib import Path; from daemon.journal.journal import Journal\n"
         "try: Journal(Path(sys.argv[1]))\n"
         "except Exception as error: print(error); sys.exit(2)"
     )
@@ -106,7 +106,7 @@ def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
     journal = Journal(tmp_path / "db")
     step(journal, recover(journal, CLUSTER), 1.0, submit("one"))
     journal._store.db.close()  # as in the middle of it
-    code = "import sys; from pathlib import Path; from daemon.journal import Journal\n"
+    code = "import sys; from pathlib import Path; from daemon.journal.journal import Journal\n"
     code += "Journal(Path(sys.argv[1]))"
     second = subprocess.run(
         [sys.executable, "-c", code, journal.where], capture_output=True, text=True, check=False
