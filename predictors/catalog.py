@@ -9,6 +9,7 @@ from predictors.loads.sliding import RECENT
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load, names
+from sia.wording import did_you_mean
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -82,7 +83,8 @@ def _refuse_unknown(kind: str, name: str) -> None:
         known = names() if kind == "policy" else DURATIONS
         mend = f"there is {', '.join(known)}"
     if name not in known:
-        raise KeyError(f"there is no {kind} {name!r}; {mend}")
+        close = did_you_mean(name, known)
+        raise KeyError(f"there is no {kind} {name!r}; {mend}{close and f'.{close}'}")
 
 
 def _senses(label: str, policy: str, parts: list[str]) -> Choice:

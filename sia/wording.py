@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from math import inf, isfinite
 
 from sia.limits import MAX_TIME
@@ -17,6 +19,12 @@ NONE = "–"
 
 SHOWN = 40
 """Characters of a wrong input that a message repeats."""
+
+COMPARED = 100
+"""Names that a mistyped one is compared with: about 0.3 ms."""
+
+LETTERS = 64
+"""Letters of a name that is compared; the time grows with their square."""
 
 NAMED = 5
 """Names in one message; more would not fit into a line."""
@@ -85,6 +93,24 @@ def some(names: Sequence[str]) -> str:
     """Return the first `NAMED` names, and how many more there are."""
     more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
     return ", ".join([*names[:NAMED], *more])
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name in `known` that is most like a mistyped one, or None if none is close.
+
+    Looks at no more than `COMPARED` names of `LETTERS` letters, so that a refused command takes no
+    longer than an accepted one.
+    """
+    if len(name) > LETTERS:
+        return None
+    close = get_close_matches(name, list(islice(known, COMPARED)), n=1)
+    return close[0] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean 'status'?` to end a message with, or nothing if no name is close."""
+    close = nearest(name, known)
+    return "" if close is None else f" Did you mean {close!r}?"
 
 
 def as_typed(seconds: float) -> str:

@@ -38,8 +38,8 @@ RETRY = 1.0
 """Seconds between two attempts then."""
 
 CUT_OFF = {
-    "http": "look at SIA_URL: if it encrypts, write https://",
-    "https": "if it wants a certificate of ours, set SIA_CERT_FILE and SIA_KEY_FILE",
+    "http": "check SIA_URL: if the server uses TLS, write https://",
+    "https": "if the server asks for a client certificate, set SIA_CERT_FILE and SIA_KEY_FILE",
 }
 """What to do where somebody listens and says nothing."""
 
@@ -121,12 +121,12 @@ def checked_url(url: str) -> str:
     except ValueError:
         host = None
     if host is None or parts.scheme not in ("http", "https"):
-        raise UserError(f"SIA_URL: {url!r} is no address; write one like http://127.0.0.1:8642")
+        raise UserError(f"SIA_URL: {url!r} is not an address; write one like http://127.0.0.1:8642")
     insecure = parts.scheme == "http" and not Address(host, 0).loopback
     if insecure and "SIA_INSECURE" not in os.environ:
         raise UserError(
-            f"SIA_URL: {url} would carry the token in clear over the network; write https://, or "
-            "set SIA_INSECURE=1 where something else encrypts"
+            f"SIA_URL: {url} would send the token unencrypted; write https://, or set "
+            "SIA_INSECURE=1 if something else encrypts the connection"
         )
     return url
 
@@ -202,7 +202,7 @@ class Client:
             value = msgspec.json.decode(text) if text else None
         except msgspec.DecodeError:
             raise UnreachableError(
-                f"{self._url}: does not answer as sia serve does; look at SIA_URL"
+                f"{self._url}: the answer is not from sia serve; check SIA_URL"
             ) from None
         if response.status >= 400:
             raise DeniedError(response.status, value if isinstance(value, dict) else {})
@@ -328,7 +328,7 @@ def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None
 def at(name: str) -> str:
     """A name as a part of a path. Raises UserError for one that there cannot be."""
     if name in ("", ".", ".."):
-        raise UserError(f"{name!r} is no name; see: sia jobs, sia pools, sia nodes")
+        raise UserError(f"{name!r} is not a name; see: sia jobs, sia pools, sia nodes")
     return quote(name, safe="")
 
 

@@ -11,7 +11,7 @@ from daemon.model.book import STAY, JobRecord, PoolRecord, array_of, job_of
 from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, Submit
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
-from daemon.model.outputs import Accepted, Answer, Refused, StopEffect
+from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
@@ -49,8 +49,7 @@ class Jobs:
         book = self._book
         pool = book.pools.get(spec.pool)
         if pool is None:
-            names = ", ".join(list(book.pools)[:8])
-            return _unfit(f"there is no pool {spec.pool!r}", f"name one that is there: {names}")
+            return _unfit(f"there is no pool {spec.pool!r}", name_a_pool(spec.pool, book.pools))
         if pool.state is PoolMode.DRAIN:
             return refused(
                 409, "pool drains", f"pool {pool.name} takes no more jobs", "ask its owner"

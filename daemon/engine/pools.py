@@ -9,13 +9,13 @@ from msgspec.structs import asdict
 
 from cells.layout.spec import Spec, shapes
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import StepContext, refused, unknown_pool
+from daemon.engine.step import StepContext, refused
 from daemon.model.account import ShadowState
 from daemon.model.book import Override, PoolRecord
 from daemon.model.inputs import Lending, SetPool
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import MAX_BUDGET, MAX_WEIGHT, NO_BUDGET
-from daemon.model.outputs import Accepted, Answer, Refused
+from daemon.model.outputs import Accepted, Answer, Refused, unknown_pool
 from daemon.model.timers import Timer
 from sia.events import LendingSwitched, PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
@@ -48,7 +48,7 @@ class Pools:
         """
         pool = self._book.pools.get(asked.pool)
         if pool is None:
-            return unknown_pool(asked.pool)
+            return unknown_pool(asked.pool, self._book.pools)
         wanted = {f: v for f in FIELDS if (v := getattr(asked, f)) is not None}
         wrong = self._wrong(pool, asked, wanted)
         if wrong is not None:

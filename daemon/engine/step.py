@@ -157,8 +157,3 @@ def refused(status: int, title: str, detail: str, mend: str) -> Refused:
 def unknown_job(job_id: str) -> Refused:
     """There is no such job."""
     return Refused(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
-
-
-def unknown_pool(pool: str) -> Refused:
-    """There is no such pool."""
-    return Refused(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")

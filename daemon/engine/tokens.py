@@ -9,7 +9,7 @@ from daemon.model.access import OPERATOR_NAME, RESERVED, wrong_scope
 from daemon.model.book import TokenRecord
 from daemon.model.inputs import IssueToken, RevokeToken, SignOut
 from daemon.model.limits import MAX_TOKENS, TOKEN_REMEMBERED
-from daemon.model.outputs import Accepted, Answer, Refused
+from daemon.model.outputs import Accepted, Answer, Refused, name_a_pool
 
 
 class Tokens:
@@ -47,7 +47,7 @@ class Tokens:
             return _unfit(*scope)
         gone = next((pool for pool in asked.pools if pool not in book.pools), None)
         if gone is not None:
-            return _unfit(f"there is no pool {gone!r}", "name one that is there; see: sia pools")
+            return _unfit(f"there is no pool {gone!r}", name_a_pool(gone, book.pools))
         if asked.expires is not None and asked.expires <= now:
             return _unfit("it expires before it is issued", "name a time to come")
         known = book.token(asked.name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from daemon.model.job import JobSpec
 from sia.model import Nodes
+from sia.wording import nearest
 
 
 class Accepted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -31,6 +33,17 @@ class Refused(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 Answer = Accepted | Refused
+
+
+def unknown_pool(pool: str, known: Iterable[str]) -> Refused:
+    """Refuse a pool that does not exist, and name the nearest one."""
+    return Refused(404, "no such pool", f"there is no pool {pool!r}", name_a_pool(pool, known))
+
+
+def name_a_pool(pool: str, known: Iterable[str]) -> str:
+    """Return what to do about the name of a pool that does not exist."""
+    close = nearest(pool, known)
+    return "see: sia pools" if close is None else f"did you mean {close!r}? see: sia pools"
 
 
 class StartEffect(Struct, frozen=True, tag=True):

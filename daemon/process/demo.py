@@ -1,4 +1,4 @@
-"""A first minute with the daemon: a made-up cloud lives through its week, an hour a second."""
+"""`sia demo`: a simulated cloud goes through a week, an hour a second."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from sia.model import Job, Stream
 from sia.wording import DAY, HOUR, MINUTE, NONE, duration
 
 SPEED = HOUR
-"""Times as fast as life: a day goes by while somebody looks on."""
+"""Speed of the simulated clock: one hour a second."""
 
 POOLS = 6
 """Pools of the cloud: few enough to follow, enough to lend to each other."""
 
 BEFORE = 14
-"""Days that the daemon finds in its history: as far as forecasts look back."""
+"""Days of history: as far as forecasts look back."""
 
 DAYS = 7
-"""The week that is lived; then nothing more comes: left alone, the daemon does not grow."""
+"""Days of new jobs; then none arrive, so that a forgotten demo does not grow."""
 
 MORNING = 8
-"""The hour of its Monday at which it is begun: before that hardly anybody works."""
+"""Hour of Monday at which the demo starts; earlier there are few jobs."""
 
 WINDOWS = tuple(hours * HOUR for hours in (1 / 12, 1 / 4, 1 / 2, 1, 2, 4, 12))
 """Seconds."""
 
 LATER = """\
-Later: what is foreseen goes by history, and that is wrong now and then. Who lent what was soon
-needed again waits until the borrower has ended."""
+Later: forecasts come from history, and are wrong now and then. A pool that lent GPUs which it soon
+needed waits until the borrower ends."""
 
 APART = MINUTE
 """Seconds between two starts that count as two: a step takes the demo's clock some seconds."""
@@ -67,7 +67,7 @@ class DemoWeek(NamedTuple):
 
 
 async def show(span: float | None, seed: int) -> None:
-    """Serve the cloud until interrupted, or for so many seconds; say what happens."""
+    """Run the cloud until interrupted, or for `span` seconds, and print what happens."""
     whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), seed)
     trace = _week(whole)
     stop = stop_on_signals()
@@ -148,13 +148,13 @@ def _ended(begin: float, arrival: Arrival, start: float) -> JobRecord:
 def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address) -> None:
     pools = ", ".join(f"{pool.name} with {pool.quota} GPUs" for pool in table.pools)
     click.echo(
-        f"A made-up cloud: {pools}.\n"
-        f"{len(trace.arrivals):,} jobs in a week, of which an hour goes by in a second. "
-        f"SIA knows the {BEFORE} days before, when each pool was alone.\n"
-        "\nLook in from another terminal:\n"
+        f"A simulated cloud: {pools}.\n"
+        f"{len(trace.arrivals):,} jobs arrive in a week; one hour takes a second. "
+        f"SIA knows the {BEFORE} days before, in which no pool shared.\n"
+        "\nTo look at it from another terminal:\n"
         f"  export SIA_URL={address.url} SIA_TOKEN_FILE={config.token_file}\n"
         "  sia pools; sia jobs; sia loans; sia events --follow\n"
-        f"  or {address.url}/ in a browser, with the token that is in that file\n"
+        f"  or open {address.url}/ in a browser, with the token in that file\n"
         '  curl -H "Authorization: Bearer $(cat $SIA_TOKEN_FILE)" $SIA_URL/v1/plan\n'
     )
 
@@ -180,7 +180,7 @@ def _spec(job: Job, lasts: float) -> JobSpec:
 async def _tell(daemon: Daemon, lived: DemoWeek) -> None:
     """A line an hour, and once a day who gained."""
     total = sum(pool.quota for pool in lived.table.pools)
-    click.echo("  time         started  ended  running  waiting  GPUs in use  lent  newest loan")
+    click.echo("  time         started  ended  running  pending  GPUs in use  lent  newest loan")
     hour = MORNING + 1
     seen = daemon.service.told
     while True:
@@ -253,7 +253,7 @@ def _show_gain(book: Book, lived: DemoWeek) -> None:
         rows.append([pool.name, f"{pool.quota}", *_waits(waits)])
     header = ["pool", "GPUs", "jobs ended", "waited", "alone", "sooner", "later"]
     apart = duration(APART)
-    title = f"Who gained: mean waits here and in each pool alone; jobs {apart} sooner and later"
+    title = f"Mean waits with sharing and alone; jobs that started {apart} sooner and later"
     show_table(title, header, rows)
     if any(row[-1] not in ("0", NONE) for row in rows):
         click.echo(f"\n{LATER}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from daemon.config.validation import ConfigProblem, read
-from daemon.model.outputs import Refused
+from daemon.model.outputs import Refused, unknown_pool
 from daemon.wire.jobs import Batch, FieldProblem, JobRequest, ProblemDetails
 from daemon.wire.limits import MAX_PROBLEMS
 
@@ -64,6 +64,11 @@ def refusal(refused: Refused) -> ProblemError:
 def no_job(job_id: str) -> ProblemError:
     """There is no such job."""
     return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
+
+
+def no_pool(name: str, known: Iterable[str]) -> ProblemError:
+    """Return the answer about a pool that does not exist, with the nearest one."""
+    return refusal(unknown_pool(name, known))
 
 
 def decoded(

@@ -53,7 +53,9 @@ def _within(window: float, trace: Trace) -> Trace:
     kept, jobs = shortened(trace, window), len(trace.arrivals)
     taken = len(kept.arrivals)
     if not taken:
-        raise UserError(f"--window {as_typed(window)}: no job came in that time; give a longer one")
+        raise UserError(
+            f"--window {as_typed(window)}: no job was submitted in that time; give a longer one"
+        )
     if taken < jobs and (taken < 2 or taken <= FEW * jobs):
         click.echo(
             f"note: --window {as_typed(window)} takes {taken:,} of {counted(jobs, 'job')}: it "

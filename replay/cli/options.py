@@ -22,7 +22,6 @@ from predictors.loads.sliding import RECENT
 from replay.logs.preemptible import PercentAndCost
 from replay.run.run import Settings
 from sia.console.errors import UserError
-from sia.console.groups import nearest
 from sia.console.text import Seconds
 from sia.limits import (
     LEAST_THRESHOLD,
@@ -33,7 +32,7 @@ from sia.limits import (
     RECALL,
 )
 from sia.policies import load, names
-from sia.wording import as_typed, parse_seconds
+from sia.wording import as_typed, did_you_mean, parse_seconds
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -87,7 +86,7 @@ class Forecast(click.ParamType[str]):
             self.fail(f"{text}: give the folder of the model instead", param, ctx)
         if text not in FORECASTS and not Path(text).is_dir():
             known = [name for name in FORECASTS if name != LEARNED]
-            close = nearest(text, known)
+            close = did_you_mean(text, known)
             self.fail(
                 f"{text}: neither the folder of a model nor one of {', '.join(known)}.{close}",
                 param,

@@ -24,12 +24,11 @@ from replay.run.run import BASELINE, Settings, replay_all
 from replay.run.summary import summarize
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
-from sia.console.groups import nearest
 from sia.console.text import Seconds
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
-from sia.wording import as_typed, counted, duration, parse_seconds, some
+from sia.wording import as_typed, counted, did_you_mean, duration, parse_seconds, some
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -324,6 +323,6 @@ def _no_lending(
 def _known(pool: str, table: PoolTable, option: str) -> str:
     known = sorted(p.name for p in table.pools)
     if pool not in known:
-        close = nearest(pool, known) or f" The pools are {some(known)}."
+        close = did_you_mean(pool, known) or f" The pools are {some(known)}."
         raise UserError(f"{option}: no pool {pool!r}.{close}")
     return pool

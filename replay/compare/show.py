@@ -68,7 +68,9 @@ def show(a: str, b: str, warmup: float, resampling: Resampling, *, as_json: bool
     if of_a.kind != of_b.kind:
         raise UserError(f"{a}, {b}: one is a replay, the other an experiment; give two of a kind")
     if warmup and of_a.kind == RUNS:
-        raise UserError("--warmup: an experiment's runs have left it out already; leave it away")
+        raise UserError(
+            "--warmup does not work with experiments, whose runs have their own; leave it out"
+        )
     answer: dict[str, Any] = {"a": a, "b": b, "confidence": CONFIDENCE}
     answer |= {"resamples": resampling.resamples, "seed": resampling.seed}
     if of_a.kind == JOBS:

@@ -155,7 +155,7 @@ def _refuse(
     idle = [pool.name for pool in pools if pool.name not in logs]
     if idle:
         raise UserError(
-            f"--pools: {some(idle)}: no job in the whole log; take what has none out of the file"
+            f"--pools: {some(idle)}: no job in the whole log; remove such pools from the file"
         )
     if max(asked.queues) > len(pools):
         raise UserError(
@@ -176,9 +176,8 @@ def _refuse_length(trace: Trace, asked: PieceDesign) -> None:
         )
     if asked.since is not None and asked.length > last - asked.since:
         raise UserError(
-            f"--from {as_typed(asked.since)}: the log's jobs came {span}, so that no piece with "
-            f"--weeks {weeks:g} begins so late; give {floor(last - asked.length)} at most, or "
-            "fewer weeks"
+            f"--from {as_typed(asked.since)}: too late for a piece of --weeks {weeks:g}: the "
+            f"log's jobs came {span}; use at most {floor(last - asked.length)}s, or fewer weeks"
         )
 
 

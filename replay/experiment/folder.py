@@ -65,7 +65,7 @@ def writable(folder: Path) -> Iterator[None]:
         mend = "free some space" if error.errno == ENOSPC else "mend it"
         raise UserError(
             f"{error.filename or folder}: cannot be written ({error.strerror or error}); {mend} "
-            "and repeat the command to go on"
+            "and repeat the command to continue"
         ) from None
 
 
@@ -118,7 +118,7 @@ def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
         if found.get(key) != wanted.get(key):
             raise UserError(
                 f"{folder}: holds {kind} {_difference(key, found, wanted)}; repeat its "
-                "options to go on with it, or give another --out"
+                "options to continue it, or choose another --out"
             )
 
 

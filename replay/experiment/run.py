@@ -108,8 +108,8 @@ def run_all(
         executor.shutdown()
     except BrokenProcessPool:
         raise UserError(
-            "a process of this experiment was killed, perhaps for want of memory; repeat the "
-            "command with fewer --jobs to go on"
+            "a process of this experiment was killed, perhaps because memory ran out; repeat the "
+            "command with fewer --jobs to continue"
         ) from None
     finally:
         for process in active_children():

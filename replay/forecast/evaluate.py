@@ -131,16 +131,16 @@ def _arrivals(
     own = model is None
     ours = model is None or _is_of(model, split.whole)
     if model is None:
-        tell("arrivals: learning")
+        tell("arrivals: training")
         model = learn(
             rows, until=since, trace_sha256=checksum_of_jobs(split.whole, since), name=log
         )
     if ours and model.manifest.until > since:
         raise UserError(
-            f"--model: has learned from this log up to second {ceil(model.manifest.until)}; give "
+            f"--model: was trained on this log up to second {ceil(model.manifest.until)}; use "
             f"--since {ceil(model.manifest.until)}s or later, or leave --model out"
         )
-    tell("arrivals: judging")
+    tell("arrivals: testing")
     scores = evaluate_arrivals(
         rows, model, trace, _pools(split), name=split.name, since=since, sets=own
     )

@@ -72,8 +72,8 @@ def learn(
         return train(rows, until=until, trace_sha256=trace_sha256, since=since)
     except TooShortError as error:
         raise UserError(
-            f"{name}: is too short to learn what arrives within {as_typed(error.window)}; give a"
-            f" longer span, ten times as long at least, or shorter --windows"
+            f"{name}: is too short to train a window of {as_typed(error.window)}; give a"
+            f" longer log, at least ten times the window, or shorter --windows"
         ) from None
 
 
@@ -121,8 +121,8 @@ def refuse_windows(windows: Sequence[float]) -> None:
     for window in windows:
         if window % TICK:
             raise UserError(
-                f"--windows: {as_typed(window)} is no multiple of {as_typed(TICK)}, a tick; "
-                "give multiples, like 5m,1h"
+                f"--windows: {as_typed(window)} is not a multiple of {as_typed(TICK)}; "
+                "use multiples, like 5m,1h"
             )
 
 
@@ -249,11 +249,11 @@ def compare(
     where the log is too short.
     """
     if old.manifest.windows != rows.windows or old.manifest.features != NAMES:
-        raise UserError("--compare: the old model is of other windows or features; leave it out")
+        raise UserError("--compare: the old model has other windows or features; leave it out")
     if old.manifest.until > held_from:
         raise UserError(
-            f"--compare: the old model has learned until second {ceil(old.manifest.until)}, and is "
-            f"to be judged from second {ceil(held_from)} on; give a longer log"
+            f"--compare: the old model was trained up to second {ceil(old.manifest.until)}, but "
+            f"the test starts at second {ceil(held_from)}; give a longer log"
         )
     since = held_from - RECENT_SPAN if since is None else since
     new = learn(rows, until=held_from, trace_sha256=trace_sha256, since=since)

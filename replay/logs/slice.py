@@ -11,7 +11,7 @@ from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Pool
-from sia.wording import some
+from sia.wording import did_you_mean, some
 
 
 def scaled_quota(work: float, load: float, length: float) -> int:
@@ -37,7 +37,8 @@ def slice_trace(
     known = {pool.name for pool in table.pools}
     unknown = [name for name in pools if name not in known]
     if unknown:
-        raise UserError(f"--pick: there is no pool {unknown[0]!r}; there are {some(sorted(known))}")
+        close = did_you_mean(unknown[0], known) or f" The pools are {some(sorted(known))}."
+        raise UserError(f"--pick: no pool {unknown[0]!r}.{close}")
     piece = _cut(trace, begin, end, pools)
     if loads is None:
         return piece, _as_they_are(table, begin, end, set(pools))

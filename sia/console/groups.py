@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
 import click
 
 from sia.console.catalogue import CATALOGUE
 from sia.plugins import plugins
+from sia.wording import did_you_mean
 
 OTHER = "Other"
 """Heading of commands that another package installs: the catalogue does not know them."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `Did you mean 'status'?` with a space before, or nothing if no name is close."""
-    close = get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 class Group(click.Group):
@@ -29,7 +21,7 @@ class Group(click.Group):
         """Find the command that `args` begin with. Raises UsageError with the nearest name."""
         name, known = args[0], self.list_commands(ctx)
         if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
-            ctx.fail(f"No such command {name!r}.{nearest(name, known)}")
+            ctx.fail(f"No such command {name!r}.{did_you_mean(name, known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -19,6 +19,7 @@ import click
 
 from sia import __version__
 from sia.console.groups import Root
+from sia.console.neighbours import clash
 from sia.console.terminal import printable
 
 MISUSE = 2
@@ -36,6 +37,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; misuse ends with one line on stderr and exit code 2."""
+    if (message := clash()) is not None:
+        click.echo(f"sia: {message}", err=True)
+        sys.exit(MISUSE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         code = cli.main(prog_name="sia", standalone_mode=False)

@@ -63,7 +63,7 @@ def quietly_refused(*arguments):
 def test_where_no_job_is_taken_there_is_nothing_to_solve(command, tmp_path):
     out = tmp_path / "out"
     words = refused(command, *files_of(tmp_path), "--window", "0", "--out", out)
-    assert "--window 0s: no job came in that time; give a longer one" in words
+    assert "--window 0s: no job was submitted in that time; give a longer one" in words
     write_trace(tmp_path / "log.csv", Trace([]))
     given = "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv"
     assert "log.csv" in quietly_refused(command, *given, "--out", out)

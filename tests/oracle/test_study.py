@@ -209,7 +209,7 @@ def test_the_folder_of_another_study_is_refused(more, words, reference):
         (("--slot", "0"), "whole number of seconds"),
         (("--slot", "1.5s"), "whole number of seconds"),
         (("--window", "0"), "--window"),
-        (("--window", "1s"), "--window 1s: no job came in that time"),
+        (("--window", "1s"), "--window 1s: no job was submitted in that time"),
         (("--repetitions", "0"), "--repetitions"),
         (("--time-limit", "5"), "has no unit"),
     ],

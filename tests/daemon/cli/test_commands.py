@@ -244,8 +244,18 @@ def test_jobs_of_a_pool_that_there_is_not(served):
     done = served("jobs", "--pool", "zzz")
     assert done.returncode == 1
     assert done.stderr == "sia: there is no pool 'zzz'; see: sia pools\n"
+
+
+def test_a_pool_that_is_not_there_names_the_nearest(served):
+    near = "sia: there is no pool 'visoin'; did you mean 'vision'? see: sia pools\n"
+    for words in (("submit", "--pool", "visoin"), ("jobs", "--pool", "visoin"),
+                  ("pool", "show", "visoin"), ("pool", "set", "visoin", "--quota", "1"),
+                  ("estimates", "--pool", "visoin"), ("account", "visoin"),
+                  ("token", "create", "t", "--role", "admin", "--pool", "visoin")):  # fmt: skip
+        done = served(*words)
+        assert (done.returncode, done.stderr) == (1, near), words
     done = served("job", "")
-    assert (done.returncode, done.stderr[:23]) == (2, "sia: '' is no name; see")
+    assert (done.returncode, done.stderr[:26]) == (2, "sia: '' is not a name; see")
     done = served("submit", "--pool", "vision", "--id", "a b")
     assert "write letters, digits, dots, dashes and underscores" in done.stderr
 
@@ -627,10 +637,10 @@ def asked_with(env, *words):
 @pytest.mark.parametrize(
     ("url", "what"),
     [
-        ("http://10.1.2.3:8642", "would carry the token in clear"),
-        ("http://127.0.0.1:8642,http://gpu.example", "would carry the token in clear"),
-        ("gpu.example:8642", "is no address"),
-        ("https://gpu.example:port", "is no address"),
+        ("http://10.1.2.3:8642", "would send the token unencrypted"),
+        ("http://127.0.0.1:8642,http://gpu.example", "would send the token unencrypted"),
+        ("gpu.example:8642", "is not an address"),
+        ("https://gpu.example:port", "is not an address"),
     ],
 )
 def test_no_token_is_sent_where_others_can_read_it(url, what):

@@ -39,7 +39,7 @@ def test_it_shows_an_hour_a_second_and_who_gained_and_ends_by_itself(scratch):
     out, err = (demo := begun("--for", "4s")).communicate(timeout=60)
     assert (demo.returncode, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("A made-up cloud: p0 with 8 GPUs")
+    assert lines[0].startswith("A simulated cloud: p0 with 8 GPUs")
     assert any(line.startswith("  export SIA_URL=http://127.0.0.1:") for line in lines)
     hours = [line.split() for line in lines if line.startswith("  day 1, ")]
     assert [words[2] for words in hours[:2]] == ["09:00", "10:00"]
@@ -76,7 +76,7 @@ def test_interrupted_it_ends_in_order(scratch):
     demo.send_signal(signal.SIGINT)
     out, err = demo.communicate(timeout=30)
     assert (demo.returncode, err) == (0, "")
-    assert "Who gained" in out
+    assert "Mean waits with sharing and alone" in out
     assert list(scratch.iterdir()) == []
 
 

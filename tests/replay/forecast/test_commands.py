@@ -178,7 +178,7 @@ def test_a_log_is_known_whatever_its_pools_can_run(tmp_path):
         done = sia("forecast", "evaluate", "--trace", log, *given, "--model", model,
                    "--since", "9d", "--only", "arrivals", "--out", tmp_path / "out")  # fmt: skip
         assert done.returncode == 2
-        assert "has learned from this log up to second 864000" in done.stderr
+        assert "was trained on this log up to second 864000" in done.stderr
 
 
 def test_where_nothing_arrives_arrivals_are_always_expected(tmp_path):
@@ -396,7 +396,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{TRAIN} --out notes", "notes: holds 'diary.txt', which is of no model; give another"),
         (f"{TRAIN} --out log.csv", "log.csv: is no folder; give --out the name of a folder"),
         (f"{TRAIN} --until 1h --out new", "log.csv: has no jobs to learn from; "),
-        (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to learn what arrives within"),
+        (f"{TRAIN} --until 9h --windows 1h --out new", "is too short to train a window of"),
         (f"{TRAIN} --windows 1m --out new", "the first must be at least 5m"),
         (f"{TRAIN} --windows 1h,31d --out new", "the last must be at most 30d"),
         (f"{EVALUATE} --windows 1h,99999d --out new", "the last must be at most 30d"),
@@ -411,7 +411,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
             f"{EVALUATE} --since 99d --out new",
             "log.csv: no job was submitted at second 8553600 or",
         ),
-        (f"{EVALUATE} --since 1h --out new", "log.csv: is too short to learn what arrives within"),
+        (f"{EVALUATE} --since 1h --out new", "log.csv: is too short to train a window of"),
         (
             f"{EVALUATE} --windows 1d --since 15d --only arrivals --out new",
             "no window ends between",
@@ -453,7 +453,7 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--windows 7m", "--windows: 7m is no multiple of 5m"),
+        ("--windows 7m", "--windows: 7m is not a multiple of 5m"),
         ("--from 99d", "--from 99d: leaves nothing to train on; jobs were submitted from second "),
         ("--from 3d --until 2d", "training ends at second 172,800; give an earlier"),
         ("--from 11d --compare model", "training ends at second 864,000"),

@@ -398,7 +398,7 @@ def test_no_other_whole_quota_is_nearer_to_the_load(rows, load):
 
 
 def test_an_unknown_pool_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(UserError, match=r"^--pick: there is no pool 'd'; there are a, b, c$"):
+    with pytest.raises(UserError, match=r"^--pick: no pool 'd'\. The pools are a, b, c\.$"):
         slice_trace(MONTH, CLUSTER, begin=0, end=200, pools=["a", "d"])
 
 

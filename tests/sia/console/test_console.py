@@ -9,9 +9,10 @@ import click
 import pytest
 
 from sia.console.catalogue import CATALOGUE
-from sia.console.groups import nearest, sentence
+from sia.console.groups import sentence
 from sia.console.main import cli
 from sia.plugins import plugins
+from sia.wording import did_you_mean
 from tests.support.shell import sia
 
 WITHOUT_JSON = {
@@ -79,12 +80,12 @@ def test_each_command_answers_in_json_unless_there_is_a_reason():
         (["xyzzy"], "sia: No such command 'xyzzy'. (see sia --help)\n"),
     ],
 )
-def test_a_mistyped_command_names_the_nearest(words, says):
+def test_a_mistyped_command_names_the_did_you_mean(words, says):
     done = sia(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
 
 
 def test_nothing_is_near_to_a_name_that_nobody_has():
-    assert nearest("visoin", ["speech", "vision"]) == " Did you mean 'vision'?"
-    assert nearest("visoin", []) == ""
+    assert did_you_mean("visoin", ["speech", "vision"]) == " Did you mean 'vision'?"
+    assert did_you_mean("visoin", []) == ""

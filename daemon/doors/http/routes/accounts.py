@@ -26,7 +26,7 @@ from daemon.journal.journal import Journal
 from daemon.model.access import Rule
 from daemon.wire.accounts import AccountView, Ledger, Statement, Verdicts
 from daemon.wire.limits import MAX_PAGE, MAX_SEQ, PAGE
-from daemon.wire.problems import ProblemError
+from daemon.wire.problems import ProblemError, no_pool
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -92,7 +92,7 @@ class AccountRoutes:
         await self._service.settled()
         self._service.engine.prepare()
         if name not in self._service.book.pools:
-            raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
+            raise no_pool(name, self._service.book.pools)
         if name not in self._service.book.accounts:
             why = f"the account of pool {name} is opened when anything happens"
             raise ProblemError(404, "no account yet", why, "submit a job, or wait")

@@ -19,7 +19,7 @@ from daemon.model.errors import JournalError
 from daemon.wire.estimates import EstimateAccuracy, EstimateRow
 from daemon.wire.estimates import Eta as EtaView
 from daemon.wire.jobs import Label
-from daemon.wire.problems import ProblemError, no_job
+from daemon.wire.problems import ProblemError, no_job, no_pool
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -82,7 +82,7 @@ class EtaRoutes:
         asked, who = query_of(request, POOL), who_asks(request)
         eta, pool = self._eta, asked["pool"]
         if pool is not None and pool not in self._service.book.pools:
-            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+            raise no_pool(pool, self._service.book.pools)
         rows = [
             self._row(key, tally)
             for key, tally in sorted(eta.heard.calibration.tallies.items())

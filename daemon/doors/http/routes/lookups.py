@@ -39,7 +39,7 @@ from daemon.wire.plan import (
     PoolForecast,
     Usage,
 )
-from daemon.wire.problems import ProblemError, decoded
+from daemon.wire.problems import decoded, no_pool
 from daemon.wire.status import Ready
 from sia.policies.explain.pass_inputs import keeps_of, needs
 from sia.state.state import GroupState, PoolState
@@ -132,7 +132,7 @@ class ViewRoutes:
         """O(samples)."""
         pool = query_of(request, POOL)["pool"]
         if pool is not None and pool not in self._service.book.pools:
-            raise ProblemError(404, "no such pool", f"there is no pool {pool!r}", "see: sia pools")
+            raise no_pool(pool, self._service.book.pools)
         return answer(Usage(pool or "", [*self._usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:

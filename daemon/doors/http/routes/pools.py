@@ -40,7 +40,7 @@ from daemon.wire.jobs import (
     ReasonRequest,
 )
 from daemon.wire.plan import LendingState, LendingSwitch
-from daemon.wire.problems import ProblemError, decoded, refusal
+from daemon.wire.problems import ProblemError, decoded, no_pool, refusal
 from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class PoolRoutes:
         """One, with its version as ETag."""
         name = request.match_info["name"]
         if name not in self._service.book.pools:
-            raise ProblemError(404, "no such pool", f"there is no pool {name!r}", "see: sia pools")
+            raise no_pool(name, self._service.book.pools)
         return await self._shown(name)
 
     async def _shown(self, name: str) -> web.Response:

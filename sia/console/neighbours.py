@@ -1,0 +1,108 @@
+"""Find another installed distribution that brings a package with the name of one of ours.
+
+The wheel installs six top-level packages. Some of the names are common: python-daemon installs
+`daemon` too, and whichever is installed last overwrites files of the other. Every command makes
+this check, so it reads the records of other distributions only if a folder shows a clash.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+NAMES = ("cells", "daemon", "oracle", "predictors", "replay", "sia")
+"""The packages that the wheel installs."""
+
+OWN = "sia-scheduler"
+
+METADATA = re.compile(r"(?P<name>.+?)-[^-]+?(-py3.*)?\.(dist|egg)-info")
+"""Name of a folder that describes an installed distribution."""
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder that holds our packages."""
+
+
+def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
+    """Return a message about another distribution with one of our names; None if there is none.
+
+    Another distribution that has been removed again has taken our files along, which is told too.
+    `path` are the folders to look into, by default `sys.path`.
+    """
+    if gone := [name for name in NAMES if not (root / name / "__init__.py").is_file()]:
+        return f"files of the package {gone[0]!r} are missing; install {OWN} again"
+    named = sys.path if path is None else path
+    folders = list(dict.fromkeys(Path(each).resolve() for each in named))
+    suspects = {*_elsewhere(folders, root), *_overwritten(root)}
+    for name, owner in _owners(folders) if suspects else ():
+        if name in suspects:
+            return (
+                f"{owner} also installs a package named {name!r}; install {OWN} in an environment "
+                f"of its own: pipx install {OWN}"
+            )
+    return None
+
+
+def _elsewhere(folders: Sequence[Path], root: Path) -> Iterator[str]:
+    """Yield names that another folder than `root` has too."""
+    for folder in folders:
+        for name in NAMES if folder != root else ():
+            if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
+                yield name
+
+
+def _overwritten(root: Path) -> Iterator[str]:
+    """Yield names whose folder holds files that our record of installed files does not have.
+
+    An editable installation has no record in its source tree, where nothing else is installed.
+    """
+    record = next((folder / "RECORD" for name, folder in _installed(root) if name == OWN), None)
+    files = {} if record is None else dict(map(_file_and_size, _lines(record)))
+    if not files:
+        return
+    known = {tuple(file.split("/")[:2]) for file in files}
+    for name in NAMES:
+        first = root / name / "__init__.py"
+        replaced = str(first.stat().st_size) != files.get(f"{name}/__init__.py")
+        inside = (entry.name for entry in (root / name).iterdir())
+        if replaced or any(
+            (name, entry) not in known for entry in inside if entry != "__pycache__"
+        ):
+            yield name
+
+
+def _owners(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Yield each of our names that another distribution installs, with that distribution."""
+    for folder in folders:
+        for owner, metadata in _installed(folder):
+            if owner == OWN:
+                continue
+            files = _lines(metadata / "top_level.txt") or _lines(metadata / "RECORD")
+            found = {re.split(r"/|,|\.py", file)[0] for file in files}
+            for name in sorted(found.intersection(NAMES)):
+                yield name, owner
+
+
+def _installed(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the distributions installed in a folder, each with the folder of its metadata."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:  # an entry of sys.path may be missing, or a zip file
+        return
+    for entry in entries:
+        if (found := METADATA.fullmatch(entry.name)) is not None:
+            yield re.sub(r"[-_.]+", "-", found["name"]).lower(), entry
+
+
+def _file_and_size(line: str) -> tuple[str, str]:
+    """Return the first and the last column of a line of RECORD: file, checksum, size."""
+    file, _, rest = line.partition(",")
+    return file, rest.rpartition(",")[2]
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
