@@ -1,0 +1,20 @@
+"""What all tests of the daemon share."""
+
+import pytest
+
+from daemon.answers.estimates import estimator
+from daemon.answers.simulate import questions
+from daemon.forecasts import retraining
+
+
+@pytest.fixture(scope="session", autouse=True)
+def as_urgent_as_the_tests():
+    """Processes that compute in the background run at the tests' priority.
+
+    On a machine whose cores are busy, one of the lowest priority would get a hundredth of a core.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(estimator, "KINDNESS", 0)
+        patched.setattr(questions, "WHATIF_KINDNESS", 0)
+        patched.setattr(retraining, "KINDNESS", 0)
+        yield
