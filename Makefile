@@ -45,7 +45,7 @@ check: lint test
 soak: setup
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-# The guides of docs/install.md and docs/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
+# The guides of docs/start/install.md and docs/operate/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
 newcomer: setup
 	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/deploy/test_newcomer.py --timeout=3600 $(ARGS)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs SIA from this folder as a service of Debian or Ubuntu, upgrades it, removes it: docs/install.md.
+# Installs SIA from this folder as a service of Debian or Ubuntu, upgrades it, removes it: docs/start/install.md.
 set -eu
 umask 022
 
@@ -35,7 +35,7 @@ booted() {
 
 check_machine() {
     [ "$(id -u)" = 0 ] || fail "must be run by root; sudo $0 $*"
-    command -v systemctl >/dev/null || fail "there is no systemd; see docs/install.md for other ways"
+    command -v systemctl >/dev/null || fail "there is no systemd; see docs/start/install.md for other ways"
     command -v useradd >/dev/null || fail "useradd is missing; apt-get install passwd"
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
         fail "needs Python 3.11 or newer; apt-get install python3 python3-venv"

@@ -25,4 +25,4 @@ html_title = f"SIA {__version__}"
 html_show_sphinx = False
 html_copy_source = False
 
-write(HERE / "reference")
+write(HERE / "generated")

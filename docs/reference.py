@@ -97,7 +97,7 @@ def _configuration() -> Iterator[str]:
     """Every key of every table, with its type, default and meaning."""
     yield "# Configuration\n"
     yield "Keys of `sia.toml`, in TOML. Times are seconds, or text like `5m`. What they are for and how they"
-    yield "go together: [the daemon](../daemon.md). `sia serve --check` says all that is wrong with a file."
+    yield "go together: [the daemon](../operate/daemon.md). `sia serve --check` says all that is wrong with a file."
     for title, struct in SECTIONS.items():
         said = _said_of(struct) | (_said_of(Config) if title == "[daemon]" else {})
         yield f"\n## {title}\n\n{_first(struct.__doc__)}\n\n| key | type | default | |\n|---|---|---|---|"
@@ -174,7 +174,7 @@ def _api(document: Mapping[str, Any]) -> Iterator[str]:
     """From the daemon's own OpenAPI document."""
     yield "# HTTP API\n"
     yield f"The document itself: `GET /v1/openapi.json` (OpenAPI {document['openapi']}). "
-    yield "Who may do what: [access](../access.md). Problems are `application/problem+json`."
+    yield "Who may do what: [access](../operate/access.md). Problems are `application/problem+json`."
     for path, methods in sorted(document["paths"].items()):
         for method, said in methods.items():
             yield f"\n## {method.upper()} {path}\n"
@@ -240,7 +240,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 def _events() -> Iterator[str]:
     """Kinds of what happens."""
     yield "# Events\n"
-    yield "What `sia events`, `GET /v1/events`, topics and [webhooks](../webhooks.md) tell of. Each has `seq`, one"
+    yield "What `sia events`, `GET /v1/events`, topics and [webhooks](../operate/webhooks.md) tell of. Each has `seq`, one"
     yield "more than the one before, `time` in seconds since the epoch, `kind`, and the `job`, `pool` or `node` that"
     yield "it is about. Its `data` depend on its kind.\n"
     yield from (f"- `{kind}`" for kind in sorted(KINDS))
@@ -251,7 +251,7 @@ def _topics() -> Iterator[str]:
     made = msgspec.json.decode(msgspec.json.encode(asyncapi()))
     yield "# MQTT topics\n"
     yield f"`sia asyncapi` prints the document itself (AsyncAPI {made['asyncapi']}), `GET /v1/asyncapi.json`, too."
-    yield "How it goes: [MQTT](../mqtt.md).\n\n| topic | |\n|---|---|"
+    yield "How it goes: [MQTT](../operate/mqtt.md).\n\n| topic | |\n|---|---|"
     for channel in made["channels"].values():
         about = channel.get("description") or channel.get("summary") or channel.get("title") or ""
         yield _row(f"`{channel['address']}`", about)

@@ -138,7 +138,7 @@ def _values(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"is no TOML: {error}; mend that place"]) from None
     except RecursionError:
-        raise ConfigError(path, ["is nested too deeply; see docs/daemon.md"]) from None
+        raise ConfigError(path, ["is nested too deeply; see docs/operate/daemon.md"]) from None
 
 
 def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -> Config:

@@ -1,6 +1,6 @@
 """Who may do what: roles, the rules of what can be asked for, and how the two meet.
 
-Denied is what is not allowed here. The table in docs/access.md says the same in words.
+Denied is what is not allowed here. The table in docs/operate/access.md says the same in words.
 """
 
 from __future__ import annotations

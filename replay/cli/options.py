@@ -252,7 +252,7 @@ _POLICY_OPTIONS = (
         "--cells",
         "cells_file",
         type=Path,
-        help="Cells file (see docs/cells.md). Each job then needs GPUs that are close together.",
+        help="Cells file (see docs/understand/cells.md). Each job then needs GPUs that are close together.",
     ),
     click.option(
         "--lend-rests",

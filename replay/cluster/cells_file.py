@@ -96,10 +96,10 @@ def read_spec(path: Path) -> Spec:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: is no TOML: {error}; mend that place") from error
     except RecursionError as error:
-        raise UserError(f"{path}: is nested too deeply; see docs/cells.md") from error
+        raise UserError(f"{path}: is nested too deeply; see docs/understand/cells.md") from error
     except msgspec.ValidationError as error:
         problem = _with_key(str(error), values)
-        raise UserError(f"{path}: {problem}; see docs/cells.md") from error
+        raise UserError(f"{path}: {problem}; see docs/understand/cells.md") from error
     try:
         _refuse_unclear(said)
     except CellsError as error:

@@ -112,10 +112,10 @@ def rights():
 
 
 def table():
-    """The same, as docs/kubernetes.md has it."""
+    """The same, as docs/operate/kubernetes.md has it."""
     rows = re.findall(
         r"(?m)^\| ([^|]+) \| ([a-z0-9.-]+) \| ([a-z/]+) \| ([a-z, ]+) \|",
-        (DOCS / "kubernetes.md").read_text(),
+        (DOCS / "operate/kubernetes.md").read_text(),
     )
     return {
         (where.startswith("cluster"), "" if group == "core" else group, resource): set(

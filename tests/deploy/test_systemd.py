@@ -55,7 +55,7 @@ def test_the_service_is_shut_as_far_as_can_be(tmp_path):
     (tmp_path / "sia.service.d").mkdir()
     shutil.copy(DROP_IN, tmp_path / "sia.service.d")
     opened = exposure(tmp_path / UNIT.name)
-    said = (DOCS / "install.md").read_text()
+    said = (DOCS / "start/install.md").read_text()
     assert f"gives the unit {shut:g} " in said
     assert f"and it is {opened:g}." in said
 

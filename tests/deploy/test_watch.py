@@ -82,10 +82,10 @@ def test_alerts_ask_for_metrics_that_there_are(maker, found):
 
 
 def test_each_alert_has_its_section_in_the_runbook_and_no_other_has():
-    sections = re.findall(r"(?m)^## (Sia\w+)$", (DOCS / "runbook.md").read_text())
+    sections = re.findall(r"(?m)^## (Sia\w+)$", (DOCS / "operate/runbook.md").read_text())
     assert sections == list(alerts())
     for name, rule in alerts().items():
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{name.lower()}"
+        assert rule["annotations"]["runbook"] == f"docs/operate/runbook.md#{name.lower()}"
         assert rule["labels"]["severity"] in {"page", "ticket", "info"}
 
 

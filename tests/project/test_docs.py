@@ -19,7 +19,7 @@ def drawn(monkeypatch):
 
 def test_the_papers_example_goes_as_it_is_told(drawn):
     table = drawn.lines(drawn.table(drawn.played()))
-    assert table in (DOCS / "algorithm.md").read_text()
+    assert table in (DOCS / "understand/algorithm.md").read_text()
 
 
 def test_in_the_papers_example_only_who_does_not_look_ahead_slows_anybody(drawn):

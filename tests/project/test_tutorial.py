@@ -18,7 +18,7 @@ LEFT_OUT = ("apt-get", "make setup", "export PATH")
 
 def blocks():
     """Its commands, by the section that they stand in."""
-    text = (ROOT / "docs" / "tutorial.md").read_text()
+    text = (ROOT / "docs" / "start/tutorial.md").read_text()
     for section in text.split("\n## ")[1:]:
         title = section.partition("\n")[0]
         for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):

@@ -48,7 +48,7 @@ NOBODY = (
     "write backend.kubeconfig, or run the daemon in a pod with a service account (see: kubectl "
     "--kubeconfig FILE auth whoami)"
 )
-RIGHTS = "give the daemon's account that right: docs/kubernetes.md has the list"
+RIGHTS = "give the daemon's account that right: docs/operate/kubernetes.md has the list"
 
 
 PASSED = "it is the matter of the daemon that acts by now; this one goes on when it may again"

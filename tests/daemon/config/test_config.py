@@ -290,4 +290,4 @@ def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
     assert "postgres" in project["optional-dependencies"]
     mend = f"pip install '{project['name']}[postgres]'"
     assert mend in said
-    assert mend in (root / "docs" / "postgres.md").read_text()
+    assert mend in (root / "docs" / "operate/postgres.md").read_text()

@@ -18,7 +18,7 @@ from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import story
 from tests.support.paths import DOCS
 
-PAGE = DOCS / "kubernetes.md"
+PAGE = DOCS / "operate/kubernetes.md"
 
 
 def read(folder, backend, pools=("vision", "speech")):

@@ -190,7 +190,7 @@ def test_a_delivery_is_made_once_more_of_the_same_events(tmp_path):
 
 
 def test_receivers_know_a_delivery_as_the_manual_says(tmp_path):
-    manual = ROOT / "docs" / "webhooks.md"
+    manual = ROOT / "docs" / "operate/webhooks.md"
     (example,) = re.findall(r"```python\n(.*?)```", manual.read_text(), re.DOTALL)
     known = {}
     exec(example, known)

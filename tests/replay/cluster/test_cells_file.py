@@ -11,7 +11,7 @@ from replay.cluster.cells_file import read_cells
 from sia.console.errors import UserError
 from tests.support.paths import DOCS
 
-PAGE = DOCS / "cells.md"
+PAGE = DOCS / "understand/cells.md"
 
 SMALL = """
 types = [

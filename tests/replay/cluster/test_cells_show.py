@@ -27,7 +27,7 @@ from tests.support.files import refusal, written
 from tests.support.paths import DOCS
 from tests.support.shell import sia
 
-PAGE = DOCS / "cells.md"
+PAGE = DOCS / "understand/cells.md"
 
 FILE = """
 types = [

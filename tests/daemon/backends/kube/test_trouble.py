@@ -170,7 +170,7 @@ def test_a_right_that_is_wanting_is_said_with_the_mend(tmp_path, right, part):
                 parts = (await asked(client, "GET", "/v1/status"))["parts"]
                 (there,) = [each for each in parts if each["name"] == part]
                 assert f'cannot {right[0]} resource "{right[1]}"' in there["why"]
-                assert "docs/kubernetes.md" in there["mend"]
+                assert "docs/operate/kubernetes.md" in there["mend"]
                 text = await (await client.get("/metrics")).text()
                 assert f'sia_part_ok{{part="{part}"}} 0.0' in text
                 k8s.forbidden.clear()
