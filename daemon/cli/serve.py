@@ -23,7 +23,9 @@ MISUSE = 2
 
 @click.command()
 @click.option(
-    "--config", type=Path, help="Configuration file (see docs/operate/daemon.md).  [default: ./sia.toml]"
+    "--config",
+    type=Path,
+    help="Configuration file (docs/operate/daemon.md).  [default: ./sia.toml]",
 )
 @click.option("--check", is_flag=True, help="Only check the configuration, then exit.")
 @json_option("With --check: print the result as JSON.")

@@ -252,7 +252,7 @@ _POLICY_OPTIONS = (
         "--cells",
         "cells_file",
         type=Path,
-        help="Cells file (see docs/understand/cells.md). Each job then needs GPUs that are close together.",
+        help="Cells file (docs/understand/cells.md). Each job then needs GPUs close together.",
     ),
     click.option(
         "--lend-rests",

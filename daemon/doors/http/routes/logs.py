@@ -74,7 +74,7 @@ class LogRoutes:
             mend = "there is none" if record.ended is not None else "wait for it"
             raise _nothing(why, mend)
         if "logs" not in backend.can:
-            raise _nothing("the backend keeps nothing of what jobs write", "see docs/operate/backends.md")
+            raise _nothing("this backend keeps no job output", "see docs/operate/backends.md")
         wanted = LogRequest(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
         # Looked up before the log: what is over by now has written all that it will.
         grows = attempt == record.attempt and record.phase in ON_GPUS

@@ -1,6 +1,5 @@
 """Webhooks of two daemons on one PostgreSQL: whoever leads goes on where the other one was."""
 
-
 from tests.support.daemons.pair import LONG, Member, led_by, until
 from tests.support.servers.webhooks import receiving, secret_in, signed
 
