@@ -96,7 +96,7 @@ class World:
         self.forecaster = Predictors(setup, label).make(past, None, model)
         self.heard = EstimateInputs()
         self.now = past.end
-        self._coming: list[tuple[float, int, int, Input]] = []
+        self.waiting: list[tuple[float, int, int, Input]] = []
         self._count = 0
         self.over: dict[str, list[JobRecord]] = defaultdict(list)
         self.waited: dict[str, list[float]] = defaultdict(list)
@@ -104,22 +104,22 @@ class World:
     def coming(self, when: float, order: int, what: Input) -> None:
         """Something will happen."""
         self._count += 1
-        heappush(self._coming, (when, order, self._count, what))
+        heappush(self.waiting, (when, order, self._count, what))
 
     @property
     def next(self) -> float:
         """When something happens next."""
-        due = self._coming[0][0] if self._coming else inf
+        due = self.waiting[0][0] if self.waiting else inf
         return min(due, max(self.now, min(self.engine.due, self.forecaster.due)))
 
     def turn(self) -> Step | None:
         """What happens next, and what is made of it."""
-        if not self._coming and not self.engine.book.jobs:
+        if not self.waiting and not self.engine.book.jobs:
             return None
         self.now = now = self.next
         inputs: list[Input] = []
-        while self._coming and self._coming[0][0] <= now:
-            inputs.append(heappop(self._coming)[3])
+        while self.waiting and self.waiting[0][0] <= now:
+            inputs.append(heappop(self.waiting)[3])
         if not inputs and self.engine.due <= now:
             inputs = [Tick()]
         inputs = self.forecaster.before(now, inputs, self.engine.book)

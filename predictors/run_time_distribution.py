@@ -94,7 +94,7 @@ class RunTimeDistributions(SurvivalRunTimes):
 
     def __init__(self) -> None:
         """Start with no history."""
-        super().__init__(AGES)
+        super().__init__(AGES, unseen=1.0 / STEP)  # each time as long again is half as likely
         self._curves: dict[_Group, HazardCurve] = {}
         self._lots: dict[str, str] = {}  # of jobs alive: the first job of the batch
         self._batches: dict[_Group, tuple[_Group, str]] = {}  # of a kind: the newest, its first job
@@ -116,6 +116,11 @@ class RunTimeDistributions(SurvivalRunTimes):
             known = self._batches[kind] = batch, job.id
         self._lots[job.id] = known[1]
         return said
+
+    def expect(self, job: Job) -> None:
+        """A job that may come, or has come unheard, lasts as those of its batch. O(ages)."""
+        if job.id not in self._waiting and job.id not in self._running:
+            self.run_time(job)
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Learn how long it lasted."""

@@ -12,7 +12,7 @@ from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.wording import NONE, duration
 
-FAR = "more than a week away"
+FAR = "not within a week,"
 
 OLD = 60.0
 """Age in seconds above which an estimate is shown with its age."""

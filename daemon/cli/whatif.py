@@ -165,10 +165,27 @@ def _fate(job: Mapping[str, Any], until: str) -> str:
 
 
 def _span(span: Mapping[str, Any], until: str) -> str:
+    if span.get("by"):
+        return _estimated(span)
     if span["start"] is None:
         return f"no start within the next {until}"
     end = "at an unknown time" if span["end"] is None else moment(span["end"])
     return f"starts {moment(span['start'])}, ends {end}"
+
+
+def _estimated(span: Mapping[str, Any]) -> str:
+    """As `eta` says it: as likely as not, and nine times in ten."""
+    words = []
+    for what, name in (("start", "starts"), ("end", "ends")):
+        p50, p90 = span[what], span.get(f"{what}_p90")
+        if p50 is None:
+            words.append(f"{name} not within {duration(span['within'])}")
+        elif p50 == p90:
+            words.append(f"{name} {moment(p50)}")
+        else:
+            late = f"not within {duration(span['within'])}" if p90 is None else moment(p90)
+            words.append(f"{name} by {moment(p50)} (p90: {late})")
+    return ", ".join(words)
 
 
 def _table(said: Mapping[str, Any], way: str, word: str) -> None:

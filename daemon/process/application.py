@@ -79,7 +79,7 @@ def make_app(
         AuditRoutes(service),
         HookRoutes(daemon.hooks, service),
         StatusRoutes(service),
-        WhatIfRoutes(service, daemon.foresight),
+        WhatIfRoutes(service, daemon.foresight, daemon.eta),
         EtaRoutes(service, daemon.eta),
         views,
         events,

@@ -10,7 +10,7 @@ from daemon.model.job import JobPhase
 
 
 class Moment(Struct, omit_defaults=True):
-    """When something is thought to happen; null is more than a week away."""
+    """When something is thought to happen; null is not within a week."""
 
     p50: Annotated[float | None, Meta(description="As likely before as after.")]
     p90: Annotated[float | None, Meta(description="Nine times in ten before.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -68,11 +68,23 @@ class WhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
     starts: Annotated[int, Meta(ge=1, le=WHATIF_MOST, description=MOST_STARTS)] = WHATIF_STARTS
 
 
-class Span(Struct):
-    """From when until when a job would run; null where that is beyond what was played or known."""
+class Span(Struct, omit_defaults=True):
+    """From when until when a job would run; null where that is beyond what was played or known.
+
+    With `by` it is estimated, as `eta` does: `start` and `end` are p50.
+    """
 
     start: float | None
     end: float | None
+    start_p90: Annotated[float | None, Meta(description="Nine times in ten before.")] = None
+    end_p90: Annotated[float | None, Meta(description="Nine times in ten before.")] = None
+    by: Annotated[
+        Literal["playout", "queue"] | None,
+        Meta(description="As of an estimate; null where it is played once, as run times are told."),
+    ] = None
+    within: Annotated[
+        float | None, Meta(description="Seconds that were looked ahead: null is beyond them.")
+    ] = None
 
 
 class AskedJob(Struct, omit_defaults=True):
@@ -110,7 +122,11 @@ class PoolMoved(Struct):
 
 
 class WhatIfAnswer(Struct):
-    """What would come of it, were no more jobs to come and all to run as thought."""
+    """What would come of it.
+
+    The jobs that are asked about are estimated; what becomes of all others is played once, were no
+    more jobs to come and each to last as long as half of those like it.
+    """
 
     time: float
     until: Annotated[float, Meta(description="Up to which time both futures were played.")]

@@ -14,6 +14,9 @@ RATE = 0.01
 """How far one miss at a target near 1 moves what is stated, in the logarithm. With more the
 quantiles of run times jump about, and are further off on average; with 0 they are too short."""
 
+SETTLED = 10.0
+"""Updates as whose a first one counts at most: one alone moves nothing far."""
+
 MOST = 20.0
 """How far anything is moved: a factor of e²⁰ is beyond every run time and load, and what is moved
 no further comes back soon."""
@@ -27,10 +30,16 @@ class Conformal:
     whatever the data, as long as no shift reaches `most`.
     """
 
-    def __init__(self, rate: float = RATE, most: float = MOST) -> None:
-        """Begin with no shift; `rate` and the `most` that it comes to are in its unit."""
-        self._rate, self._most = rate, most
+    def __init__(self, rate: float = RATE, most: float = MOST, first: float = 0.0) -> None:
+        """Begin with no shift; `rate` and the `most` that it comes to are in its unit.
+
+        With `first` the n-th update of a key moves it by `first` / n, as long as that is more: what
+        little is known is averaged, before what comes is followed (decaying steps: Angelopoulos,
+        Barber and Bates 2024).
+        """
+        self._rate, self._most, self._first = rate, most, first
         self._shifts: dict[tuple[float, Hashable], float] = {}
+        self._updates: dict[tuple[float, Hashable], int] = {}
 
     def shift(self, target: float, key: Hashable = None) -> float:
         """What to add to the quantile `target` (0 to 1) of what `key` stands for."""
@@ -38,5 +47,9 @@ class Conformal:
 
     def update(self, target: float, *, covered: bool, key: Hashable = None) -> None:
         """Learn whether what came was at most what was stated. O(1)."""
-        moved = self.shift(target, key) + self._rate * (target - covered)
+        rate = self._rate
+        if self._first:
+            count = self._updates[target, key] = self._updates.get((target, key), 0) + 1
+            rate = max(rate, self._first / (count + SETTLED))
+        moved = self.shift(target, key) + rate * (target - covered)
         self._shifts[target, key] = min(max(moved, -self._most), self._most)

@@ -49,10 +49,10 @@ _Kind = tuple[str | int, ...]
 class _Group:
     """Jobs that are alike: for each window, how many got so far, and how many lasted longer."""
 
-    __slots__ = ("_hazards", "_known", "batch", "lasted", "latest", "reached", "wider")
+    __slots__ = ("_hazards", "_known", "_unseen", "batch", "lasted", "latest", "reached", "wider")
 
-    def __init__(self, windows: int, wider: _Group | None) -> None:
-        self.wider = wider
+    def __init__(self, windows: int, wider: _Group | None, unseen: float = 1.0) -> None:
+        self.wider, self._unseen = wider, unseen
         self.reached = [0.0] * windows
         self.lasted = [0.0] * windows
         self._known = -1
@@ -68,7 +68,7 @@ class _Group:
             group = group.wider
 
     def hazards(self, known: int) -> list[float]:
-        """The chances of those who got as far to last beyond each window; 1 while none has.
+        """The chances of those who got as far to last beyond each window; `unseen` while none has.
 
         `known` is how often anything was added to any group: until then they are what they were.
         """
@@ -76,7 +76,10 @@ class _Group:
             self._known = known
             pairs = zip(self.lasted, self.reached, strict=True)
             if self.wider is None:
-                self._hazards = [(lasted + PRIOR) / (reached + PRIOR) for lasted, reached in pairs]
+                self._hazards = [
+                    (lasted + PRIOR * self._prior(reached)) / (reached + PRIOR)
+                    for lasted, reached in pairs
+                ]
             else:
                 wider = self.wider.hazards(known)
                 self._hazards = [
@@ -84,6 +87,10 @@ class _Group:
                     for (lasted, reached), hazard in zip(pairs, wider, strict=True)
                 ]
         return self._hazards
+
+    def _prior(self, reached: float) -> float:
+        """`unseen` where none got as far, and 1 where many have, of which some would have ended."""
+        return 1.0 - (1.0 - self._unseen) * PRIOR / (PRIOR + reached)
 
 
 class _Run:
@@ -101,13 +108,18 @@ class _Run:
 class SurvivalRunTimes(RunTimes):
     """The first window that jobs alike seldom outlast; beyond all of them if there is none."""
 
-    def __init__(self, windows: Sequence[float], quantile: float = QUANTILE) -> None:
-        """Windows are seconds, ascending. Raises ValueError for a quantile not between 0 and 1."""
+    def __init__(
+        self, windows: Sequence[float], quantile: float = QUANTILE, unseen: float = 1.0
+    ) -> None:
+        """Windows are seconds, ascending. Raises ValueError for a quantile not between 0 and 1.
+
+        `unseen` is the chance to last beyond a window of which nothing was seen.
+        """
         if not 0 < quantile < 1:
             raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
         self._windows = windows
         self._quantile = quantile
-        self._all = _Group(len(windows), None)
+        self._all = _Group(len(windows), None, unseen)
         self._groups: dict[_Kind, _Group] = {}  # used since the last time there were too many
         self._older: dict[_Kind, _Group] = {}  # used before
         self._known = 0  # how often anything was added to a group

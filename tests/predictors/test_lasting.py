@@ -44,9 +44,16 @@ def test_of_what_nobody_has_seen_intervals_are_wide():
     lasting = RunTimeDistributions()
     assert not lasting.knows()
     curve = lasting.curve(Job("new", "a", 0.0, 1))
-    assert curve.quantile(0.5) > LAST
     assert curve.quantile(0.9) > 4 * curve.quantile(0.5)
     assert curve.quantile(0.5, 10 * LAST) == pytest.approx(20 * LAST)
+
+
+def test_who_outlasts_all_that_were_seen_does_not_last_for_ever():
+    """Each time as long again is half as likely: of twelve jobs nobody knows how long one lasts."""
+    curve = taught([1000.0] * 12).curve(Job("new", "a", 1e9, 1))
+    assert curve.quantile(0.5) == pytest.approx(1000, rel=0.5)
+    assert curve.quantile(0.5, 5000.0) == pytest.approx(10_000, rel=0.1)
+    assert 1000 < curve.quantile(0.9) < 86400.0
 
 
 def test_a_batch_that_runs_on_is_believed_before_it_ends():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from daemon.answers.estimates.worlds import (
+    FEW,
     WORLDS,
     Outlook,
-    Pending,
     Times,
     limited,
+    overdue,
     plain_job,
     ran,
     spread,
@@ -37,20 +38,28 @@ def new_job(
         return Times(spread(now - age + max(age, seconds) for seconds in lasts))
     if record.phase is not JobPhase.PENDING or not record.core:
         return None
-    starts = _starts(outlook.pools.get(job.pool), job.width, now)
+    starts = _starts(outlook, job.pool, job.width, now)
     if not starts:
         return None
     return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))
 
 
-def _starts(pending: Pending | None, width: int, now: float) -> list[float]:
-    """When it may start; nothing where that is not known."""
+def _starts(outlook: Outlook, pool: str, width: int, now: float) -> list[float]:
+    """When it may start; nothing where that is not known.
+
+    It waits, so that worlds in which the last of its queue has started are none to go by.
+    """
+    pending = outlook.pools.get(pool)
     if pending is None:
         return []
     tails = [tail for tail in pending.tails if tail.width >= width] or pending.tails[-1:]
     if tails:
         nearest = min(tails, key=lambda tail: tail.width)
-        return [max(now, start) for start in nearest.starts]
+        left = [start for start in nearest.starts if start > now or now <= outlook.now]
+        if len(left) >= FEW:
+            return left
+        if not pending.waits:
+            return overdue(outlook.now, now)
     waits = [wait for gpus, wait in pending.waits if gpus >= width] or [
         wait for _, wait in pending.waits
     ]

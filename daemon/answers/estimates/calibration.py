@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from daemon.answers.estimates.blend import Answers, EstimateEnsemble
 from daemon.answers.estimates.recent_waits import UNKNOWN, Quantiles
-from daemon.answers.estimates.worlds import MomentQuantiles, Times
+from daemon.answers.estimates.worlds import HORIZON, MomentQuantiles, Times
 from predictors.run_times.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
@@ -34,6 +34,12 @@ SHARES = (0.5, 0.9)
 RATES = (0.005, 0.04)
 """How fast each quantile is moved, in the logarithm, for all pools and again for its own: a miss of
 p90 by 7 %. On Philly a median that moves as fast covers no better and is half as far off again."""
+
+FIRST = (0.5, 0.5)
+"""How far the first misses and hits move it, while few are known (`Conformal`)."""
+
+WIDE = 0.6
+"""How far the p90 of a start is moved before anything came of any."""
 
 BOUND = 1.5
 """How far the one and the other move anything: a factor of e³ = 20 together, beyond which an
@@ -128,7 +134,8 @@ class Calibration:
         """Nothing was given."""
         self.tallies: dict[TallyKey, AccuracyTally] = {}
         self._moves = {
-            share: Conformal(rate, most=BOUND) for share, rate in zip(SHARES, RATES, strict=True)
+            share: Conformal(rate, BOUND, first)
+            for share, rate, first in zip(SHARES, RATES, FIRST, strict=True)
         }  # by pool and for all
         self._blends = [EstimateEnsemble(share) for share in SHARES]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
@@ -138,7 +145,8 @@ class Calibration:
     def shift(self, key: TallyKey, share: float) -> float:
         """By how much (in the logarithm) this is moved now."""
         moves = self._moves[share]
-        return moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
+        first = WIDE if key[0] == "start" and share == SHARES[1] else 0.0
+        return first + moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
 
     def corrected(
         self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
@@ -150,7 +158,7 @@ class Calibration:
         start = None
         if times.start is not None:
             start = self._said("start", pool, made, times.start, (made, made), waits)
-        least = (made, made) if start is None else (start.p50 or made, start.p90 or made)
+        least = (made, made) if start is None else (_late(start.p50), _late(start.p90))
         return self._said("end", pool, made, times.end, least), start
 
     def _said(
@@ -163,6 +171,7 @@ class Calibration:
         waits: Quantiles = UNKNOWN,
     ) -> StatedMoment:
         key = what, pool, horizon(raw.p50 - made)
+        farthest = made + HORIZON
         stated = []
         for i, (moment, low) in enumerate(zip((raw.p50, raw.p90), least, strict=True)):
             wait = max(0.0, moment - made)
@@ -173,7 +182,7 @@ class Calibration:
             if what == "start" and i:
                 seconds = max(seconds, _half_way(raw.p50 - made, wait))
             stated.append(max(low, made + seconds))
-        p50, p90 = stated
+        p50, p90 = (moment if moment <= farthest else inf for moment in stated)
         return StatedMoment(
             finite(p50), finite(max(p50, p90)), finite(raw.mean),
             (finite(raw.p50), finite(raw.p90)), waits,
@@ -227,6 +236,9 @@ class Calibration:
             self._count(opened, now)
 
     def _judge(self, opened: _Open, share: int, *, covered: bool) -> None:
+        moment = opened.said.p90 if share else opened.said.p50
+        if moment is None and covered:
+            self._move(opened, share, covered=True)
         if opened.judged[share]:
             return
         opened.judged[share] = True
@@ -235,6 +247,9 @@ class Calibration:
         tally.covered[share] += covered
         if covered and share and opened.bound:
             return  # so it was by its bound: were it moved down, later misses would not count
+        self._move(opened, share, covered=covered)
+
+    def _move(self, opened: _Open, share: int, *, covered: bool) -> None:
         what, number = opened.key[0], opened.key[2]
         moves = self._moves[SHARES[share]]
         for each in ((what, number), opened.key):
@@ -279,6 +294,11 @@ def _is_bound(given: Given, said: StatedMoment) -> bool:
 
 def _log(seconds: float) -> float:
     return log(max(0.0, seconds) + GRAIN)
+
+
+def _late(moment: float | None) -> float:
+    """Infinite for what is beyond the horizon."""
+    return inf if moment is None else moment
 
 
 def finite(moment: float) -> float | None:

@@ -9,8 +9,7 @@ from contextlib import suppress
 from math import inf
 from time import perf_counter
 
-from daemon.answers.estimates.at_submission import new_job
-from daemon.answers.estimates.calibration import Given, StatedMoment
+from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
 from daemon.answers.estimates.table import EstimateMemory, EstimateStore, kept_by
@@ -24,14 +23,18 @@ from daemon.answers.simulate.fork import (
 )
 from daemon.forecasts.forecaster import ended_between
 from daemon.forecasts.history import SPAN
+from daemon.insight.foretelling import Known, estimate, why_not
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
-from daemon.model.job import ON_GPUS, JobPhase
 from daemon.model.outputs import Notice
 from daemon.service.service import Service
 
 ETA_EVERY = 30.0
-"""Seconds between two refreshes: who has submitted a job looks again after about as long."""
+"""Seconds of the daemon's clock between two refreshes: who has submitted a job looks again after
+about as long."""
+
+ETA_LEAST = 2.0
+"""Seconds of the machine between them where that clock is a fast one: two hours, in the demo."""
 
 KINDNESS = 19
 """How far the child steps back for others."""
@@ -60,7 +63,8 @@ class EtaService:
 
     def __init__(self, service: Service, every: float = ETA_EVERY, *, off: bool = False) -> None:
         """Nothing is known before `run`; `off` says that nobody will."""
-        self._service, self._off, self.pace = service, off, SimulationBudget(every)
+        every = min(every, service.clock.seconds_until(service.clock.now() + every))
+        self._service, self._off, self.pace = service, off, SimulationBudget(max(ETA_LEAST, every))
         self.heard, self.ready = EstimateInputs(), False
         self.kept: EstimateStore = EstimateMemory()
         self.outlook: Outlook | None = None
@@ -177,9 +181,13 @@ class EtaService:
             service.parts.say(PART, f"a defect of the daemon: {error}", "report it")
             return
         service.parts.say(PART)
-        self.outlook, self._given = Outlook.decode(said), {}
-        await self._all()
+        await self.looked(Outlook.decode(said))
         pace.done(perf_counter() - began)
+
+    async def looked(self, outlook: Outlook) -> None:
+        """Go by this from now on, and give what is due."""
+        self.outlook, self._given = outlook, {}
+        await self._all()
 
     def _work(self) -> bytes:
         """In a child: play."""
@@ -214,23 +222,15 @@ class EtaService:
 
         O(worlds²) for one that the newest playout has not seen waiting.
         """
-        if not (self.ready and self.heard.lasting.knows()) or why_not(record):
+        if not self.ready:
             return None
-        now, spec, seen = self._service.clock.now(), record.spec, self.outlook
-        times, by, made = None, "playout", now
-        if seen is not None and record.phase is JobPhase.PENDING:
-            times, made = seen.times(spec.id), seen.now
-        if times is None:
-            by = "playout" if record.phase in ON_GPUS else "queue"
-            made = now
-            times = new_job(seen or Outlook(now), self.heard.lasting, record, now)
-        if times is None:
+        return estimate(self.heard, self.outlook, record, self._service.clock.now())
+
+    def known(self, jobs: int) -> Known | None:
+        """What a question of these times, of a site of so many jobs, is answered by, if at all."""
+        if not self.ready:
             return None
-        waits = self.heard.waits.beyond(spec.pool, max(0.0, made - record.queued))
-        end, start = self.heard.calibration.corrected(spec.pool, made, times, waits)
-        start = None if start is None else _not_before(start, now)
-        end = _not_before(end, now)
-        return Given(spec.id, spec.pool, record.submitted, now, end, start, by)
+        return Known(self.heard, self.outlook, self.pace.fits(jobs))
 
     def why_unknown(self, record: JobRecord) -> str:
         """Why nothing is said of a job, in words."""
@@ -243,27 +243,6 @@ class EtaService:
         if not self.heard.lasting.knows():
             return "too few jobs were seen for anybody to say how long one lasts"
         return "it came after the present was last played forward, and nothing like it waits"
-
-
-def why_not(record: JobRecord) -> str:
-    """Why nobody can say when a job starts or ends, whatever happened before; empty if one can."""
-    if record.phase is JobPhase.HELD:
-        return "it is held until somebody releases it"
-    if record.phase is JobPhase.PENDING and not record.core:
-        return f"pool {record.spec.pool} is on hold until somebody opens it"
-    if record.phase in ON_GPUS and not record.placed:
-        return "it has its turn, and waits for its GPUs to be free"
-    return ""
-
-
-def _not_before(said: StatedMoment, now: float) -> StatedMoment:
-    """Later than it was said: what has not come yet comes now at the earliest."""
-
-    def late(moment: float | None) -> float | None:
-        return None if moment is None else max(moment, now)
-
-    raw = late(said.raw[0]), late(said.raw[1])
-    return StatedMoment(late(said.p50), late(said.p90), late(said.mean), raw)
 
 
 def _bits(given: Given) -> int:

@@ -45,6 +45,10 @@ NEAR = 3600.0
 MOST_NEAR = 100
 """Of them, of a pool: enough for a quantile of 0.9."""
 
+FEW = 4
+"""Worlds that must agree with what has happened since they were played: of fewer nobody can tell
+p50 from p90."""
+
 DRAWN = "\x1e"
 """Begins the ids of jobs that are drawn; no job's id has it."""
 
@@ -62,6 +66,26 @@ class Times(Struct, frozen=True, array_like=True):
 
     end: MomentQuantiles
     start: MomentQuantiles | None = None
+
+
+class Runs(Struct, frozen=True, array_like=True):
+    """When a job ends in each world, and when it starts where it waited."""
+
+    ends: list[float]
+    starts: list[float] | None = None
+
+    def times(self, made: float, now: float) -> Times:
+        """As one knows them at `now` who played them at `made`, and sees that it still waits."""
+        if self.starts is None:
+            return Times(spread(self.ends))
+        starts, ends = self.starts, self.ends
+        if now > made:
+            pairs = [each for each in zip(starts, ends, strict=True) if each[0] > now]
+            if len(pairs) < FEW:
+                lasts = (_apart(*each) for each in zip(starts, ends, strict=True))
+                pairs = [(s, s + t) for s, t in zip(overdue(made, now), lasts, strict=False)]
+            starts, ends = [start for start, _ in pairs], [end for _, end in pairs]
+        return Times(spread(ends), spread(starts))
 
 
 class QueueTail(Struct, frozen=True, array_like=True):
@@ -91,10 +115,15 @@ class Outlook(Struct, frozen=True):
     """By ids: `times` reads them, as few are asked for."""
     pools: dict[str, Pending] = {}
 
-    def times(self, job_id: str) -> Times | None:
-        """When a job starts and ends, if that was asked."""
+    def times(self, job_id: str, now: float | None = None) -> Times | None:
+        """When a job starts and ends, if that was asked; of one that waits until `now`, at least.
+
+        Worlds in which it has started by then are not this one.
+        """
         raw = self.jobs.get(job_id)
-        return None if raw is None else msgpack.decode(raw, type=Times)
+        if raw is None:
+            return None
+        return msgpack.decode(raw, type=Runs).times(self.now, self.now if now is None else now)
 
     def encode(self) -> bytes:
         """As bytes; times may be infinite, which JSON cannot say."""
@@ -113,6 +142,19 @@ def spread(times: Iterable[float]) -> MomentQuantiles:
     places = (min(ceil((count + 1) * share), count) - 1 for share in (0.5, 0.9))
     p50, p90 = (ordered[place] for place in places)
     return MomentQuantiles(p50, p90, sum(ordered) / count)
+
+
+def overdue(made: float, now: float) -> list[float]:
+    """Starts of a job that has outlasted what was played at `made`, one for each world.
+
+    Of what lasts longer than anybody thought, each time as long again is half as likely.
+    """
+    here = now - made
+    return [now + here * i / (WORLDS - i) for i in range(WORLDS)]
+
+
+def _apart(start: float, end: float) -> float:
+    return end - start if end < inf else inf
 
 
 def plain_job(record: JobRecord) -> Job:
@@ -196,11 +238,15 @@ class Playouts:
         jobs = {}
         for core_id, record in self.records.items():
             if core_id in self.ends:
-                waits = core_id in self.starts
-                start = spread(self.starts[core_id]) if waits else None
-                times = Times(spread(self.ends[core_id]), start)
-                jobs[record.spec.id] = Raw(msgpack.encode(times))
+                jobs[record.spec.id] = Raw(msgpack.encode(self._runs(core_id)))
         return Outlook(self.now, jobs, self._pools())
+
+    def times(self, core_id: str) -> Times:
+        """When a job starts and ends that was asked about."""
+        return self._runs(core_id).times(self.now, self.now)
+
+    def _runs(self, core_id: str) -> Runs:
+        return Runs(self.ends[core_id], self.starts.get(core_id))
 
     def _pools(self) -> dict[str, Pending]:
         found = {}

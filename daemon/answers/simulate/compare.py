@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
 
+from daemon.answers.estimates.worlds import HORIZON
 from daemon.answers.simulate.forward import Played, PredictedStart
 from daemon.answers.simulate.futures import is_unknown, overruns, thought
-from daemon.answers.simulate.whatif import Question, anew
+from daemon.answers.simulate.whatif import Question, WhatIfOutcome, anew
+from daemon.insight.foretelling import Known, Timed, stated
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
 from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
@@ -18,6 +20,14 @@ from sia.wording import counted
 SHOWN = 100
 """Jobs that are listed as earlier, and as later: what people read; the sums have all of them."""
 
+TOLD = "no jobs come that are not here; what is foreseen stays as it is"
+"""Where too few jobs were seen for anybody to estimate."""
+
+ESTIMATED = (
+    "other jobs are moved as if no more came, and each lasts as half of those like it; "
+    "what is foreseen stays as it is"
+)
+
 CanSee = Callable[[str], bool]
 """Whether whoever asks may know of a pool's jobs."""
 
@@ -26,10 +36,9 @@ def compare(
     book: Book,
     now: float,
     question: Question,
-    as_is: Played,
-    changed: Played,
+    told: WhatIfOutcome,
+    otherwise: WhatIfOutcome,
     sees: CanSee,
-    notes: Sequence[str],
 ) -> WhatIfAnswer:
     """What a change would do, to pools that may be seen. O(starts · log starts).
 
@@ -37,12 +46,16 @@ def compare(
         book: Of the engine that was played, or a few steps later.
         now: When the change is made.
         question: What is changed.
-        as_is: The future without it.
-        changed: The future with it.
+        told: The future without it, and what could not be known: `notes_of`.
+        otherwise: The future with it.
         sees: Which pools are shown.
-        notes: What could not be known: `notes_of`.
     """
+    as_is, changed = told.played, otherwise.played
+    assert as_is is not None, "nothing was asked of it that could be refused"
+    assert changed is not None, "what is refused is not compared"
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
+    spans = [_Spans(now, question.known, each, starts)
+             for each, starts in ((told, before), (otherwise, after))]  # fmt: skip
     shown = {job_id: one for job_id, one in asked.items() if sees(_pool(one))}
     names = {name for job_id in asked for name in (job_id, anew(job_id))}
     moved = [
@@ -57,11 +70,11 @@ def compare(
         min(as_is.until, changed.until),
         as_is.cut or changed.cut,
         [sum(sees(start.pool) for start in played.starts) for played in (as_is, changed)],
-        [*islice(_described(book, now, question, shown, before, after), WHATIF_JOBS)],
+        [*islice(_described(book, question, shown, *spans), WHATIF_JOBS)],
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
-        [*notes],
+        [*told.notes],
     )
 
 
@@ -127,25 +140,58 @@ def _asked(book: Book, question: Question) -> dict[str, JobRecord | JobSpec]:
 
 def _described(
     book: Book,
-    now: float,
     question: Question,
     asked: Mapping[str, JobRecord | JobSpec],
-    before: Mapping[str, PredictedStart],
-    after: Mapping[str, PredictedStart],
+    before: _Spans,
+    after: _Spans,
 ) -> Iterator[AskedJob]:
     """What becomes of the jobs that it is about."""
     changes = {record.spec.id: job for job in question.asked.jobs for record in book.named(job.job)}
     for job_id, one in asked.items():
         if isinstance(one, JobSpec):
-            yield AskedJob(job_id, one.pool, one.gpus, None, _span(after.get(job_id)))
+            yield AskedJob(job_id, one.pool, one.gpus, None, after.of(one.pool, job_id))
             continue
-        change, running = changes[job_id], _running(one, now)
-        is_now = running or _span(before.get(job_id))
-        then = running or _span(after.get(anew(job_id)) or after.get(job_id))
+        change = changes[job_id]
+        is_now = before.of(one.spec.pool, job_id, one)
+        then = after.of(change.pool or one.spec.pool, anew(job_id))
+        if then.start is None and then.by is None:
+            then = after.of(one.spec.pool, job_id, one)
         yield AskedJob(
             job_id, change.pool or one.spec.pool, change.gpus or one.spec.gpus,
             is_now, None if change.cancel else then, one.phase is JobPhase.HELD,
         )  # fmt: skip
+
+
+class _Spans:
+    """When jobs run in one of the two futures."""
+
+    def __init__(
+        self,
+        now: float,
+        known: Known | None,
+        told: WhatIfOutcome,
+        starts: Mapping[str, PredictedStart],
+    ) -> None:
+        self._now, self._known, self._told, self._starts = now, known, told, starts
+
+    def of(self, pool: str, job_id: str, record: JobRecord | None = None) -> Span:
+        """Estimated where that can be; else as it was played."""
+        timed = self._told.times.get(job_id)
+        if timed is not None and self._known is not None:
+            return self._estimated(pool, timed, record)
+        if record is not None and (running := _running(record, self._now)) is not None:
+            return running
+        return _span(self._starts.get(job_id))
+
+    def _estimated(self, pool: str, timed: Timed, record: JobRecord | None) -> Span:
+        assert self._known is not None, "it was estimated"
+        end, start = stated(self._known.heard, pool, self._now, timed)
+        if start is not None:
+            p50, p90 = start.p50, start.p90
+        else:
+            began = record is not None and record.decided
+            p50 = p90 = began or self._now  # it would start at once
+        return Span(p50, end.p50, p90, end.p90, timed.by, HORIZON)
 
 
 def _running(record: JobRecord, now: float) -> Span | None:
@@ -164,15 +210,18 @@ def _span(start: PredictedStart | None) -> Span:
     return Span(start.start, None if endless else start.end)
 
 
-def notes_of(jobs: Iterable[JobRecord], now: float, sees: CanSee) -> list[str]:
+def notes_of(
+    jobs: Iterable[JobRecord], now: float, sees: CanSee, known: Known | None = None
+) -> list[str]:
     """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
+    estimated = known is not None and known.heard.lasting.knows()
     unknown = late = held = 0
     for record in jobs:
         if sees(record.spec.pool):
-            unknown += is_unknown(record)
-            late += overruns(record, now)
+            unknown += not estimated and is_unknown(record)
+            late += not estimated and overruns(record, now)
             held += record.phase is JobPhase.HELD
-    found = ["no jobs come that are not here; what is foreseen stays as it is"]
+    found = [ESTIMATED if estimated else TOLD]
     _note(found, unknown, "of which nobody knows how long it runs",
           "of which nobody knows how long they run", "taken to run on")  # fmt: skip
     _note(found, late, "that has run longer than thought", "that have run longer than thought",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import json
+from msgspec import msgpack
+from msgspec.structs import replace
 
+from daemon.answers.estimates.estimator import EtaService
 from daemon.answers.simulate.compare import CanSee, compare, notes_of
 from daemon.answers.simulate.fork import asides
 from daemon.answers.simulate.futures import alive
@@ -36,6 +38,7 @@ WHATIF_KINDNESS = 10
 async def what_if(
     service: Service,
     foresight: ForecastService | None,
+    eta: EtaService,
     asked: WhatIf,
     new: list[JobSpec],
     sees: CanSee,
@@ -47,37 +50,36 @@ async def what_if(
         AsideError: A defect.
     """
     guess: GuessRunTime = _unknown if foresight is None else foresight.guess
-    question, moment = Question(asked, tuple(new), guess), 0.0
+    moment = 0.0
 
     async def settled() -> None:
         nonlocal moment
         await service.settled()
         moment = max(service.clock.now(), service.engine.core.state.now)
 
+    question = Question(asked, tuple(new), guess, eta.known(len(service.engine.core.state.jobs)))
     as_is, changed = await asides(
         [
-            lambda: json.encode(_as_is(service.engine, moment, question, sees)),
-            lambda: json.encode(play_changed(service.engine, moment, question)),
+            lambda: msgpack.encode(_as_is(service.engine, moment, question, sees)),
+            lambda: msgpack.encode(play_changed(service.engine, moment, question)),
         ],
         seconds=WHATIF_WITHIN,
         nice=WHATIF_KINDNESS,
         settled=settled,
         paused=service.watch.paused,
     )
-    found = json.decode(changed, type=WhatIfOutcome)
-    if found.refused is not None:
-        return found.refused
-    told = json.decode(as_is, type=WhatIfOutcome)
-    assert told.played is not None, "nothing was asked of it that could be refused"
-    assert found.played is not None, "what is not refused is played"
-    return compare(service.book, moment, question, told.played, found.played, sees, told.notes)
+    otherwise = msgpack.decode(changed, type=WhatIfOutcome)
+    if otherwise.refused is not None:
+        return otherwise.refused
+    told = msgpack.decode(as_is, type=WhatIfOutcome)
+    return compare(service.book, moment, question, told, otherwise, sees)
 
 
 def _as_is(engine: Engine, now: float, question: Question, sees: CanSee) -> WhatIfOutcome:
     """What the child of the unchanged future says; the notes too, while it has all at hand."""
     pools = touched(engine, question.asked, question.new)
-    notes = tuple(notes_of(alive(engine.book, pools), now, sees))
-    return WhatIfOutcome(played=play(engine, now, question).played, notes=notes)
+    notes = tuple(notes_of(alive(engine.book, pools), now, sees, question.known))
+    return replace(play(engine, now, question), notes=notes)
 
 
 def _unknown(_now: float, _spec: JobSpec) -> float:

@@ -12,15 +12,15 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from daemon.answers.simulate.forward import Forward, Played
-from daemon.answers.simulate.futures import thought
 from daemon.engine.engine import Engine
 from daemon.engine.step import refused, unknown_job
+from daemon.insight.foretelling import Known, Timed, foretell, median_of
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Cancel, Command, Drain, Lending, SetPool, SetPriority, Submit
 from daemon.model.job import JobPhase, JobSpec
 from daemon.model.limits import MAX_ID
 from daemon.model.outputs import Refused
-from daemon.wire.whatif import JobWhatIf, PoolWhatIf, WhatIf
+from daemon.wire.whatif import WHATIF_JOBS, JobWhatIf, PoolWhatIf, WhatIf
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 ANEW = "~"
@@ -39,6 +39,8 @@ class Question(Struct, frozen=True):
     new: tuple[JobSpec, ...]
     """The jobs that it submits."""
     guess: GuessRunTime
+    known: Known | None = None
+    """By what it is estimated; None where nobody estimates."""
 
 
 class WhatIfOutcome(Struct, frozen=True):
@@ -47,26 +49,46 @@ class WhatIfOutcome(Struct, frozen=True):
     refused: Refused | None = None
     played: Played | None = None
     notes: tuple[str, ...] = ()
+    times: dict[str, Timed] = {}
+    """Of the jobs that are asked about, uncorrected."""
 
 
 def play(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
     """The future of an engine as it is. It changes the engine."""
-    asked = question.asked
-    future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
-    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts))
+    return _play(engine, now, question, ())
 
 
 def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
     """The future of an engine that is changed now. It changes the engine."""
-    asked = question.asked
-    future = Forward(engine, now, thought(now), touched(engine, asked, question.new))
     commands = commands_of(engine.book, now, question)
     if isinstance(commands, Refused):
         return WhatIfOutcome(refused=commands)
-    for said in future.do(commands):
+    return _play(engine, now, question, commands)
+
+
+def _play(
+    engine: Engine, now: float, question: Question, commands: Sequence[Command]
+) -> WhatIfOutcome:
+    """What comes of it, once these have been done.
+
+    The jobs that are asked about are estimated as `eta` does; all others are played once, each as
+    long as half of those like it last.
+    """
+    asked, known = question.asked, question.known
+    think = median_of(known and known.heard, now)
+    future = Forward(engine, now, think, touched(engine, asked, question.new))
+    for said in future.do(commands) if commands else ():
         if isinstance(said, Refused):
             return WhatIfOutcome(refused=said)
-    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts))
+    times = {} if known is None else foretell(engine, known, now, names_of(engine.book, question))
+    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts), times=times)
+
+
+def names_of(book: Book, question: Question) -> list[str]:
+    """The jobs that a question is about, as they are called in either future."""
+    names = [record.spec.id for job in question.asked.jobs for record in book.named(job.job)]
+    names = [each for name in names for each in (name, anew(name))]
+    return [*(spec.id for spec in question.new), *names][: 2 * WHATIF_JOBS]
 
 
 def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:

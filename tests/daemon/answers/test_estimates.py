@@ -12,10 +12,23 @@ from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Calibration, Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, RecentArrivals
-from daemon.answers.estimates.worlds import MomentQuantiles, Outlook, Times, outlook, plain_job
+from daemon.answers.estimates.worlds import (
+    MomentQuantiles,
+    Outlook,
+    Runs,
+    Times,
+    outlook,
+    plain_job,
+    spread,
+)
+from daemon.answers.simulate.compare import compare
+from daemon.answers.simulate.whatif import Question, play, play_changed
 from daemon.engine.engine import Engine
+from daemon.insight.foretelling import Known
+from daemon.insight.foretelling import estimate as estimate_of
 from daemon.model.inputs import Cancel, Ended, Hold, Lost, Started, Submit
 from daemon.model.outputs import StartEffect
+from daemon.wire.whatif import JobWhatIf, WhatIf
 from sia.model import Job, Options
 from tests.support.daemons.daemons import job, setup, submit
 
@@ -82,6 +95,109 @@ def test_the_same_state_gives_the_same_answer_and_is_not_changed():
     assert told.look(50).encode() == said.encode()
     assert told.engine.dump() == before
     assert Outlook.decode(said.encode()).times("j5") == said.times("j5")
+
+
+def asked_of(told, *new, **question):
+    """What a what-if says of these jobs, of a copy."""
+    known = Known(told.heard, told.look(), worlds=19)
+    asked = Question(WhatIf(**question), new, lambda *_: 43_200.0, known)
+    as_is, changed = (
+        do(Engine.restore(told.engine.dump()), told.now, asked) for do in (play, play_changed)
+    )
+    return compare(told.engine.book, told.now, asked, as_is, changed, lambda _: True)
+
+
+def queued(windows=43_200.0):
+    """Three jobs wait for one GPU; jobs like them last 1000 s, and the scheduler says 12 hours."""
+    told = Told(a=1)
+    told.ran(60, 1000.0)
+    told.heard.lately = RecentArrivals()  # nobody comes
+    told.step(told.now + 500, *(Submit(job(f"j{i}"), windows) for i in range(4)))
+    return told
+
+
+def test_a_new_job_is_foretold_as_it_is_estimated_once_it_is_there():
+    """Not by the windows that its run time and those before it are rounded up to."""
+    told = queued()
+    (new,) = asked_of(told, job("new")).jobs
+    told.step(told.now, Submit(job("new"), 43_200.0))
+    given = estimate_of(told.heard, told.look(), told.engine.book.job("new"), told.now)
+    wait, said = new.then.start - told.now, given.start.p50 - told.now
+    assert 3000 < wait < 6000
+    assert wait == pytest.approx(said, rel=0.25)
+    assert new.then.start_p90 - told.now == pytest.approx(given.start.p90 - told.now, rel=0.25)
+    assert new.then.end_p90 - told.now == pytest.approx(given.end.p90 - told.now, rel=0.25)
+    assert new.then.by == given.by == "playout"
+
+
+def test_of_a_job_that_is_otherwise_both_futures_are_estimated():
+    told = queued()
+    (last,) = asked_of(told, jobs=[JobWhatIf("j3", priority=5)]).jobs
+    assert last.then.start - told.now == pytest.approx(1000, rel=0.6)
+    assert last.now.start - told.now == pytest.approx(3000, rel=0.6)
+    (gone,) = asked_of(told, jobs=[JobWhatIf("j1", cancel=True)]).jobs
+    assert gone.then is None
+    assert gone.now.start_p90 >= gone.now.start
+
+
+def test_a_job_that_would_start_at_once_is_said_to_end_as_those_like_it():
+    told = Told(a=2)
+    told.ran(60, 1000.0)
+    (new,) = asked_of(told, job("new")).jobs
+    assert (new.then.start, new.then.start_p90) == (told.now, told.now)
+    assert new.then.end - told.now == pytest.approx(1000, rel=0.5)
+
+
+def test_where_too_much_waits_to_be_played_the_newest_playout_answers():
+    told = queued()
+    known = Known(told.heard, told.look(), worlds=0)
+    asked = Question(WhatIf(), (job("new"),), lambda *_: 0.0, known)
+    said = play_changed(Engine.restore(told.engine.dump()), told.now, asked)
+    assert said.times["new"].by == "queue"
+    assert said.times["new"].times.start == known.outlook.times("j3").start
+
+
+def test_others_move_by_how_long_jobs_like_those_before_them_last():
+    told = queued()
+    said = asked_of(told, job("new", priority=3))
+    assert {move.job for move in said.later} == {"j1", "j2", "j3"}
+    assert all(move.by == pytest.approx(1000, rel=0.5) for move in said.later)
+
+
+def test_worlds_in_which_a_waiting_job_has_started_are_no_longer_believed():
+    runs = Runs([float(200 + i) for i in range(19)], [float(100 + i) for i in range(19)])
+    assert runs.times(0.0, 0.0).start.p50 == 109
+    assert runs.times(0.0, 110.0).start == spread(range(111, 119))
+    late = runs.times(0.0, 500.0)  # longer than in any of them
+    assert (late.start.p50, late.start.p90) == (pytest.approx(950, rel=0.1), 500 + 500 * 17 / 2)
+    assert late.end.p50 - late.start.p50 == pytest.approx(100)
+
+
+def test_nothing_is_said_of_a_time_that_is_more_than_a_week_away():
+    far = MomentQuantiles(6 * DAY, 6.9 * DAY, 6 * DAY)
+    calibration = Calibration()
+    end, start = calibration.corrected(
+        "a", 0.0, Times(MomentQuantiles(8 * DAY, 9 * DAY, 8 * DAY), far)
+    )
+    assert start.p50 == pytest.approx(6 * DAY)
+    assert (start.p90, end.p50, end.p90) == (None, None, None)
+
+
+def test_of_a_site_that_is_new_the_p90_of_a_start_is_far_until_it_proves_too_far():
+    calibration, now = Calibration(), 0.0
+    raw = lambda now: Times(
+        MomentQuantiles(now + 9e3, now + 9e4, now), MomentQuantiles(now + 400, now + 800, now)
+    )  # noqa: E731
+    _, first = calibration.corrected("a", now, raw(now))
+    assert first.p90 - first.p50 > 2 * 400
+    for i in range(200):
+        now += 1e5
+        end, start = calibration.corrected("a", now, raw(now))
+        calibration.give(Given(f"j{i}", "a", now, now, end, start))
+        calibration.started(f"j{i}", now + 100.0)
+    _, last = calibration.corrected("a", now, raw(now))
+    assert last.p90 - now < (first.p90 - 0.0) / 1.5
+    assert last.p50 - now < 400 / 1.5, "p50 is corrected, too, and soon"
 
 
 def test_limits_are_kept_and_who_cannot_start_is_beyond_the_horizon():
@@ -213,9 +329,10 @@ def test_what_is_stated_is_in_order_and_never_past(outcomes):
         start = MomentQuantiles(now + wait, now + 2 * wait, now + wait)
         raw = Times(MomentQuantiles(start.p50 + more, inf, inf), start)
         end, begin = calibration.corrected("a", now, raw)
-        assert now <= begin.p50 <= begin.p90
-        assert begin.p90 >= start.p50
-        assert begin.p50 <= end.p50
+        p50, p90 = (inf if moment is None else moment for moment in (begin.p50, begin.p90))
+        assert now <= p50 <= p90
+        assert p90 >= start.p50
+        assert p50 <= (inf if end.p50 is None else end.p50)
         assert end.p90 is None
         calibration.give(Given(str(i), "a", now, now, end, begin))
         calibration.started(str(i), now + took)

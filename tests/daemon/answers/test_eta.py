@@ -87,6 +87,33 @@ async def test_who_waits_is_told_when_it_starts_and_ends(folder):
 
 
 @story
+async def test_whatif_says_of_a_new_job_what_eta_then_says(folder):
+    """Whatever its owner and the forecasts say: of the same worlds, moved alike."""
+    async with estimating(folder) as client:
+        taught(client)
+        await send(client, "wide", gpus=4, duration=1e6)
+        await job_in(client, "wide", "running")
+        new = {"pool": "vision", "gpus": 1, "run_time": 900_000.0}
+        asking = {"submit": [new], "horizon": 60}
+        then = (await asked(client, "POST", "/v1/whatif", asking))["jobs"][0]["then"]
+        await send(client, "y", run_time=900_000.0)
+        await client.eta.look()
+        said = (await asked(client, "GET", "/v1/jobs/y/eta"))["estimate"]
+        assert (then["by"], said["by"], then["within"]) == ("playout", "playout", 604_800.0)
+        for what in ("start", "end"):
+            for late, key in ((what, "p50"), (f"{what}_p90", "p90")):
+                away = said[what][key] - said["made"]
+                assert then[late] - said["made"] == pytest.approx(away, rel=0.3, abs=60)
+
+
+@story
+async def test_a_fast_clock_is_looked_ahead_of_more_often(folder):
+    for speed, every in ((1.0, 30.0), (3.0, 10.0), (3600.0, 2.0)):
+        async with door(folder / str(speed), pools=POOLS, speed=speed) as client:
+            assert client.eta.pace.wait == pytest.approx(every, rel=0.01)
+
+
+@story
 async def test_what_nobody_can_know_is_said_with_the_reason(folder):
     async with estimating(folder) as client:
         await send(client, "x", pool="vision", duration=1e6)

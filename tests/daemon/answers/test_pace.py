@@ -43,3 +43,12 @@ def test_it_never_takes_more_than_half_of_the_time_nor_waits_for_ever(lives):
         (pace.failed if fails else pace.done)(took)
         assert min(took, SELDOM) <= pace.wait <= SELDOM
         assert pace.worlds in FEWER
+
+
+def test_a_question_is_answered_by_as_many_worlds_as_fit_while_somebody_waits():
+    pace = SimulationBudget(30.0)
+    assert [pace.fits(jobs) for jobs in (0, 1000, 2000, 5000, 6000)] == [19, 19, 11, 5, 0]
+    pace.done(19 * 0.4)  # so long each of the newest took
+    assert pace.fits(100) == 11
+    pace.done(19 * 4.0)
+    assert pace.fits(100) == 0

@@ -243,9 +243,7 @@ def test_it_says_what_then_happens(seed):
     if refused is None:
         otherwise.go_on(until)
         assert {s.job: s.start for s in changed.played.starts} == seen(otherwise.starts)
-        said = compare(
-            world.engine.book, world.now, question, as_is.played, changed.played, all_, ()
-        )
+        said = compare(world.engine.book, world.now, question, as_is, changed, all_)
         agree(said, really, otherwise)
 
 
@@ -309,11 +307,11 @@ def world_of(*steps, **quotas):
 def answer(world, what, *new, sees=all_):
     question = Question(what, new, unknown)
     notes = notes_of(world.engine.book.jobs.values(), world.now, sees)
-    as_is = play(world.twin().engine, world.now, question).played
+    as_is = replace(play(world.twin().engine, world.now, question), notes=tuple(notes))
     changed = play_changed(world.twin().engine, world.now, question)
     if changed.refused is not None:
         return changed.refused
-    return compare(world.engine.book, world.now, question, as_is, changed.played, sees, notes)
+    return compare(world.engine.book, world.now, question, as_is, changed, sees)
 
 
 def queue():

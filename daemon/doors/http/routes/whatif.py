@@ -9,6 +9,7 @@ from math import ceil
 import msgspec
 from aiohttp import web
 
+from daemon.answers.estimates.estimator import EtaService
 from daemon.answers.simulate.fork import ASIDE_AGAIN
 from daemon.answers.simulate.questions import what_if
 from daemon.doors.http.authorization import FORBIDDEN, forbids, who_asks
@@ -25,9 +26,11 @@ from daemon.wire.whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
 class WhatIfRoutes:
     """The handler of it."""
 
-    def __init__(self, service: Service, foresight: ForecastService | None) -> None:
+    def __init__(
+        self, service: Service, foresight: ForecastService | None, eta: EtaService
+    ) -> None:
         """Ask these."""
-        self._service, self._foresight = service, foresight
+        self._service, self._foresight, self._eta = service, foresight, eta
         self._decoder = msgspec.json.Decoder(WhatIf)
         self._asking: set[str] = set()  # tokens
 
@@ -48,7 +51,7 @@ class WhatIfRoutes:
         new = [spec for job in asked.submit for spec in specs_of(job, "")]
         who = who_asks(request)
         with self._turn(who):
-            found = await what_if(self._service, self._foresight, asked, new, who.sees)
+            found = await what_if(self._service, self._foresight, self._eta, asked, new, who.sees)
         if isinstance(found, Refused):
             raise refusal(found)
         return answer(found)
