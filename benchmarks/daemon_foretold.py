@@ -29,9 +29,9 @@ from msgspec import msgpack
 from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.estimator import EtaService
 from daemon.answers.estimates.worlds import outlook
-from daemon.answers.simulate.compare import compare
 from daemon.answers.simulate.forward import Played
-from daemon.answers.simulate.whatif import Question, WhatIfOutcome, play_changed
+from daemon.answers.whatif.compare import compare
+from daemon.answers.whatif.whatif import Question, WhatIfOutcome, play_changed
 from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec

@@ -12,6 +12,7 @@ from time import perf_counter
 from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
+from daemon.answers.estimates.predict import EstimateContext, estimate, why_not
 from daemon.answers.estimates.table import EstimateMemory, EstimateStore, kept_by
 from daemon.answers.estimates.worlds import Outlook, outlook
 from daemon.answers.simulate.fork import (
@@ -23,7 +24,6 @@ from daemon.answers.simulate.fork import (
 )
 from daemon.forecasts.forecaster import ended_between
 from daemon.forecasts.history import SPAN
-from daemon.insight.foretelling import Known, estimate, why_not
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.outputs import Notice
@@ -226,11 +226,11 @@ class EtaService:
             return None
         return estimate(self.heard, self.outlook, record, self._service.clock.now())
 
-    def known(self, jobs: int) -> Known | None:
+    def known(self, jobs: int) -> EstimateContext | None:
         """What a question of these times, of a site of so many jobs, is answered by, if at all."""
         if not self.ready:
             return None
-        return Known(self.heard, self.outlook, self.pace.fits(jobs))
+        return EstimateContext(self.heard, self.outlook, self.pace.fits(jobs))
 
     def why_unknown(self, record: JobRecord) -> str:
         """Why nothing is said of a job, in words."""

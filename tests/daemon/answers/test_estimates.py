@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Calibration, Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
+from daemon.answers.estimates.predict import EstimateContext
+from daemon.answers.estimates.predict import estimate as estimate_of
 from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, RecentArrivals
 from daemon.answers.estimates.worlds import (
     MomentQuantiles,
@@ -21,11 +23,9 @@ from daemon.answers.estimates.worlds import (
     plain_job,
     spread,
 )
-from daemon.answers.simulate.compare import compare
-from daemon.answers.simulate.whatif import Question, play, play_changed
+from daemon.answers.whatif.compare import compare
+from daemon.answers.whatif.whatif import Question, play, play_changed
 from daemon.engine.engine import Engine
-from daemon.insight.foretelling import Known
-from daemon.insight.foretelling import estimate as estimate_of
 from daemon.model.inputs import Cancel, Ended, Hold, Lost, Started, Submit
 from daemon.model.outputs import StartEffect
 from daemon.wire.whatif import JobWhatIf, WhatIf
@@ -99,7 +99,7 @@ def test_the_same_state_gives_the_same_answer_and_is_not_changed():
 
 def asked_of(told, *new, **question):
     """What a what-if says of these jobs, of a copy."""
-    known = Known(told.heard, told.look(), worlds=19)
+    known = EstimateContext(told.heard, told.look(), worlds=19)
     asked = Question(WhatIf(**question), new, lambda *_: 43_200.0, known)
     as_is, changed = (
         do(Engine.restore(told.engine.dump()), told.now, asked) for do in (play, play_changed)
@@ -150,7 +150,7 @@ def test_a_job_that_would_start_at_once_is_said_to_end_as_those_like_it():
 
 def test_where_too_much_waits_to_be_played_the_newest_playout_answers():
     told = queued()
-    known = Known(told.heard, told.look(), worlds=0)
+    known = EstimateContext(told.heard, told.look(), worlds=0)
     asked = Question(WhatIf(), (job("new"),), lambda *_: 0.0, known)
     said = play_changed(Engine.restore(told.engine.dump()), told.now, asked)
     assert said.times["new"].by == "queue"
@@ -185,9 +185,14 @@ def test_nothing_is_said_of_a_time_that_is_more_than_a_week_away():
 
 def test_of_a_site_that_is_new_the_p90_of_a_start_is_far_until_it_proves_too_far():
     calibration, now = Calibration(), 0.0
-    raw = lambda now: Times(
-        MomentQuantiles(now + 9e3, now + 9e4, now), MomentQuantiles(now + 400, now + 800, now)
-    )  # noqa: E731
+
+    def raw(now):
+        end, start = (
+            MomentQuantiles(now + 9e3, now + 9e4, now),
+            MomentQuantiles(now + 400, now + 800, now),
+        )
+        return Times(end, start)
+
     _, first = calibration.corrected("a", now, raw(now))
     assert first.p90 - first.p50 > 2 * 400
     for i in range(200):

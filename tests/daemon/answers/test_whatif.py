@@ -9,8 +9,8 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from daemon.answers.simulate.compare import compare, notes_of
-from daemon.answers.simulate.whatif import Question, play, play_changed, touched
+from daemon.answers.whatif.compare import compare, notes_of
+from daemon.answers.whatif.whatif import Question, play, play_changed, touched
 from daemon.cli.whatif import _show as show_whatif
 from daemon.config.config import NodeConfig, PoolConfig
 from daemon.engine.engine import Engine

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from daemon.answers.estimates.estimator import EtaService
 from daemon.answers.simulate.fork import ASIDE_AGAIN
-from daemon.answers.simulate.questions import what_if
+from daemon.answers.whatif.questions import what_if
 from daemon.doors.http.authorization import FORBIDDEN, forbids, who_asks
 from daemon.doors.http.operations import Operation, answer, body_of
 from daemon.doors.views.submission import specs_of

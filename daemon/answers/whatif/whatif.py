@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
+from daemon.answers.estimates.predict import EstimateContext, RawEstimate, foretell, median_of
 from daemon.answers.simulate.forward import Forward, Played
 from daemon.engine.engine import Engine
 from daemon.engine.step import refused, unknown_job
-from daemon.insight.foretelling import Known, Timed, foretell, median_of
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Cancel, Command, Drain, Lending, SetPool, SetPriority, Submit
 from daemon.model.job import JobPhase, JobSpec
@@ -39,7 +39,7 @@ class Question(Struct, frozen=True):
     new: tuple[JobSpec, ...]
     """The jobs that it submits."""
     guess: GuessRunTime
-    known: Known | None = None
+    known: EstimateContext | None = None
     """By what it is estimated; None where nobody estimates."""
 
 
@@ -49,7 +49,7 @@ class WhatIfOutcome(Struct, frozen=True):
     refused: Refused | None = None
     played: Played | None = None
     notes: tuple[str, ...] = ()
-    times: dict[str, Timed] = {}
+    times: dict[str, RawEstimate] = {}
     """Of the jobs that are asked about, uncorrected."""
 
 

@@ -19,7 +19,7 @@ from daemon.model.job import ON_GPUS, JobPhase
 By = Literal["playout", "queue"]
 
 
-class Timed(Struct, frozen=True, array_like=True):
+class RawEstimate(Struct, frozen=True, array_like=True):
     """When a job starts and ends, as the worlds have it, uncorrected, and what it follows from."""
 
     times: Times
@@ -28,7 +28,7 @@ class Timed(Struct, frozen=True, array_like=True):
     """Seconds that it has waited so far."""
 
 
-class Known(NamedTuple):
+class EstimateContext(NamedTuple):
     """What a question is answered by."""
 
     heard: EstimateInputs
@@ -66,13 +66,15 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
     return think
 
 
-def foretell(engine: Engine, known: Known, now: float, names: Iterable[str]) -> dict[str, Timed]:
+def foretell(
+    engine: Engine, known: EstimateContext, now: float, names: Iterable[str]
+) -> dict[str, RawEstimate]:
     """When these jobs start and end; those are left out of which nothing can be said.
 
     What is learned of run times hears of those that it has not heard of yet: it is for a copy.
     O(worlds · what happens until they have started).
     """
-    heard, found = known.heard, dict[str, Timed]()
+    heard, found = known.heard, dict[str, RawEstimate]()
     if not heard.lasting.knows():
         return found
     records = [engine.book.jobs[name] for name in names if name in engine.book.jobs]
@@ -85,18 +87,18 @@ def foretell(engine: Engine, known: Known, now: float, names: Iterable[str]) -> 
         worlds = Playouts(engine, heard.lasting, heard.lately, now, known.worlds, only=cores)
         for record in waiting:
             waited = max(0.0, now - record.queued)
-            found[record.spec.id] = Timed(worlds.times(record.core), "playout", waited)
+            found[record.spec.id] = RawEstimate(worlds.times(record.core), "playout", waited)
     for record in records:
         if record.spec.id not in found:
             times = new_job(known.outlook or Outlook(now), heard.lasting, record, now)
             if times is not None:
                 by: By = "playout" if record.phase in ON_GPUS else "queue"
-                found[record.spec.id] = Timed(times, by, max(0.0, now - record.queued))
+                found[record.spec.id] = RawEstimate(times, by, max(0.0, now - record.queued))
     return found
 
 
 def stated(
-    heard: EstimateInputs, pool: str, made: float, timed: Timed
+    heard: EstimateInputs, pool: str, made: float, timed: RawEstimate
 ) -> tuple[StatedMoment, StatedMoment | None]:
     """End and start as they are to be stated, corrected by what came of others."""
     waits = heard.waits.beyond(pool, timed.waited)
@@ -121,5 +123,7 @@ def estimate(
         times = new_job(outlook or Outlook(now), heard.lasting, record, now)
     if times is None:
         return None
-    end, start = stated(heard, spec.pool, now, Timed(times, by, max(0.0, now - record.queued)))
+    end, start = stated(
+        heard, spec.pool, now, RawEstimate(times, by, max(0.0, now - record.queued))
+    )
     return Given(spec.id, spec.pool, record.submitted, now, end, start, by)

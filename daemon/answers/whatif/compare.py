@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
 
+from daemon.answers.estimates.predict import EstimateContext, RawEstimate, stated
 from daemon.answers.estimates.worlds import HORIZON
 from daemon.answers.simulate.forward import Played, PredictedStart
 from daemon.answers.simulate.futures import is_unknown, overruns, thought
-from daemon.answers.simulate.whatif import Question, WhatIfOutcome, anew
-from daemon.insight.foretelling import Known, Timed, stated
+from daemon.answers.whatif.whatif import Question, WhatIfOutcome, anew
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
 from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
@@ -168,7 +168,7 @@ class _Spans:
     def __init__(
         self,
         now: float,
-        known: Known | None,
+        known: EstimateContext | None,
         told: WhatIfOutcome,
         starts: Mapping[str, PredictedStart],
     ) -> None:
@@ -183,7 +183,7 @@ class _Spans:
             return running
         return _span(self._starts.get(job_id))
 
-    def _estimated(self, pool: str, timed: Timed, record: JobRecord | None) -> Span:
+    def _estimated(self, pool: str, timed: RawEstimate, record: JobRecord | None) -> Span:
         assert self._known is not None, "it was estimated"
         end, start = stated(self._known.heard, pool, self._now, timed)
         if start is not None:
@@ -211,7 +211,7 @@ def _span(start: PredictedStart | None) -> Span:
 
 
 def notes_of(
-    jobs: Iterable[JobRecord], now: float, sees: CanSee, known: Known | None = None
+    jobs: Iterable[JobRecord], now: float, sees: CanSee, known: EstimateContext | None = None
 ) -> list[str]:
     """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
     estimated = known is not None and known.heard.lasting.knows()

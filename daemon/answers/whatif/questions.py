@@ -8,10 +8,10 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from daemon.answers.estimates.estimator import EtaService
-from daemon.answers.simulate.compare import CanSee, compare, notes_of
 from daemon.answers.simulate.fork import asides
 from daemon.answers.simulate.futures import alive
-from daemon.answers.simulate.whatif import (
+from daemon.answers.whatif.compare import CanSee, compare, notes_of
+from daemon.answers.whatif.whatif import (
     GuessRunTime,
     Question,
     WhatIfOutcome,
