@@ -3,7 +3,7 @@
 import pytest
 
 from daemon.answers.estimates import estimator
-from daemon.answers.simulate import questions
+from daemon.answers.whatif import questions
 from daemon.forecasts import retraining
 
 
