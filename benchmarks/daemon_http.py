@@ -1,15 +1,20 @@
-"""Durable submissions a second over HTTP: one at a time from 32 clients, and in batches.
+"""Durable submissions a second over HTTP: one at a time from 64 clients, and in batches.
 
 The daemon is a process of its own (`sia serve`, simulated backend), the clients another one; each
-sends the next job when the last one is answered. Also how long a reader waits meanwhile.
+client sends the next job when the last one is answered. The benchmark also measures how long a
+reader waits meanwhile, and the CPU time of the daemon and of its children per submission: on a
+machine that others use too, CPU time says more than the rate does. With `--waiting` so many jobs
+wait in the queues before the measurement begins.
 
-    python benchmarks/daemon_http.py [--seconds 60] [--clients 32] [--database postgresql://…]
+    python benchmarks/daemon_http.py [--seconds 60] [--clients 64] [--waiting 50000]
+        [--database postgresql://…]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -34,6 +39,21 @@ POOLS, QUOTA = 50, 64
 BATCH = 500
 """Jobs of a batch: what a script that submits a sweep sends."""
 
+AS_JSON = {"Content-Type": "application/json"}
+
+LONG = 86400.0
+"""Seconds of the jobs that fill the queues: none ends while it is measured."""
+
+SHORT = 1.0
+"""Seconds of the jobs before them: the daemon knows how long jobs last once some have ended, and
+then makes estimates, as it does on any cluster that is in use."""
+
+QUIET = 0.1
+"""Seconds of CPU time within a second, below which a daemon has nothing left to do."""
+
+MOST_QUIET = 120
+"""Seconds that the benchmark waits for that."""
+
 LOOK_EVERY = 0.5
 """Seconds between two looks of a reader."""
 
@@ -45,11 +65,11 @@ def configuration(database: str) -> str:
     )
 
 
-def job(number: int) -> bytes:
-    """A job of 30 s, on one to four GPUs."""
+def job(number: int, seconds: float = 30.0) -> bytes:
+    """A job of so many seconds, on one to four GPUs."""
     values = {
         "id": f"job-{number}", "pool": f"p{number % POOLS}", "gpus": 1 + number % 4,
-        "duration": 30.0, "run_time": 60.0, "user": f"u{number % 97}", "name": "train",
+        "duration": seconds, "run_time": 2 * seconds, "user": f"u{number % 97}", "name": "train",
         "command": ["python", "train.py", "--lr", "0.1"],
     }  # fmt: skip
     return msgspec.json.encode(values)
@@ -65,7 +85,9 @@ async def one_by_one(
 
     async def client() -> None:
         while (began := time.perf_counter()) < until:
-            async with session.post("/v1/jobs", data=job(next(numbers))) as response:
+            async with session.post(
+                "/v1/jobs", data=job(next(numbers)), headers=AS_JSON
+            ) as response:
                 assert response.status == 201, await response.text()
                 await response.read()
             took.append(time.perf_counter() - began)
@@ -74,15 +96,18 @@ async def one_by_one(
     return took
 
 
-async def in_batches(session: aiohttp.ClientSession, batches: int, first: int) -> float:
-    """Jobs a second from two clients."""
+async def in_batches(
+    session: aiohttp.ClientSession, batches: int, first: int, seconds: float = 30.0
+) -> float:
+    """Jobs a second from two clients; each job runs for so many seconds."""
     numbers = iter(range(batches))
 
     async def client() -> None:
         for batch in numbers:
             begin = first + batch * BATCH
-            jobs = b",".join(job(begin + i) for i in range(BATCH))
-            async with session.post("/v1/jobs", data=b'{"jobs":[%b]}' % jobs) as response:
+            jobs = b",".join(job(begin + i, seconds) for i in range(BATCH))
+            body = b'{"jobs":[%b]}' % jobs
+            async with session.post("/v1/jobs", data=body, headers=AS_JSON) as response:
                 assert (await response.json())["accepted"] == BATCH
 
     began = time.perf_counter()
@@ -108,20 +133,32 @@ def quantiles(took: list[float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in (*found.items(), ("max", ordered[-1] * 1000))}
 
 
-async def measure(url: str, token: str, clients: int, seconds: float) -> dict[str, Any]:
-    """All of it, against a daemon that serves."""
+async def measure(
+    url: str, token: str, pid: int, clients: int, seconds: float, waiting: int
+) -> dict[str, Any]:
+    """All of it, against a daemon that serves as this process."""
     headers = {"Authorization": f"Bearer {token}"}
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, headers=headers, connector=connector) as session:
+        if waiting:
+            full = POOLS * QUOTA * 2 // 5  # jobs that run: they have 2.5 GPUs on average
+            await in_batches(session, -(-full // BATCH), 4 * 10**7, SHORT)
+            await in_batches(session, -(-(waiting + full) // BATCH), 3 * 10**7, LONG)
         await one_by_one(session, clients, 2.0, 10**7)  # warm
+        await quiet(pid)
         reads: list[float] = []
         looking = asyncio.create_task(looks(session, reads))
+        before = cpu_of(pid)
         took = await one_by_one(session, clients, seconds, 0)
+        own, children = (b - a for a, b in zip(before, cpu_of(pid), strict=True))
         looking.cancel()
         batches = await in_batches(session, 60, 2 * 10**7)
     return {
         "clients": clients,
         "seconds": seconds,
+        "waiting_before": waiting,
+        "daemon_cpu_us_per_submission": round(1e6 * own / len(took)),
+        "children_cpu_us_per_submission": round(1e6 * children / len(took)),
         "submissions_a_second": round(len(took) / seconds, 1),
         "submission_ms": quantiles(took),
         "look_at_pools_ms": quantiles(reads),
@@ -143,6 +180,25 @@ def serve(folder: Path, database: str) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().split()[2].rstrip(";")
 
 
+def cpu_of(pid: int) -> tuple[float, float]:
+    """Seconds of CPU time of a process, and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system, child_user, child_system = map(int, fields[11:15])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + system) / ticks, (child_user + child_system) / ticks
+
+
+async def quiet(pid: int) -> None:
+    """Wait until a daemon has done what it does after an answer, such as estimates."""
+    before = sum(cpu_of(pid))
+    for _ in range(MOST_QUIET):
+        await asyncio.sleep(1.0)
+        now = sum(cpu_of(pid))
+        if now - before < QUIET:
+            return
+        before = now
+
+
 def peak(pid: int) -> float:
     """MB that a process held at most."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -154,7 +210,8 @@ def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--waiting", type=int, default=0, help="Jobs that wait beforehand.")
     parser.add_argument("--database", default="sia.db", help="A file, or an empty PostgreSQL.")
     asked = parser.parse_args()
     with TemporaryDirectory() as name:
@@ -162,12 +219,15 @@ def main() -> None:
         process, url = serve(folder, asked.database)
         try:
             token = (folder / "state" / "token").read_text().strip()
-            found = asyncio.run(measure(url, token, asked.clients, asked.seconds))
+            found = asyncio.run(
+                measure(url, token, process.pid, asked.clients, asked.seconds, asked.waiting)
+            )
             found["daemon_peak_mb"] = peak(process.pid)
         finally:
             process.terminate()
             process.wait()
-    keep("daemon_http" if asked.database == "sia.db" else "daemon_http_postgres", found)
+    name = "daemon_http" if asked.database == "sia.db" else "daemon_http_postgres"
+    keep(f"{name}_waiting" if asked.waiting else name, found)
 
 
 if __name__ == "__main__":

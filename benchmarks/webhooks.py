@@ -95,6 +95,9 @@ def silent() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+AS_JSON = {"Content-Type": "application/json"}
+
+
 def nobody() -> int:
     """A port where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -162,7 +165,9 @@ async def late(url: str, token: str, port: int, seconds: float) -> dict[str, Any
         async def submit() -> None:
             while time.perf_counter() < until:
                 number = next(numbers)
-                async with session.post("/v1/jobs", data=a_job(number)) as response:
+                async with session.post(
+                    "/v1/jobs", data=a_job(number), headers=AS_JSON
+                ) as response:
                     assert response.status == 201, await response.text()
                     await response.read()
                 answered[f"job-{number}"] = time.time()

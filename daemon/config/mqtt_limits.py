@@ -3,6 +3,10 @@
 MAX_PAYLOAD = 2**16
 """Bytes of a message that comes in: five hundred jobs with their commands. More belongs on HTTP."""
 
+READ_AT_ONCE = 2**16
+"""Bytes of messages that are read before others have their turn: some ten milliseconds where all
+that they hold is wrong."""
+
 MAX_PACKET = 2**20
 """Bytes of a packet that a broker may send us (MQTT 5): what is a little too long is refused with
 words, what is far too long is not even carried."""

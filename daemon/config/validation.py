@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +18,9 @@ from msgspec import Struct
 
 MAX_SHOWN = 40
 """Characters of a wrong value that are said: enough to find it by."""
+
+MAX_UNKNOWN = 20
+"""Unknown keys of one object that are named: finding the key that was meant takes 0.2 ms each."""
 
 SECRET = frozenset(("env", "password", "secret", "token"))
 """Keys whose values are not said even to whoever sent them: messages end up in logs."""
@@ -85,11 +90,10 @@ def refuse_unknown(
     values: Mapping[str, Any], known: Collection[str], path: Path, problems: list[ConfigProblem]
 ) -> None:
     """Name each key that is not known, and the one that was likely meant."""
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-            problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", mend))
+    for key in islice((key for key in values if key not in known), MAX_UNKNOWN):
+        near = difflib.get_close_matches(key[:MAX_SHOWN], known, 1)
+        mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+        problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", mend))
 
 
 def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
@@ -112,8 +116,13 @@ def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
 
 def shown(value: Any) -> str:
     """A wrong value, not all of it if it is long."""
-    text = repr(value)
+    text = _brief.repr(value)  # `repr` would go through all of a value of any size
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = _brief.maxlong = 2 * MAX_SHOWN
+_brief.maxdict = _brief.maxlist = _brief.maxtuple = MAX_SHOWN
 
 
 def _choices(kind: Any) -> list[str]:

@@ -26,6 +26,10 @@ are in the journal's history."""
 MAX_BATCH = 1000
 """Inputs of one step: about 50 ms of work, so that nobody waits for long behind a crowd."""
 
+MAX_ASKED = 500
+"""Commands of one client that one step has, at most: a batch of ten thousand takes several steps,
+between which others are answered. No more than half of `MAX_BATCH`, which what was seen leaves."""
+
 MAX_INBOX = 50_000
 """Inputs of clients that wait for a step: at 5,000 a second, ten seconds of waiting."""
 

@@ -8,8 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import Command, Observation
-from daemon.model.limits import MAX_BATCH, MAX_INBOX
-from daemon.model.outputs import Answer
+from daemon.model.limits import MAX_ASKED, MAX_BATCH, MAX_INBOX
+from daemon.model.outputs import Answer, Refused
+
+NOT_NOW = (429, 503)
+"""Statuses of commands that were not done, and that may be sent again."""
+
+
+def not_now(error: UnavailableError) -> Refused:
+    """The answer to one of several commands, where others of them were done."""
+    mend = f"send it again in {max(1, round(error.retry_after))} s, under the same id"
+    title = "too many requests" if error.status == 429 else "unavailable"
+    return Refused(error.status, title, error.shown(whole=False), mend, error.retry_after)
 
 
 class PendingCommands:
@@ -118,21 +128,27 @@ class Inbox:
         """What was taken is to be taken again, before all else."""
         self._seen.extendleft(reversed(list(seen)))
 
-    def ask(self, commands: Sequence[Command], origin: str = "") -> asyncio.Future[list[Answer]]:
-        """Take commands. Raises UnavailableError where too many wait already."""
+    def ask(
+        self, commands: Sequence[Command], origin: str = ""
+    ) -> list[asyncio.Future[list[Answer]]]:
+        """Take commands, in pieces of which a step may have as many as fit.
+
+        Returns the answers to each piece. Raises UnavailableError where too many wait already.
+        """
         if self._commands + len(commands) > MAX_INBOX:
             raise UnavailableError(429, f"{self._commands} commands wait", 1.0)
-        asked = PendingCommands(commands, origin)
-        self._asked.append(asked)
+        starts = range(0, len(commands), MAX_ASKED)
+        asked = [PendingCommands(commands[start : start + MAX_ASKED], origin) for start in starts]
+        self._asked += asked
         self._commands += len(commands)
         self.news.set()
-        return asked.answers
+        return [each.answers for each in asked]
 
     def take(self) -> StepInputs:
         """What comes next, but no more than one step should have.
 
         Neither waits for the other: where both wait, half is for what was seen, and the client
-        who is next is taken however much it asks.
+        who is next is always taken.
         """
         batch = StepInputs([], [])
         most = MAX_BATCH // 2 if self._asked else MAX_BATCH

@@ -23,7 +23,7 @@ from daemon.journal.snapshots import Snapshots
 from daemon.journal.writer import JournalWriter
 from daemon.model.errors import IN_DOUBT, JournalError, UnavailableError
 from daemon.model.inputs import Command, Input, Observation, Tick
-from daemon.model.limits import PROBE_EVERY, SNAPSHOT_EVERY
+from daemon.model.limits import MAX_ASKED, PROBE_EVERY, SNAPSHOT_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.model.setup import Setup
 from daemon.runtime.clock import Anchor, Clock
@@ -35,7 +35,7 @@ from daemon.service.durability import DurabilityBarrier
 from daemon.service.effects import EffectRunner
 from daemon.service.ended_jobs import answer, evicted_ids
 from daemon.service.event_feed import NoticeStream
-from daemon.service.inbox import Inbox, StepInputs
+from daemon.service.inbox import Inbox, StepInputs, not_now
 from daemon.service.observer import Observer, SafeObserver
 from daemon.service.queries import Reader
 from sia.console.errors import UserError
@@ -152,6 +152,9 @@ class Service(Reader):
     async def submit(self, commands: Sequence[Command], origin: str = "") -> list[Answer]:
         """Have these done, in order; returns once that is durable. `origin` is whence they come.
 
+        Many commands take several steps. Where some of these steps become durable and others do
+        not, the commands of the others are refused with a status of `NOT_NOW`.
+
         Raises UnavailableError while the journal cannot be written, and when too many wait; nothing
         is done then, but for what it says is in doubt (`IN_DOUBT`).
         """
@@ -159,7 +162,21 @@ class Service(Reader):
             return []
         if not self.ready or self._stopping:
             raise UnavailableError(503, self.status().reason or "stopping", PROBE_EVERY)
-        return await self._inbox.ask(commands, origin)
+        pieces = self._inbox.ask(commands, origin)
+        if len(pieces) == 1:
+            return await pieces[0]
+        found = await asyncio.gather(*pieces, return_exceptions=True)
+        wrong = [each for each in found if isinstance(each, BaseException)]
+        if len(wrong) == len(found) or not all(isinstance(e, UnavailableError) for e in wrong):
+            raise wrong[0]
+        answers: list[Answer] = []
+        for each in found:
+            if isinstance(each, UnavailableError):
+                start = len(answers)
+                answers += [not_now(each)] * len(commands[start : start + MAX_ASKED])
+            elif not isinstance(each, BaseException):
+                answers += each
+        return answers
 
     async def _run(self) -> None:
         try:

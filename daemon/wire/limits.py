@@ -1,7 +1,25 @@
-"""Limits of the door, with their reasons. Depth needs none: no schema is deeper than five."""
+"""Limits of the door, with their reasons."""
 
 MAX_BODY = 2**23
 """Bytes of a request: `MAX_JOBS` jobs of 800 bytes each."""
+
+MAX_VALUE = 2**18
+"""Characters of one JSON value that is no batch, and of one job of a batch. The worst value of this
+size takes 25 ms to refuse, in which the daemon does nothing else. An environment of 200 variables
+with a thousand characters each fits."""
+
+MAX_OBJECTS = 10_000
+"""JSON objects in one value: ten times as many as the largest what-if question has."""
+
+PIECE_JOBS = 200
+"""Jobs of a batch that are read before others have their turn: two milliseconds."""
+
+PIECE_CHARACTERS = 2**17
+"""Characters of a batch that are read before others have their turn."""
+
+SUBMITTED_AT_ONCE = 500
+"""Jobs of a batch that are checked and handed on before others have their turn: a few
+milliseconds."""
 
 BODY_WITHIN = 10.0
 """Seconds within which a request's body is to be there: who takes longer only holds memory."""

@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from daemon.config.validation import ConfigProblem, read
 from daemon.model.outputs import Refused, unknown_pool
-from daemon.wire.jobs import Batch, FieldProblem, JobRequest, ProblemDetails
-from daemon.wire.limits import MAX_PROBLEMS
+from daemon.wire.jobs import FieldProblem, ProblemDetails
 
 PROBLEM_JSON = "application/problem+json"
-
-T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -69,54 +64,6 @@ def no_job(job_id: str) -> ProblemError:
 def no_pool(name: str, known: Iterable[str]) -> ProblemError:
     """Return the answer about a pool that does not exist, with the nearest one."""
     return refusal(unknown_pool(name, known))
-
-
-def decoded(
-    body: bytes, decoder: msgspec.json.Decoder[T], kind: type[Any], see: str = "/v1/openapi.json"
-) -> T:
-    """A body as what it should be. Raises ProblemError with all that is wrong.
-
-    `kind` says what is wrong; `see` is the document that says what is right.
-    """
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(body, kind, str(error), f"see {see}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError(400, "no JSON", str(error), "send JSON in UTF-8") from None
-    except RecursionError:
-        raise _TOO_DEEP from None
-
-
-_TOO_DEEP = ProblemError(400, "too deep", "the JSON is nested too deeply", "see /v1/openapi.json")
-
-
-def _invalid(body: bytes, kind: Any, first: str, mend: str) -> ProblemError:
-    """All that is wrong with a body; what `msgspec` said first where that is not found again."""
-    problems: list[ConfigProblem] = []
-    try:
-        values = msgspec.json.decode(body)
-    except RecursionError:
-        return _TOO_DEEP
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return ProblemError(400, "no JSON", str(error), "send JSON in UTF-8")
-    if kind is Batch and isinstance(values, dict) and isinstance(values.get("jobs"), list):
-        for i, job in enumerate(values["jobs"]):
-            if len(problems) < MAX_PROBLEMS:
-                read(job, JobRequest, ("jobs", i), problems)
-    if not problems:
-        read(values, kind, (), problems)
-    errors = [
-        FieldProblem("".join(map(_step, problem.path)), problem.what, problem.mend)
-        for problem in problems[:MAX_PROBLEMS]
-    ]
-    detail = "; ".join(map(str, problems[:3])) if problems else first
-    return ProblemError(422, "invalid", detail, mend, errors=errors)
-
-
-def _step(key: str | int) -> str:
-    """One step of a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1")
 
 
 def of_http(error: web.HTTPException) -> web.Response:

@@ -30,17 +30,18 @@ def new_job(
     One that waits starts when the last of its queue does that is as wide, or else as those did
     that came in the worlds. O(worlds² · log worlds).
     """
+    runs = record.phase in ON_GPUS
+    if not runs and (record.phase is not JobPhase.PENDING or not record.core):
+        return None
     job = plain_job(record)
+    starts = [] if runs else _starts(outlook, job.pool, job.width, now)
+    if not runs and not starts:
+        return None  # before the costly part: so it is of every job while nothing was played yet
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
     age = ran(record, now)
     lasts = [limited(record, curve.quantile(chance, age)) for chance in chances]
-    if record.phase in ON_GPUS:
+    if runs:
         return Times(spread(now - age + max(age, seconds) for seconds in lasts))
-    if record.phase is not JobPhase.PENDING or not record.core:
-        return None
-    starts = _starts(outlook, job.pool, job.width, now)
-    if not starts:
-        return None
     return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))
 
 

@@ -22,6 +22,9 @@ class Fields(NamedTuple):
 FORM = web.RequestKey("form", Fields)
 """What was sent, once it has been read."""
 
+FORM_TYPE = "application/x-www-form-urlencoded"
+"""What browsers send forms as."""
+
 MAX_FIELDS = 50
 """Of a form; the longest of ours has a dozen."""
 
@@ -54,7 +57,7 @@ async def _sent(request: web.Request) -> bytes:
     # A copy: whoever reads a request's body cannot clone it any more.
     copy = request.clone(client_max_size=MAX_FORM)
     try:
-        return await body_of(copy)
+        return await body_of(copy, FORM_TYPE)
     except web.HTTPRequestEntityTooLarge:
         raise _TOO_LARGE from None
 

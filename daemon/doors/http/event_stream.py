@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -109,7 +109,8 @@ class EventRoutes:
             if not self._closed:
                 raise
             reader.uncancel()
-            await response.write_eof()
+            with suppress(ConnectionError):  # the reader may be gone, which shows when it is told
+                await response.write_eof()
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()  # it does not read; it resumes by Last-Event-ID

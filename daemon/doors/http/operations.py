@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
-from daemon.config.validation import explained
+from daemon.config.validation import MAX_SHOWN, explained
 from daemon.model.access import Rule
 from daemon.wire.jobs import FieldProblem
 from daemon.wire.limits import BODY_WITHIN
@@ -59,23 +60,45 @@ INSTEAD = web.RequestKey("instead", bytes)
 """A body instead of the one that was sent, where a page asks for somebody."""
 
 
-async def body_of(request: web.Request) -> bytes:
-    """The body, if it comes soon enough. Raises ProblemError."""
+async def body_of(request: web.Request, kind: str = JSON) -> bytes:
+    """The body of this content type, if it comes soon enough. Raises ProblemError.
+
+    A body without a content type is taken for what it should be.
+    """
     if INSTEAD in request:
         return request[INSTEAD]
     if "Content-Encoding" in request.headers:  # the door unpacks nothing
         raise ProblemError(
             415, "compressed", "the body comes with a Content-Encoding", "send it as it is"
         )
-    if request.content.is_eof():
-        return await request.read()
+    if "Content-Type" in request.headers and request.can_read_body:
+        _check_type(request, kind)
     try:
+        if request.content.is_eof():
+            return await request.read()
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()
+    except (aiohttp.ClientError, ConnectionError):  # nobody reads the answer
+        raise ProblemError(
+            400, "cut off", "the connection ended before the body did", "send all of it"
+        ) from None
     except TimeoutError:
         raise ProblemError(
             408, "too slow", f"the body was not there within {BODY_WITHIN:g} s", "send it at once"
         ) from None
+
+
+def _check_type(request: web.Request, kind: str) -> None:
+    """Raises ProblemError for a content type or a charset that is not read here."""
+    said = request.headers["Content-Type"][:MAX_SHOWN]
+    if request.content_type != kind:
+        raise ProblemError(
+            415, "wrong content type", f"Content-Type is {said!r}", f"send Content-Type: {kind}"
+        )
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+        raise ProblemError(
+            415, "unknown charset", f"Content-Type is {said!r}", "send UTF-8"
+        )  # fmt: skip
 
 
 def query_of(request: web.Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from daemon.model.inputs import Command
 from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission, JobCount
+from daemon.service.inbox import NOT_NOW
 from daemon.service.service import Service
 from daemon.wire.jobs import BatchLine
 
@@ -113,11 +114,26 @@ class CommandHandler:
 
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
         """Have commands done, however long the journal cannot be written."""
+        answers = await self._asked(commands)
+        while late := [i for i, each in enumerate(answers) if _is_late(each)]:
+            await asyncio.sleep(PROBE_EVERY)
+            again = await self._asked([commands[i] for i in late])
+            for i, each in zip(late, again, strict=True):
+                answers[i] = each
+        return answers
+
+    async def _asked(self, commands: Sequence[Command]) -> list[Answer]:
+        """Have as many of these done as can be, and at least some."""
         while True:
             try:
                 return await self._service.submit(commands)
             except UnavailableError as error:
                 await asyncio.sleep(min(error.retry_after, PROBE_EVERY))
+
+
+def _is_late(answer: Answer) -> bool:
+    """Whether a command was not done, and can be asked for again."""
+    return isinstance(answer, Refused) and answer.status in NOT_NOW
 
 
 def _commands(i: int, letter: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import paho.mqtt.client as mqtt
 
 from daemon.answers.estimates.estimator import EtaService
-from daemon.config.mqtt_limits import GROAN_EVERY, UNACKNOWLEDGED
+from daemon.config.mqtt_limits import GROAN_EVERY, READ_AT_ONCE, UNACKNOWLEDGED
 from daemon.doors.mqtt.executor import CommandHandler
 from daemon.doors.mqtt.reconnecting import Link
 from daemon.doors.mqtt.replies import Replies, reply_to
@@ -87,7 +87,7 @@ class Inbound:
         """Answer what comes, without end."""
         while True:
             await self._news.wait()
-            batch = self._gather()
+            batch = await self._gather()
             try:
                 await self._answer(batch)
             except Exception:  # noqa: BLE001  one message must not hold up all others
@@ -118,10 +118,10 @@ class Inbound:
                 return
             self._link.ack(came.message, came.session)
 
-    def _gather(self) -> list[tuple[InboundMessage, ParsedMessage | Reply]]:
-        """What one step may have, in the order in which it came."""
+    async def _gather(self) -> list[tuple[InboundMessage, ParsedMessage | Reply]]:
+        """What one step may have, in the order in which it came. Others have their turn between."""
         batch: list[tuple[InboundMessage, ParsedMessage | Reply]] = []
-        jobs = 0
+        jobs = read = 0
         while self._queue and jobs < MAX_BATCH and len(batch) < UNACKNOWLEDGED:
             came = self._queue.popleft()
             if came.session != self._link.session:
@@ -131,6 +131,10 @@ class Inbound:
                 continue  # somebody clears what was retained
             letter = self._open(came)
             batch.append((came, letter))
+            read += len(came.mail.payload)
+            if read > READ_AT_ONCE:
+                read = 0
+                await asyncio.sleep(0)
             jobs += letter.jobs if isinstance(letter, ParsedMessage) else 0
         if not self._queue:
             self._news.clear()
@@ -175,4 +179,5 @@ def _mail(message: mqtt.MQTTMessage) -> Message:
         getattr(said, "ResponseTopic", ""),
         getattr(said, "CorrelationData", b""),
         message.qos,
+        getattr(said, "ContentType", ""),
     )

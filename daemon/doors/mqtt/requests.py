@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -10,14 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daemon.config.mqtt_limits import MAX_CORRELATION, MAX_PAYLOAD, MIN_CORRELATION
+from daemon.config.validation import MAX_SHOWN
 from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.schemas import JobId, PoolCommand, PoolJob, PoolJobs
 from daemon.doors.mqtt.topics import CommandTopic, Topics
 from daemon.doors.views.submission import specs_of
+from daemon.http.bodies import TOO_MANY, at_once, decoded, is_batch, read_batch
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.model.job import JobSpec
 from daemon.wire.jobs import MAX_JOBS
-from daemon.wire.problems import ProblemError, decoded
+from daemon.wire.problems import ProblemError
 
 ACTOR = "mqtt:{}"
 """Who asked, as the journal says: whoever the broker lets write to that pool's topics."""
@@ -34,6 +37,8 @@ class Message(NamedTuple):
     correlation: bytes = b""
     """What is to come back with it."""
     qos: int = 1
+    content: str = ""
+    """Of which content type it says that it is (MQTT 5)."""
 
 
 class ParsedMessage(NamedTuple):
@@ -63,11 +68,13 @@ class ParsedMessage(NamedTuple):
         return [Submit(spec, actor=actor) for spec in self.groups[group]]
 
 
+JSON = re.compile(r'(application/json *(; *charset="?utf-?8"?)?)?', re.IGNORECASE)
+"""Content types of messages that are read; most say none."""
+
 SEE = "what sia asyncapi prints"
 """Where it stands what messages may be."""
 
 _one = msgspec.json.Decoder(PoolJob)
-_many = msgspec.json.Decoder(PoolJobs)
 _command = msgspec.json.Decoder(PoolCommand)
 
 
@@ -109,6 +116,11 @@ def read(mail: Message, topics: Topics, pool: str, door: CommandTopic) -> Parsed
     if len(mail.payload) > MAX_PAYLOAD:
         why = f"{len(mail.payload):,} bytes, more than {MAX_PAYLOAD:,}"
         raise ProblemError(413, "too large", why, "send several messages, or a batch over HTTP")
+    if not JSON.fullmatch(mail.content):
+        raise ProblemError(
+            415, "wrong content type", f"the content type is {mail.content[:MAX_SHOWN]!r}",
+            "send JSON in UTF-8, as application/json",
+        )  # fmt: skip
     if mail.reply and not topics.is_reply(mail.reply, pool):
         below = topics.pool(pool, "reply/")
         raise _wrong("the response topic is not ours to write", f"name one below {below}")
@@ -125,9 +137,6 @@ def _wrong(detail: str, mend: str) -> ProblemError:
 
 def _submission(mail: Message, pool: str) -> ParsedMessage:
     jobs = _jobs(mail.payload)
-    if sum(job.array or 1 for job in jobs) > MAX_JOBS:
-        why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
-        raise ProblemError(413, "too many jobs", why, "send several messages")
     groups = []
     for i, job in enumerate(jobs):
         if job.pool not in (None, pool):
@@ -145,13 +154,14 @@ def _submission(mail: Message, pool: str) -> ParsedMessage:
 
 def _jobs(payload: bytes) -> list[PoolJob]:
     """One job, a list of them, or `{"jobs": [...]}`, as over HTTP and in files."""
-    begin = payload.lstrip()
-    if begin.startswith(b"["):
+    if payload.lstrip().startswith(b"["):
         payload = b'{"jobs":' + payload + b"}"
-        return decoded(payload, _many, PoolJobs, SEE).jobs
-    if begin[1:].lstrip().startswith(b'"jobs"'):
-        return decoded(payload, _many, PoolJobs, SEE).jobs
-    return [decoded(payload, _one, PoolJob, SEE)]
+    if is_batch(payload):
+        return at_once(read_batch(payload, _one, PoolJob, PoolJobs, SEE))
+    job = decoded(payload, _one, PoolJob, SEE)
+    if (job.array or 1) > MAX_JOBS:
+        raise TOO_MANY
+    return [job]
 
 
 def _commanded(payload: bytes, pool: str) -> Command:

@@ -370,3 +370,14 @@ def test_a_job_that_is_submitted_again_after_a_loss_is_known_once_more():
     told.step(told.now + 300, Ended("x", 2, 0))
     assert told.engine.book.job("x").ended is not None
     assert plain_job(told.engine.book.job("x")).id not in told.heard.lasting._running
+
+
+def test_a_job_of_which_nothing_can_be_said_costs_nothing(monkeypatch):
+    """Where a playout has not seen 50,000 waiting jobs, a submission would cost twice as much."""
+    told = Told(a=1)
+    told.ran(60, 1000.0)
+    told.step(told.now + 500, submit("runs"))
+    told.step(told.now + 5, submit("waits"))
+    record = told.engine.book.job("waits")
+    monkeypatch.setattr(told.heard.lasting, "chances", lambda *_: pytest.fail("it is asked for"))
+    assert new_job(Outlook(told.now), told.heard.lasting, record, told.now) is None

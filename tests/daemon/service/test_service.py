@@ -161,7 +161,7 @@ def test_clients_are_served_whatever_is_seen(tmp_path):
                 before = service.status().steps
                 assert await asyncio.wait_for(service.submit(many), 5.0) == [Accepted()] * len(many)
                 await asyncio.wait_for(service.submit([submit("few", hold=True)]), 5.0)
-                assert service.status().steps - before <= 4
+                assert service.status().steps - before <= 8, "all that was seen takes ten at least"
 
     asyncio.run(story())
 

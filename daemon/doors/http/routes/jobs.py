@@ -15,6 +15,7 @@ from daemon.doors.http.operations import Operation, Parameter, answer, body_of, 
 from daemon.doors.http.routes.submissions import Submissions
 from daemon.doors.views.alone import alone_of
 from daemon.doors.views.resources import array_detail, job_detail, job_view
+from daemon.http.bodies import decoded
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority
@@ -34,7 +35,7 @@ from daemon.wire.jobs import (
     Submitted,
 )
 from daemon.wire.limits import LOOKED_AT, MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
-from daemon.wire.problems import ProblemError, decoded, no_job, refusal
+from daemon.wire.problems import ProblemError, no_job, refusal
 
 if TYPE_CHECKING:
     from daemon.service.service import Service

@@ -21,6 +21,7 @@ from daemon.doors.views.resources import job_view, loans_view
 from daemon.doors.views.usage import UsageHistory as LastHour
 from daemon.forecasts.forecaster import ForecastService
 from daemon.forecasts.retraining import Retraining
+from daemon.http.bodies import decoded
 from daemon.model.access import Principal, Rule
 from daemon.model.book import job_of
 from daemon.model.errors import UnavailableError
@@ -39,7 +40,7 @@ from daemon.wire.plan import (
     PoolForecast,
     Usage,
 )
-from daemon.wire.problems import decoded, no_pool
+from daemon.wire.problems import no_pool
 from daemon.wire.status import Ready
 from sia.policies.explain.pass_inputs import keeps_of, needs
 from sia.state.state import GroupState, PoolState

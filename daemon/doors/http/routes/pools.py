@@ -15,6 +15,7 @@ from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of
 from daemon.doors.views.resources import node_views, pool_view, pool_views, shadow_view, unplaced
 from daemon.engine.nodes import CONFIG
+from daemon.http.bodies import decoded
 from daemon.model.access import Rule
 from daemon.model.inputs import (
     CancelMaintenance,
@@ -40,7 +41,7 @@ from daemon.wire.jobs import (
     ReasonRequest,
 )
 from daemon.wire.plan import LendingState, LendingSwitch
-from daemon.wire.problems import ProblemError, decoded, no_pool, refusal
+from daemon.wire.problems import ProblemError, no_pool, refusal
 from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:

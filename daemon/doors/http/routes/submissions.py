@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import estimate_view, say_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
+from daemon.http.bodies import decoded, in_turns, is_batch, read_batch
 from daemon.model.access import Principal, Rule, allows
+from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec
+from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission, JobCount
-from daemon.wire.jobs import MAX_JOBS, Batch, BatchAnswer, JobRequest, Submitted
-from daemon.wire.limits import MAX_KEY
-from daemon.wire.problems import ProblemError, decoded, refusal
+from daemon.service.inbox import NOT_NOW, not_now
+from daemon.wire.jobs import Batch, BatchAnswer, BatchLine, JobRequest, Submitted
+from daemon.wire.limits import MAX_KEY, SUBMITTED_AT_ONCE
+from daemon.wire.problems import ProblemError, refusal
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -39,19 +44,21 @@ class Submissions:
         """For this service, as many as are admitted."""
         self._service, self._admission, self._eta = service, admission, eta
         self._job = msgspec.json.Decoder(JobRequest)
-        self._batch = msgspec.json.Decoder(Batch)
 
     async def submit(self, request: web.Request) -> web.Response:
         """One job or a batch, which begins with the key `jobs`."""
         body = await body_of(request)
         key = _key(request)
-        if body.lstrip()[1:].lstrip().startswith(b'"jobs"'):
-            return await self._submit_batch(request, decoded(body, self._batch, Batch), key)
+        if is_batch(body):
+            jobs = await in_turns(read_batch(body, self._job, JobRequest, Batch))
+            return await self._submit_batch(request, jobs, key)
         group = _specs(decoded(body, self._job, JobRequest), key)
         (found,) = await self._found(request, [group])
-        if isinstance(found, Refused):
-            raise refusal(found)
         name = array_name(group[0])
+        if isinstance(found, Refused):
+            if found.status in NOT_NOW and group[0].array is not None:  # some may be taken
+                found = replace(found, mend=f"{found.mend}: {name}")
+            raise refusal(found)
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
         if given is not None:
@@ -63,17 +70,42 @@ class Submissions:
             headers={"Location": f"/v1/jobs/{name}"} if found.new else None,
         )
 
-    async def _submit_batch(self, request: web.Request, batch: Batch, key: str) -> web.Response:
-        if sum(job.array or 1 for job in batch.jobs) > MAX_JOBS:
-            why = f"more than {MAX_JOBS:,} jobs, those of arrays counted"
-            raise ProblemError(413, "too many jobs", why, "send several batches")
-        groups = [_specs(job, f"{key} {i}" if key else "") for i, job in enumerate(batch.jobs)]
-        found = await self._found(request, groups)
-        lines = [line_of(group, said) for group, said in zip(groups, found, strict=True)]
+    async def _submit_batch(
+        self, request: web.Request, jobs: Sequence[JobRequest], key: str
+    ) -> web.Response:
+        lines: list[BatchLine] = []
+        some: list[SubmissionGroup] = []
+        waiting = 0
+        for i, job in enumerate(jobs, 1):
+            some.append(_specs(job, f"{key} {i - 1}" if key else ""))
+            waiting += len(some[-1])
+            if waiting >= SUBMITTED_AT_ONCE or i == len(jobs):
+                lines += await self._lines(request, some, begun=bool(lines))
+                some, waiting = [], 0
         await say_estimates(self._eta, lines)
         statuses = [line.status for line in lines]
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
+
+    async def _lines(
+        self, request: web.Request, groups: Sequence[SubmissionGroup], *, begun: bool
+    ) -> list[BatchLine]:
+        """What becomes of some jobs of a batch.
+
+        Where others of it were taken already, those that cannot be taken now have a line that says
+        so: an answer that speaks of the whole batch would have clients submit the others again.
+        """
+        try:
+            found: list[Answer] = await self._found(request, groups)
+        except UnavailableError as error:
+            if not begun:
+                raise
+            found = [not_now(error)] * len(groups)
+        except JournalError as error:
+            if not begun:
+                raise
+            found = [not_now(UnavailableError(503, str(error), PROBE_EVERY))] * len(groups)
+        return [line_of(group, said) for group, said in zip(groups, found, strict=True)]
 
     async def _found(self, request: web.Request, groups: Sequence[SubmissionGroup]) -> list[Answer]:
         """What becomes of each. Only those are asked for that may be."""
@@ -123,6 +155,10 @@ def _is_denied(why: Refused | None) -> bool:
 
 def _key(request: web.Request) -> str:
     key: str = request.headers.get("Idempotency-Key", "")
+    if not key and "Idempotency-Key" in request.headers:
+        raise ProblemError(
+            422, "invalid", "Idempotency-Key is empty", "send a UUID, or leave the header out"
+        )
     if len(key) > MAX_KEY:
         raise ProblemError(
             422, "invalid", f"Idempotency-Key is longer than {MAX_KEY}", "send a UUID"

@@ -391,11 +391,14 @@ async def test_no_page_fails_whatever_it_is_asked_for(folder):
                 await sent(visitor, "/ui/sign-in", token=TOKEN, to="/ui/")
 
 
+AS_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
 @story
 async def test_a_form_that_is_none_is_refused(folder):
     async with door(folder) as client, browser(client) as visitor:
         for body in (b"\xff\xfe", b"&".join(b"a%d=1" % i for i in range(99)), b"[1]", b""):
-            async with visitor.post("/ui/settings/lending", data=body) as response:
+            async with visitor.post("/ui/settings/lending", data=body, headers=AS_FORM) as response:
                 assert response.status in (403, 422)
 
 
@@ -405,9 +408,9 @@ async def test_a_form_as_large_as_a_batch_of_jobs_is_not_taken_apart(folder):
     async with door(folder) as client, browser(client) as visitor:
         body = b"token=" + b"%41" * (MAX_FORM // 3)
         assert len(body) > MAX_FORM
-        async with visitor.post("/ui/sign-in", data=body) as response:
+        async with visitor.post("/ui/sign-in", data=body, headers=AS_FORM) as response:
             assert response.status == 413
-        async with visitor.post("/ui/sign-in", data=body[:MAX_FORM]) as response:
+        async with visitor.post("/ui/sign-in", data=body[:MAX_FORM], headers=AS_FORM) as response:
             assert response.status == 401, "it is read, and no token"
 
 

@@ -1,0 +1,306 @@
+"""Read JSON that a client sent: one value, or a batch of jobs element by element.
+
+`msgspec` reads a value that is right. Python's own scanner reads it as well, because it alone
+notices keys that are given twice, and because it can read one element of a list at a time. So a
+batch is read in pieces, between which the event loop serves others, and only the elements that are
+wrong are looked at again to say what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Generator
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, TypeVar
+
+import msgspec
+
+from daemon.config.validation import ConfigProblem, Path, read
+from daemon.wire.jobs import MAX_JOBS, FieldProblem, JobRequest
+from daemon.wire.limits import MAX_OBJECTS, MAX_PROBLEMS, MAX_VALUE, PIECE_CHARACTERS, PIECE_JOBS
+from daemon.wire.problems import ProblemError
+
+T = TypeVar("T")
+Job = TypeVar("Job", bound=JobRequest)
+
+Pieces = Generator[None, None, T]
+"""Work that stops after each piece, so that others have their turn, and returns its result."""
+
+_BATCH = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"jobs"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*')
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NEXT = re.compile(r"[ \t\r\n]*(,|\])[ \t\r\n]*")
+_END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*\Z")
+
+_LONGEST_INTEGER = 400
+"""Digits of an integer that is read; no value has so many, and Python refuses to read 5,000."""
+
+
+class _TwiceError(Exception):
+    """A key is given twice in one object."""
+
+
+class _TooManyError(Exception):
+    """A value has more objects than any that is right."""
+
+
+class _Objects:
+    """Makes the objects of one value, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        self.count += 1
+        if self.count > MAX_OBJECTS:
+            raise _TooManyError
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            left = set(found)
+            for key, _ in pairs:
+                if key not in left:
+                    raise _TwiceError(key)
+                left.remove(key)
+        return found
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) < _LONGEST_INTEGER else digits
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+_objects = _Objects()
+_scan: Any = JSONDecoder(
+    object_pairs_hook=_objects, parse_int=_integer, parse_constant=_constant
+).scan_once  # type: ignore[attr-defined]  # it has no other name
+
+
+def _scanned(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins there, and where it ends. Raises what the scanner raises."""
+    _objects.count = 0
+    found: tuple[Any, int] = _scan(text, at)
+    return found
+
+
+def decoded(
+    body: bytes, decoder: msgspec.json.Decoder[T], kind: type[Any], see: str = "/v1/openapi.json"
+) -> T:
+    """Return a body as a value. Raises ProblemError that names up to `MAX_PROBLEMS` wrong values.
+
+    `kind` says what is wrong; `see` is the document that says what is right.
+    """
+    if len(body) > MAX_VALUE:
+        raise _TOO_LARGE
+    text = _text(body)
+    problems: list[ConfigProblem] = []
+    try:
+        values, end = _scanned(text, _space(text, 0))
+        if _space(text, end) != len(text):
+            raise _no_json("there is more after the value")
+        found = _right(text, values, decoder, kind, (), problems)
+    except StopIteration as error:
+        raise _no_json(f"truncated, or no JSON, at character {error.value}") from None
+    except (ValueError, RecursionError, _TwiceError, _TooManyError) as error:
+        raise _unread(error, "") from None
+    if found is None:
+        raise _invalid(problems, see)
+    return found
+
+
+def is_batch(body: bytes) -> bool:
+    """Whether a body is a batch of jobs: an object that begins with the key `jobs`."""
+    return body.lstrip()[1:].lstrip().startswith(b'"jobs"')
+
+
+def read_batch(
+    body: bytes,
+    decoder: msgspec.json.Decoder[Job],
+    kind: type[Job],
+    whole: type[Any],
+    see: str = "/v1/openapi.json",
+) -> Pieces[list[Job]]:
+    """Read `{"jobs": [...]}` piece by piece; `kind` is the type of each job, `whole` of the body.
+
+    Raises ProblemError as `decoded` does, and for more than `MAX_JOBS` jobs. It stops reading at
+    the first job too many, and once `MAX_PROBLEMS` values are wrong.
+    """
+    text = _text(body)
+    begin = _BATCH.match(text)
+    if begin is None or text.startswith("]", begin.end()):
+        return decoded(body, msgspec.json.Decoder(whole), whole, see).jobs  # type: ignore[no-any-return]
+    jobs: list[Job] = []
+    problems: list[ConfigProblem] = []
+    count, number, piece, at = 0, 0, begin.end(), begin.end()
+    elements = _Elements(text)
+    more = True
+    while more and len(problems) < MAX_PROBLEMS:
+        values, end = elements.at(at, number)
+        job = _right(text[at:end], values, decoder, kind, ("jobs", number), problems)
+        number += 1
+        count += 1 if job is None else job.array or 1
+        if count > MAX_JOBS:
+            raise TOO_MANY
+        if job is not None:
+            jobs.append(job)
+        after = _NEXT.match(text, end)
+        if after is None:
+            raise _no_json(f"there is no comma and no ] after job {number - 1} of the batch")
+        more, at = after[1] == ",", after.end()
+        if not number % PIECE_JOBS or at - piece > PIECE_CHARACTERS:
+            piece = at
+            yield
+    if problems:
+        raise _invalid(problems, see)
+    if _END.match(text, at) is None:
+        raise _after(text, at)
+    return jobs
+
+
+class _Elements:
+    """The elements of a list in a text.
+
+    The scanner is shown `MAX_VALUE` characters at a time, so that no element takes long to read.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._from, self._window = 0, text[:MAX_VALUE]
+
+    def at(self, at: int, number: int) -> tuple[Any, int]:
+        """The element that begins there, and where it ends. Raises ProblemError."""
+        while True:
+            size = len(self._window)
+            cut = self._from + size < len(self._text)
+            try:
+                values, end = _scanned(self._window, at - self._from)
+                if end < size or not cut:
+                    return values, self._from + end
+            except (_TwiceError, _TooManyError, RecursionError) as error:
+                raise _unread(error, f"/jobs/{number}") from None
+            except (ValueError, StopIteration) as error:
+                if not cut:
+                    what = str(error) if isinstance(error, ValueError) else "truncated, or no JSON"
+                    why = f"job {number} of the batch: {what}"
+                    raise _no_json(why) from None
+            if self._from == at:
+                raise ProblemError(
+                    413, "too large",
+                    f"job {number} of the batch has more than {MAX_VALUE:,} characters, or is no "
+                    "JSON", "put what is long into a file, and name the file in the command",
+                )  # fmt: skip
+            self._from, self._window = at, self._text[at : at + MAX_VALUE]
+
+
+def _right(
+    text: str,
+    values: Any,
+    decoder: msgspec.json.Decoder[T],
+    kind: type[Any],
+    path: Path,
+    problems: list[ConfigProblem],
+) -> T | None:
+    """A value as its type; None where it is wrong, with what is wrong added to the problems."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        before, first = len(problems), str(error)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            read(values, kind, path, problems)
+        if len(problems) == before:
+            problems.append(ConfigProblem(path, first, ""))
+        return None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        where = "".join(f"/{step}" for step in path)
+        raise _no_json(f"{where}: {error}" if where else str(error)) from None
+
+
+async def in_turns(pieces: Pieces[T]) -> T:
+    """Have work done piece by piece; others have their turn between two."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        await asyncio.sleep(0)
+
+
+def at_once(pieces: Pieces[T]) -> T:
+    """Have small work done without a pause."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        why = f"the JSON is not in UTF-8: {error.reason} at byte {error.start}"
+        raise _no_json(why) from None
+
+
+def _space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None, "no space is space as well"
+    return found.end()
+
+
+def _no_json(why: str) -> ProblemError:
+    return ProblemError(400, "no JSON", why, "send JSON in UTF-8")
+
+
+def _unread(error: Exception, where: str) -> ProblemError:
+    """Why a value is not even looked at."""
+    if isinstance(error, RecursionError | _TooManyError):
+        return _TOO_DEEP
+    if isinstance(error, _TwiceError):
+        key = str(error)[:40]
+        wrong = FieldProblem(where, f"key {key!r} is given twice", "give it once")
+        what = f"{where.removeprefix('/').replace('/', ' ') or 'the body'}: {wrong.detail}"
+        return ProblemError(422, "invalid", what, wrong.mend, errors=[wrong])
+    why = str(error)
+    return _no_json(why if not isinstance(error, JSONDecodeError) else f"{why[:200]}")
+
+
+def _invalid(problems: list[ConfigProblem], see: str) -> ProblemError:
+    """All that was found wrong."""
+    errors = [
+        FieldProblem("".join(map(_step, problem.path)), problem.what, problem.mend)
+        for problem in problems[:MAX_PROBLEMS]
+    ]
+    detail = "; ".join(map(str, problems[:3]))
+    return ProblemError(422, "invalid", detail, f"see {see}", errors=errors)
+
+
+def _step(key: str | int) -> str:
+    """One step of a JSON pointer (RFC 6901)."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _after(text: str, at: int) -> ProblemError:
+    """What is wrong with what follows the list of a batch."""
+    if text.startswith(",", _space(text, at)):
+        wrong = FieldProblem("", "there is another key after jobs", "leave it out")
+        return ProblemError(422, "invalid", wrong.detail, wrong.mend, errors=[wrong])
+    return _no_json("the batch does not end with ]}")
+
+
+_TOO_DEEP = ProblemError(
+    400, "too deep", "the JSON is nested too deeply, or has too many objects",
+    "see /v1/openapi.json",
+)  # fmt: skip
+_TOO_LARGE = ProblemError(
+    413, "too large", f"more than {MAX_VALUE:,} bytes, and it is no batch of jobs",
+    'put what is long into a file, or send jobs as {"jobs": [...]}',
+)  # fmt: skip
+TOO_MANY = ProblemError(
+    413, "too many jobs", f"more than {MAX_JOBS:,} jobs, those of arrays counted",
+    "send several batches",
+)  # fmt: skip
