@@ -16,9 +16,9 @@ from daemon.doors.mqtt import schemas
 from daemon.doors.mqtt.schemas import JobId, PoolCommand, PoolJob, PoolJobs
 from daemon.doors.mqtt.topics import CommandTopic, Topics
 from daemon.doors.views.submission import specs_of
-from daemon.http.bodies import TOO_MANY, at_once, decoded, is_batch, read_batch
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
 from daemon.model.job import JobSpec
+from daemon.wire.bodies import TOO_MANY, at_once, decoded, is_batch, read_batch
 from daemon.wire.jobs import MAX_JOBS
 from daemon.wire.problems import ProblemError
 

@@ -15,13 +15,13 @@ from daemon.doors.http.operations import Operation, Parameter, answer, body_of, 
 from daemon.doors.http.routes.submissions import Submissions
 from daemon.doors.views.alone import alone_of
 from daemon.doors.views.resources import array_detail, job_detail, job_view
-from daemon.http.bodies import decoded
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission
+from daemon.wire.bodies import decoded
 from daemon.wire.jobs import (
     ArrayDetail,
     Batch,

@@ -21,13 +21,13 @@ from daemon.doors.views.resources import job_view, loans_view
 from daemon.doors.views.usage import UsageHistory as LastHour
 from daemon.forecasts.forecaster import ForecastService
 from daemon.forecasts.retraining import Retraining
-from daemon.http.bodies import decoded
 from daemon.model.access import Principal, Rule
 from daemon.model.book import job_of
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import AuditNote
 from daemon.runtime.logs import log
 from daemon.service.service import Service
+from daemon.wire.bodies import decoded
 from daemon.wire.jobs import Health, Label, LogLevel
 from daemon.wire.limits import NEXT_SHOWN
 from daemon.wire.plan import (

@@ -15,7 +15,6 @@ from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of
 from daemon.doors.views.resources import node_views, pool_view, pool_views, shadow_view, unplaced
 from daemon.engine.nodes import CONFIG
-from daemon.http.bodies import decoded
 from daemon.model.access import Rule
 from daemon.model.inputs import (
     CancelMaintenance,
@@ -29,6 +28,7 @@ from daemon.model.inputs import (
 from daemon.model.job import LendingMode
 from daemon.model.limits import NO_BUDGET
 from daemon.model.outputs import Accepted, Answer, Refused
+from daemon.wire.bodies import decoded
 from daemon.wire.jobs import (
     Maintenance,
     MaintenanceRequest,

@@ -15,7 +15,6 @@ from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import estimate_view, say_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
-from daemon.http.bodies import decoded, in_turns, is_batch, read_batch
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Submit
@@ -24,6 +23,7 @@ from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission, JobCount
 from daemon.service.inbox import NOT_NOW, not_now
+from daemon.wire.bodies import decoded, in_turns, is_batch, read_batch
 from daemon.wire.jobs import Batch, BatchAnswer, BatchLine, JobRequest, Submitted
 from daemon.wire.limits import MAX_KEY, SUBMITTED_AT_ONCE
 from daemon.wire.problems import ProblemError, refusal

@@ -10,7 +10,6 @@ from aiohttp import web
 from daemon.doors.http.authentication import too_often
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of
-from daemon.http.bodies import decoded
 from daemon.model.access import OPERATOR_NAME, Rule
 from daemon.model.book import TokenRecord
 from daemon.model.inputs import IssueToken, RevokeToken, SignOut
@@ -19,6 +18,7 @@ from daemon.model.outputs import Answer, Refused
 from daemon.runtime.rate_limit import TokenBuckets
 from daemon.runtime.token_file import digest_of, new_token
 from daemon.wire.access import TokenList, TokenMade, TokenRequest, TokenView
+from daemon.wire.bodies import decoded
 from daemon.wire.limits import SIGN_OUTS, SIGN_OUTS_AT_ONCE
 from daemon.wire.problems import refusal
 

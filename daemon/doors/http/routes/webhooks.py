@@ -14,10 +14,10 @@ from daemon.doors.http.operations import Operation, Parameter, answer, body_of, 
 from daemon.doors.webhooks.delivery import opened
 from daemon.doors.webhooks.http_post import DeliveryVerdict
 from daemon.doors.webhooks.webhook import WebhookSender
-from daemon.http.bodies import decoded
 from daemon.journal.journal import DeadLetter
 from daemon.model.access import Rule
 from daemon.model.inputs import AuditNote
+from daemon.wire.bodies import decoded
 from daemon.wire.jobs import EventView
 from daemon.wire.limits import MAX_SEQ
 from daemon.wire.problems import ProblemError

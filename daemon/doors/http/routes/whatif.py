@@ -16,10 +16,10 @@ from daemon.doors.http.authorization import FORBIDDEN, forbids, who_asks
 from daemon.doors.http.operations import Operation, answer, body_of
 from daemon.doors.views.submission import specs_of
 from daemon.forecasts.forecaster import ForecastService
-from daemon.http.bodies import decoded
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.outputs import Refused
 from daemon.service.service import Service
+from daemon.wire.bodies import decoded
 from daemon.wire.problems import ProblemError, no_job, refusal
 from daemon.wire.whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
 

@@ -6,7 +6,6 @@ from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
-from loops import watched_loop
 
 from daemon.config.mqtt_limits import MAX_PAYLOAD, UNACKNOWLEDGED
 from daemon.doors.http.csrf import MAX_FORM
@@ -15,6 +14,7 @@ from daemon.doors.mqtt.topics import Topics
 from daemon.wire import limits
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import asked, door
+from tests.support.daemons.loops import watched_loop
 from tests.support.servers.browsers import browser, seal_in, seen
 
 MOST = 0.05
