@@ -115,6 +115,7 @@ async def test_what_waited_in_the_backup_and_has_its_turn_elsewhere_is_let_run(t
         put_back(tmp_path)
         async with serving(tmp_path, k8s, pools=ONE) as service:
             await phase_is(service, job_id, "held")
+            await until(lambda: [*service.book.jobs] == [job_id])  # the quota is free
             await service.submit([Release(job_id)])  # somebody tries: it is as before
             await until(lambda: service.book.jobs[job_id].attempt > 1)
             await phase_is(service, job_id, "held")
