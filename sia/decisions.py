@@ -1,4 +1,4 @@
-"""Imperatives: all that the core ever says."""
+"""Decisions: orders, the only output of the core."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sia.model import Nodes, Stream
 
 
 class StartJob(Struct, frozen=True, gc=False, tag=True):
-    """Start this job now, or let it go on after a preemption.
+    """Start this job now, or resume it after a preemption.
 
-    A spare start names its donors: (pool, GPUs), its own pool included.
+    A spare start names its lenders as (pool, GPUs), its own pool included.
     """
 
     job_id: str
@@ -18,15 +18,15 @@ class StartJob(Struct, frozen=True, gc=False, tag=True):
     reason: str
     loans: tuple[tuple[str, int], ...] = ()
     width: int = 0
-    """GPUs, where they are not the job's own number."""
+    """The number of GPUs if it is not the job's own width, else 0."""
     nodes: Nodes = ()
-    """Which GPUs, where the cluster has cells."""
+    """The GPUs, in a cluster with cells."""
 
 
 class PreemptJob(Struct, frozen=True, gc=False, tag=True):
-    """Stop this running job, keep its work, and put it back into its queue.
+    """Stop this running job, keep its work, and return it to its queue.
 
-    Its GPUs are given out by the decisions after this one: whoever carries them out waits for it.
+    Later decisions of the same step use its GPUs: the driver must wait for the stop first.
     """
 
     job_id: str
@@ -34,7 +34,7 @@ class PreemptJob(Struct, frozen=True, gc=False, tag=True):
 
 
 class ResizeJob(Struct, frozen=True, gc=False, tag=True):
-    """Go on with this running job on so many GPUs; stream and loans are as in `StartJob`."""
+    """Change the width of this running job; `stream` and `loans` are as in `StartJob`."""
 
     job_id: str
     width: int
@@ -44,7 +44,7 @@ class ResizeJob(Struct, frozen=True, gc=False, tag=True):
 
 
 class MoveLoan(Struct, frozen=True, gc=False, tag=True):
-    """From now on `donor` lends a running spare job the GPUs that `previous` lent it."""
+    """Let `donor` lend a running spare job the GPUs that `previous` lent it."""
 
     job_id: str
     previous: str
@@ -53,13 +53,13 @@ class MoveLoan(Struct, frozen=True, gc=False, tag=True):
 
 
 class WakeAt(Struct, frozen=True, gc=False, tag=True):
-    """Call again at this time (seconds) at the latest; replaces any earlier wish."""
+    """Call `step` again at this time (seconds) at the latest; replaces the previous request."""
 
     time: float
 
 
 class ProposalRefused(Struct, frozen=True, gc=False, tag=True):
-    """The policy proposed what does not fit. State is unchanged, and the pass ended there."""
+    """The committer refused a proposal. It changed nothing and ended the pass."""
 
     job_id: str
     why: str

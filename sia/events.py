@@ -1,8 +1,8 @@
-"""Facts, in the past tense: all that the core is ever told. Times are seconds.
+"""Events: facts in the past tense, the only input of the core. Times are in seconds.
 
-At one instant ends come before changes of pools, nodes and forecasts, those before arrivals, and
-arrivals before new estimates, priorities and cancellations: `RANK`. All are JSON, so every number
-is finite.
+`RANK` orders the events of one instant: ends, then changes of pools, nodes and forecasts, then
+arrivals, then new estimates, priorities and cancellations. Events are stored as JSON, so every
+number is finite.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from sia.model import Estimate, FutureJob, Job, Load
 
 
 class JobFinished(Struct, frozen=True, gc=False, tag=True):
-    """A running job ended, whether well or badly, and gave its GPUs back."""
+    """A running job ended, successfully or not, and released its GPUs."""
 
     time: float
     job_id: str
 
 
 class JobCancelled(Struct, frozen=True, gc=False, tag=True):
-    """A waiting job was withdrawn."""
+    """A pending job was cancelled."""
 
     time: float
     job_id: str
 
 
 class PoolChanged(Struct, frozen=True, gc=False, tag=True):
-    """A pool's quota, limits or weight are from now on other ones; what runs goes on running."""
+    """A pool's quota, limits or weight changed; running jobs go on."""
 
     time: float
     pool: str
     quota: int
     cells: Mapping[str, Mapping[str, int]] = {}
-    """With cells: how many of each type it owns from now on, by chain; `quota` GPUs together with
-    its pinned ones."""
+    """With cells: the number of cells of each type by chain; with the pinned cells they hold
+    `quota` GPUs."""
     lend_limit: int | None = None
-    """None, here and below, is as before; `limits.UNLIMITED` takes a limit away."""
+    """None, here and below, means unchanged; `limits.UNLIMITED` removes the limit."""
     borrow_limit: int | None = None
     weight: float | None = None
 
 
 class LendingSwitched(Struct, frozen=True, gc=False, tag=True):
-    """No job that would borrow GPUs of other pools is started from now on; or it is again."""
+    """Lending was switched on or off; running guests go on."""
 
     time: float
     on: bool
 
 
 class GpusOut(Struct, frozen=True, gc=False, tag=True):
-    """Where there are no cells: so many GPUs of a pool's sharing group are out, or again in.
+    """Without cells: the number of GPUs of a sharing group that are out of service changed.
 
-    Its quotas are as before, so that its jobs have their turns. What is lent is given up by no one
-    before its job ends: spare jobs leave as many GPUs idle as are out.
+    Quotas stay the same, so dedicated starts keep their order. Guests keep their GPUs; new spare
+    starts leave as many GPUs idle as are out.
     """
 
     time: float
     pool: str
-    """Any of the group."""
+    """Any pool of the group."""
     gpus: int
 
 
 class NodeOut(Struct, frozen=True, gc=False, tag=True):
-    """A node is bad, or drained: what runs on it goes on, nothing more is placed there."""
+    """A node failed or was drained: its jobs go on, and no job is placed on it."""
 
     time: float
     node: str
@@ -72,28 +72,28 @@ class NodeOut(Struct, frozen=True, gc=False, tag=True):
 
 
 class NodeBack(Struct, frozen=True, gc=False, tag=True):
-    """A node that was out is well again."""
+    """A node that was out is available again."""
 
     time: float
     node: str
 
 
 class ForecastUpdated(Struct, frozen=True, tag=True):
-    """These forecasts are from now on other ones; those not named stay as they were."""
+    """These load forecasts changed; the others stay the same."""
 
     time: float
     loads: Sequence[Load]
 
 
 class RunTimesUpdated(Struct, frozen=True, tag=True):
-    """These waiting jobs are from now on thought to run for another time."""
+    """The run-time estimates of these pending jobs changed."""
 
     time: float
     estimates: Sequence[Estimate]
 
 
 class PriorityChanged(Struct, frozen=True, gc=False, tag=True):
-    """A waiting job has from now on another priority; among those of it, its old place."""
+    """A pending job's priority changed; among jobs of that priority arrival decides."""
 
     time: float
     job_id: str
@@ -101,14 +101,14 @@ class PriorityChanged(Struct, frozen=True, gc=False, tag=True):
 
 
 class FutureRevealed(Struct, frozen=True, tag=True):
-    """All jobs to come, with their virtual start times: for SIA-VC only (§5.1)."""
+    """All future jobs with their virtual start times, for SIA-VC only (§5.1)."""
 
     time: float
     jobs: Sequence[FutureJob]
 
 
 class JobSubmitted(Struct, frozen=True, gc=False, tag=True):
-    """A job arrived. `run_time` is how long it is thought to run, in seconds."""
+    """A job arrived. `run_time` is its run-time estimate in seconds."""
 
     time: float
     job: Job
@@ -116,7 +116,7 @@ class JobSubmitted(Struct, frozen=True, gc=False, tag=True):
 
 
 class TimePassed(Struct, frozen=True, gc=False, tag=True):
-    """The instant that a `WakeAt` asked for has come."""
+    """The time of a `WakeAt` has come."""
 
     time: float
 

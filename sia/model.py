@@ -1,4 +1,4 @@
-"""What a job, a pool and a run's options are: plain values, all immutable."""
+"""Jobs, pools, forecasts and options as immutable values."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from msgspec import Struct
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL, TICK, WINDOWS
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
-"""GPU numbers on each node of a place; empty where there are no cells."""
+"""GPU indices by node; empty in a cluster without cells."""
 
 
 class Stream(Enum):
-    """Which of a pool's two virtual streams a job runs in (§5.3)."""
+    """The stream in which a job was started (§5.3)."""
 
     DEDICATED = "dedicated"
-    """In order, inside the pool's own quota."""
+    """In queue order, within the pool's own quota."""
     SPARE = "spare"
-    """On GPUs that their owners do not need for now."""
+    """Out of order, on GPUs that no pool is expected to need before the job ends."""
 
 
 class Job(Struct, frozen=True, gc=False):
-    """What is known of a job when it is submitted. How long it will run is not.
+    """A job as submitted, without its run time.
 
-    `submit` is in seconds, `width` in GPUs that start and end together (a gang). Where its
-    width may change while it runs, `min_width` and `max_width` say how far; 0 says nothing.
+    `submit` is in seconds. `width` is the number of GPUs, which start and end together (a gang).
+    `min_width` and `max_width` bound the width of an elastic job; 0 means not given.
     """
 
     id: str
@@ -38,16 +38,17 @@ class Job(Struct, frozen=True, gc=False):
     min_width: int = 0
     max_width: int = 0
     demand: tuple[tuple[int, float], ...] = ()
-    """(GPUs, seconds): how long it runs on how many, ascending; empty is linear (PCS, §3)."""
+    """Run time in seconds by number of GPUs, ascending; empty means linear speed-up (PCS, §3)."""
     preemptible: float | None = None
-    """Seconds of work lost whenever it is stopped and goes on; None where it must not be."""
+    """Seconds of work that each stop costs; None if the job must not be stopped."""
     priority: int = 0
-    """Jobs of a higher one stand before all of a lower one in a queue, whenever they came."""
+    """Within a queue, jobs of higher priority come first, regardless of arrival."""
 
     def speed(self, gpus: int) -> float:
-        """How fast it runs on so many GPUs, of its speed on `width`.
+        """Return the speed on `gpus` GPUs relative to the speed on `width`.
 
-        In proportion, or by its demand: linear between its points, flat outside of them.
+        Without `demand` the speed is proportional to the GPUs. With `demand` the rate is
+        interpolated linearly between its points and constant outside them. O(points).
         """
         if not self.demand:
             return gpus / self.width
@@ -55,7 +56,7 @@ class Job(Struct, frozen=True, gc=False):
 
 
 def _rate(demand: tuple[tuple[int, float], ...], gpus: int) -> float:
-    """Work a second: 1 / seconds, interpolated."""
+    """Return the rate of work, 1 / seconds, interpolated at `gpus`."""
     before = demand[0]
     if gpus <= before[0]:
         return 1.0 / before[1]
@@ -68,11 +69,12 @@ def _rate(demand: tuple[tuple[int, float], ...], gpus: int) -> float:
 
 
 class Pool(Struct, frozen=True):
-    """GPUs that somebody owns.
+    """A pool: a quota of GPUs with an owner.
 
-    Pools lend only inside their `group`; `share` off keeps a pool to itself altogether. Limits
-    hold back new loans, not dedicated jobs: where one of these needs GPUs that its pool has lent,
-    and only pools at their limit have idle ones for the guest, the limit yields.
+    Pools lend only within their sharing `group`; a pool with `share` off neither lends nor
+    borrows. Limits apply to new loans, not to dedicated jobs: if a dedicated job needs GPUs that
+    its pool has lent and only pools at their limit have idle GPUs for the guest, the loan moves
+    there beyond the limit.
     """
 
     name: str
@@ -80,15 +82,15 @@ class Pool(Struct, frozen=True):
     group: str = ""
     share: bool = True
     lend_limit: int | None = None
-    """GPUs that it lends to other pools at one time, at most; None is no limit."""
+    """The most GPUs that it lends at a time; None means no limit."""
     borrow_limit: int | None = None
-    """GPUs of other pools that its spare jobs use at one time, at most; None is no limit."""
+    """The most GPUs that its spare jobs borrow at a time; None means no limit."""
     weight: float = 1.0
-    """Factor on its quota where pools are visited by CurrentAllocation / Quota: more is earlier."""
+    """Factor on the quota in the order CurrentAllocation / Quota: a higher weight comes earlier."""
 
 
 class FutureJob(Struct, frozen=True, gc=False):
-    """A job known before it arrives, and when its own pool alone would start it (§5.1)."""
+    """A job known before it arrives, with its virtual start time in the baseline (§5.1)."""
 
     job: Job
     run_time: float
@@ -96,7 +98,7 @@ class FutureJob(Struct, frozen=True, gc=False):
 
 
 class Load(NamedTuple):
-    """TotalNewLoad of one pool and window: GPUs that arrive in (now, now + window] (§5.2)."""
+    """TotalNewLoad of a pool and window: GPUs that arrive in (now, now + window] (§5.2)."""
 
     pool: str
     window: int
@@ -104,29 +106,29 @@ class Load(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """How long a waiting job is thought to run, in seconds."""
+    """The run-time estimate of a pending job, in seconds."""
 
     job_id: str
     run_time: float
 
 
 class Options(Struct, frozen=True):
-    """The operator's choices (§5.3). Windows are seconds, ascending."""
+    """Options of the core and its policies (§5.3). Windows are in seconds, ascending."""
 
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
-    """Factor on what SIA reserves for a pool; 1 is the paper's, more holds back more."""
+    """Factor on SIA's reservations; 1 is the paper's, a higher value reserves more."""
     spare_priority: dict[str, int] = {}
-    """Pools with a higher number are offered spare GPUs first; 0 where not named."""
+    """Pools with a higher number get spare GPUs first; pools not named have 0."""
     resume_cost: float = 0.0
-    """Seconds that a job does no work when it goes on after a preemption or a change of width."""
+    """Seconds without progress after a job resumes or changes its width."""
     las_thresholds: tuple[float, ...] = LAS_THRESHOLDS
-    """GPU-seconds after which a job leaves each but the last of LAS's queues, ascending."""
+    """GPU-seconds after which a job leaves each of LAS's queues but the last, ascending."""
     las_promote: float = LAS_PROMOTE
-    """A job that waits so many times as long as it has run goes back to LAS's first queue."""
+    """A job that has waited this many times its run time returns to LAS's first queue."""
     recall: float = RECALL
-    """SIA counts on stopping a spare job for a window of which that costs no greater part."""
+    """SIA counts on recalling a job for a window if the stop costs at most this share of it."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
-    """Pairs of pool and window (seconds): for that window the pool reserves all of its unused
-    quota; it goes on borrowing."""
+    """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
+    it can still borrow."""
