@@ -35,7 +35,7 @@ def many(seed, slots=12_000, jobs=60, longest=900):
     return Problem(tasks, [64])
 
 
-def begun(problem, seconds=20.0, start=None):
+def begun(problem, seconds=120.0, start=None):
     return Solving(problem, FORMS["step"], perf_counter() + seconds, start)
 
 

@@ -30,7 +30,7 @@ from tests.support.files import written
 from tests.support.shell import digests, sia
 
 COMMANDS = "solve", "bound", "sweep"
-QUICK = "--time-limit", "20s"
+QUICK = "--time-limit", "2m"
 SOLVED = ["jobs.csv", "loans.csv", "oracle.json", "pools.csv", "real", "trace.csv"]
 SWEPT = ["sweep.csv", "sweep.json", "sweep.png", "sweep.svg"]
 
@@ -114,7 +114,7 @@ def test_what_is_told_is_enough_to_repeat_it(tmp_path, checker):
     told = json.loads((out / "oracle.json").read_text())
     expected = {
         "command": "sia oracle solve", "trace": "log.csv", "pools": "pools.csv", "slot_s": 300.0,
-        "window_s": 86400.0, "form": "pulse", "time_limit_s": 20.0, "skip_invalid": False,
+        "window_s": 86400.0, "form": "pulse", "time_limit_s": 120.0, "skip_invalid": False,
         "beta": 0.0, "weighted": False, "slowdown_allowed_pct": 0.0, "slowdown_price": None,
         "cutoffs": None, "cutoffs_jobs": 0, "seed": 7, "jobs": 3, "objective_unit": "slots",
     }  # fmt: skip

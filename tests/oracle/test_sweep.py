@@ -91,7 +91,7 @@ def test_what_is_found_for_one_price_is_weighed_at_all(monkeypatch):
     def last_only(instance, beta, found, seconds, tell, solve=oracle.study.sweep._solve):
         return solve(instance, beta, found, seconds if beta == 2.0 else -1.0, tell)
 
-    monkeypatch.setattr("oracle.study.study.sweep._solve", last_only)
+    monkeypatch.setattr("oracle.study.sweep._solve", last_only)
     first, last = sweep(instance, [1.9, 2.0], 20.0, told_nobody)
     assert (first.status, last.status) == ("time", "optimal")
     assert last.cost < begun[1]
@@ -122,7 +122,7 @@ def test_groups_that_share_nothing_are_solved_apart_and_counted_together():
 
 def test_a_sweep_leaves_a_table_and_a_picture(tmp_path):
     out = tmp_path / "out"
-    given = "--beta", "3,0", "--time-limit", "10s", "--out", out
+    given = "--beta", "3,0", "--time-limit", "2m", "--out", out
     ran = sia("oracle", "sweep", *files_of(tmp_path), *given)
     assert ran.returncode == 0, ran.stderr
     assert sorted(path.name for path in out.iterdir()) == [

@@ -8,6 +8,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -29,6 +30,8 @@ def sia(*arguments, hash_seed=None):
     """
     if hash_seed is not None:
         return sia_process(*arguments, hash_seed=hash_seed)
+    if "oracle.cli.oracle" in sys.modules:  # its time limit counts from the start of a process
+        sys.modules["oracle.cli.oracle"].BEGAN = perf_counter()
     out, err = (TextIOWrapper(BytesIO(), "utf-8", "surrogateescape") for _ in range(2))
     kept = signal.getsignal(signal.SIGTERM)
     code = None
