@@ -279,7 +279,7 @@ def groups_kept(forecast):
 
 
 def test_names_without_end_are_forgotten_but_not_those_that_come_again(monkeypatch):
-    monkeypatch.setattr(predictors.survival, "MOST_GROUPS", 50)
+    monkeypatch.setattr(predictors.run_times.survival, "MOST_GROUPS", 50)
     forecast = SurvivalRunTimes(WINDOWS, 0.9)
     for name in ("seldom", "often"):
         ran(forecast, 9999.0, times=50, name=name)
@@ -295,7 +295,7 @@ def test_names_without_end_are_forgotten_but_not_those_that_come_again(monkeypat
 
 
 def test_jobs_whose_group_is_forgotten_while_they_wait_and_run_do_no_harm(monkeypatch):
-    monkeypatch.setattr(predictors.survival, "MOST_GROUPS", 50)
+    monkeypatch.setattr(predictors.run_times.survival, "MOST_GROUPS", 50)
     forecast = SurvivalRunTimes(WINDOWS, 0.9)
     waits, runs = (Job(id_, "a", 0.0, 1, "ann", "train") for id_ in ("waits", "runs"))
     assert [forecast.run_time(job) for job in (waits, runs)] == [UNKNOWN_RUN_TIME] * 2
