@@ -22,7 +22,6 @@ from daemon.answers.simulate.fork import (
 )
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import Submit
-from daemon.service.observer import Observer
 from tests.support.daemons.daemons import FakeBackend, job, serving, setup, submit, until
 from tests.support.daemons.doors import story
 
@@ -130,16 +129,10 @@ def test_a_child_ends_with_a_daemon_that_is_killed():
 
 @story
 async def test_how_long_the_loop_stood_still_is_told(folder):
-    class Listens(Observer):
-        heard = ()
-
-        def paused(self, seconds):
-            self.heard += (seconds,)
-
-    watch = Listens()
-    await asides([bytes, bytes], seconds=60, watch=watch)
-    assert len(watch.heard) == 2
-    assert min(watch.heard) > 0
+    heard = []
+    await asides([bytes, bytes], seconds=60, paused=heard.append)
+    assert len(heard) == 2
+    assert min(heard) > 0
 
 
 @story

@@ -36,6 +36,8 @@ class Peer:
             self.heard.append((topic, message.payload, message.properties))
             if message.retain:
                 self.retained[topic] = message.payload
+            elif not message.payload:  # what the broker kept there is cleared
+                self.retained.pop(topic, None)
 
     def on(self, topic):
         """All that came there, in order, as JSON."""
