@@ -9,13 +9,22 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 
+from tests.support.budget import budget
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
+from tests.support.forecasting import of_few_trees
 from tests.support.servers.servers import mosquitto, needs, postgres_server
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
 CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
+
+
+settings.register_profile(
+    "suite", max_examples=budget(ci=30, soak=1000), deadline=None, derandomize=True
+)
+settings.load_profile("suite")
 
 
 def pytest_configure(config):
@@ -55,6 +64,13 @@ def fail_skipped(report):
 def folder(tmp_path_factory):
     """One folder for all examples of a property."""
     return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def few_trees():
+    """Models of a few trees each, for tests that do not ask how well a model foresees."""
+    with of_few_trees():
+        yield
 
 
 @pytest.fixture

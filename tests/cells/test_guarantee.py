@@ -10,6 +10,7 @@ import pytest
 from cells.cells import Cells
 from cells.layout.requests import BlockReason
 from cells.layout.spec import CellsError, NodeSpec, QuotaSpec, Spec, Top
+from tests.support.budget import budget
 from tests.support.clusters.cells import LINES, NODES, machine, some_quotas, top, wants
 from tests.support.naive.naive_cells import Naive
 
@@ -93,7 +94,7 @@ class History:
             self.cells.free(job)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(budget(ci=30, soak=120)))
 def test_invariants_hold_after_any_step(seed):
     history = History(seed, lend_rests=seed % 2 == 0)
     for _ in range(100):
@@ -104,7 +105,7 @@ def test_invariants_hold_after_any_step(seed):
     history.cells.check()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(budget(ci=10, soak=20)))
 def test_all_merges_when_all_jobs_are_gone(seed):
     history = History(seed, pinned=False)
     for _ in range(100):
@@ -119,7 +120,7 @@ def test_all_merges_when_all_jobs_are_gone(seed):
     assert history.cells.short() == []
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(budget(ci=20, soak=80)))
 def test_agrees_with_a_search_of_all_places(seed):
     """At once, blocked by spare jobs, or not at all: as trying every place says."""
     history = History(seed, chains=1, pinned=False)
@@ -157,7 +158,7 @@ def own_place(cells, job):
     return sorted((cell.level, ground.number(ground.root(cell), cell)) for cell in taken.cells)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(budget(ci=30, soak=120)))
 def test_every_pool_is_served_as_if_it_were_alone(seed):
     """Over any history, without spare jobs and lost nodes: placed or not, and where of its own."""
     history = History(seed, pinned=False)
@@ -179,7 +180,7 @@ def test_every_pool_is_served_as_if_it_were_alone(seed):
             assert own_place(cells, job) == own_place(alone[request.pool], job)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(budget(ci=15, soak=60)))
 def test_once_all_jobs_are_gone_nothing_is_left_of_them(seed):
     """Requests find the same as in an empty cluster of the same health."""
     history = History(seed, pinned=False)
@@ -197,7 +198,7 @@ def test_once_all_jobs_are_gone_nothing_is_left_of_them(seed):
         assert cells.allocate(name, request) == fresh.allocate(name, request)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(budget(ci=15, soak=60)))
 def test_questions_change_nothing(seed):
     """Nor do requests that are refused: what comes after is the same without them."""
     plain, asked = History(seed), History(seed)
@@ -234,7 +235,7 @@ def held_requests(history):
                 real.free(name)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(budget(ci=30, soak=120)))
 def test_requests_within_what_is_held_start_at_once(seed):
     history = History(seed)
     history.hold()
@@ -247,17 +248,17 @@ def test_requests_within_what_is_held_start_at_once(seed):
 def test_without_holding_back_spare_jobs_do_get_in_the_way():
     """The test above can fail."""
     blocked = 0
-    for seed in range(12):
+    for seed in range(4):
         history = History(seed)
         history.hold()
         for _ in range(30):
             request = history.asked([(1,), (2,), (4,)])._replace(pin="")
             history.cells.lend(history.name(), request)
             blocked += sum(outcome is None for outcome in held_requests(history))
-    assert blocked > 50
+    assert blocked > 10
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(budget(ci=15, soak=60)))
 def test_a_spare_job_never_lies_in_a_buddy_of_a_dedicated_one(seed):
     history = History(seed)
     for _ in range(60):

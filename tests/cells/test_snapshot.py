@@ -11,9 +11,10 @@ from cells.layout.shape import Cell
 from cells.layout.spec import CellsError, NodeSpec, Top
 from cells.snapshot import CellsSnapshot
 from tests.cells.test_guarantee import CALM, NODES_LOST, UPHEAVAL, History
+from tests.support.budget import budget
 from tests.support.clusters.cells import cluster, pinned_node, wants
 
-ROUNDS, STEPS = 80, 80
+ROUNDS, STEPS = budget(ci=16, soak=80), 80
 LIFE = {**CALM, **NODES_LOST, **UPHEAVAL, "reservation": 0.5, "hold": 0.5}
 
 
@@ -100,7 +101,7 @@ def without(**changes):
     ],
 )
 def test_it_is_seen_where_something_is_forgotten(forget):
-    assert any(part(seed, forget) for seed in range(ROUNDS))
+    assert any(part(seed, forget) for seed in range(80))
 
 
 def test_a_node_that_is_gone_is_still_shown_while_its_job_runs():

@@ -15,10 +15,11 @@ from sia.forecasts import Loads
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Load
 from sia.policies.sia.policy import Sia
+from tests.support.budget import budget
 from tests.support.builders import LENGTHS, SMALL, Workload, job, play_out, pools
 from tests.support.naive import naive_policies
 
-ROUNDS = 60
+ROUNDS = budget(ci=15, soak=60)
 NEVER = float("inf")
 
 
@@ -317,7 +318,7 @@ def started_with(loads, workload):
 
 def test_with_perfect_peaks_no_job_is_slowed_and_more_is_lent_than_with_perfect_sums():
     sooner = sooner_with_sums = 0
-    for seed in range(200):
+    for seed in range(budget(ci=40, soak=200)):
         workload = busy(Random(seed))
         baseline = naive_policies.fcfs(*workload.plain())
         starts = started_with(PerfectPeaks(workload.arrivals, SMALL.windows), workload)

@@ -8,9 +8,10 @@ from predictors.random_forecast import RandomLoads, RandomRunTimes
 from predictors.run_times.history import HistoryRunTimes
 from sia import Job
 from sia.limits import MAX_GROUP, TICK, UNKNOWN_RUN_TIME
+from tests.support.budget import budget
 from tests.support.builders import SMALL
 
-ROUNDS = 100
+ROUNDS = budget(ci=25, soak=100)
 WINDOWS = SMALL.windows
 
 
@@ -192,7 +193,7 @@ def guess(ended, job):
 def test_history_guesses_a_high_percentile_of_similar_jobs():
     rng = Random(0)
     history, ended = HistoryRunTimes(), []
-    for i in range(5000):
+    for i in range(budget(ci=1500, soak=5000)):
         user, name = rng.choice(["", "ann", "bob"]), rng.choice(["", "", "train", "test", f"n{i}"])
         job = Job(f"j{i}", rng.choice("ab"), 0.0, rng.randint(1, 3), user, name)
         assert history.run_time(job) == guess(ended, job), i

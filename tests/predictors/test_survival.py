@@ -15,8 +15,9 @@ from sia.core.playout import play
 from sia.events import RunTimesUpdated
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.policies.sia.policy import Sia
+from tests.support.budget import budget
 
-ROUNDS = 30
+ROUNDS = budget(ci=8, soak=30)
 WINDOWS = (300.0, 900.0, 3600.0)
 LONG_AGO = -20_000.0
 

@@ -7,10 +7,11 @@ import pytest
 from sia.policies.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
+from tests.support.budget import budget
 from tests.support.builders import job, limited, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
 
-ROUNDS = 2500
+ROUNDS = budget(ci=250, soak=2_500)
 
 
 def against_the_baseline(policy, seed):

@@ -32,6 +32,7 @@ from sia.policies.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from sia.policies.ssf import Ssf
+from tests.support.budget import budget
 from tests.support.builders import SMALL, job, play_out, pools, random_workload, starts
 from tests.support.clusters.cells import TYPES, cluster
 
@@ -277,7 +278,7 @@ LONG = 150
 
 
 def test_without_jobs_that_may_be_stopped_recalling_is_sia():
-    for seed in range(100):
+    for seed in range(budget(ci=25, soak=100)):
         workload = random_workload(Random(seed))
         alone = starts(play_out(Sia, *workload))
         found = recalled(*workload)
@@ -539,7 +540,7 @@ def random_story(rng):
 
 @pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia])
 def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
-    for seed in range(60):
+    for seed in range(budget(ci=15, soak=60)):
         owned, story = random_story(Random(seed))
         played = in_cells(policy, owned, story)
         assert played.keys() == {arrival.job.id for arrival in story}
@@ -551,12 +552,12 @@ def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
 
 def test_recalling_in_cells_ends_every_random_story():
     stops = 0
-    for seed in range(60):
+    for seed in range(budget(ci=15, soak=60)):
         owned, story = random_story(Random(seed))
         found = recalled(owned, story, cells=nodes_of(owned))
         assert {job_id for _, _, job_id in found} == {arrival.job.id for arrival in story}
         stops += sum(kind == "stop" for _, kind, _ in found)
-    assert stops > 10
+    assert stops > budget(ci=3, soak=10)
 
 
 def alone(pool, story, withdrawals=()):
@@ -580,7 +581,7 @@ def alone(pool, story, withdrawals=()):
 
 
 def test_fcfs_in_shared_cells_is_every_pool_alone():
-    for seed in range(100):
+    for seed in range(budget(ci=25, soak=100)):
         owned, story = random_story(Random(seed))
         together = starts(in_cells(Fcfs, owned, story))
         apart = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
@@ -590,8 +591,8 @@ def test_fcfs_in_shared_cells_is_every_pool_alone():
 @pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
 def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windows):
     options = msgspec.structs.replace(SMALL, windows=windows)
-    away = 0
-    for seed in range(300):
+    away, rounds = 0, budget(ci=40, soak=300)
+    for seed in range(rounds):
         owned, story = random_story(Random(seed))
         story = [plain(arrival) for arrival in story]
         shared = in_cells(Sia, owned, story, options=options)
@@ -603,7 +604,7 @@ def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windo
                     away += 1
                 else:
                     assert started.start == before, (seed, job_id)
-    assert away > 300
+    assert away > rounds // 2
 
 
 SLOWED = [

@@ -15,10 +15,11 @@ from sia.policies.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from sia.policies.ssf import Ssf
+from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, job, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
 
-ROUNDS = 1000
+ROUNDS = budget(ci=150, soak=1_000)
 CHECKED = 10  # one round in this many asserts all invariants after every instant
 
 

@@ -23,6 +23,7 @@ from sia.policies.ssf import Ssf
 from sia.policies.themis import Themis
 from tests.sia.test_places import in_cells
 from tests.sia.test_policies import choices, random_choices
+from tests.support.budget import budget
 from tests.support.builders import (
     SMALL,
     job,
@@ -36,7 +37,7 @@ from tests.support.builders import (
 from tests.support.cores import POLICIES, PREEMPTING, on_cue, photograph, start_dedicated
 from tests.support.naive import naive_policies
 
-ROUNDS = 300
+ROUNDS = budget(ci=60, soak=300)
 ORDERED = [p for p in [*POLICIES, *PREEMPTING, SiaRecall] if p is not SiaVc]
 """SIA-VC was told in advance who starts when."""
 

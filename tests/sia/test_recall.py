@@ -16,10 +16,11 @@ from sia.policies.sia import recall
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from tests.sia.test_policies import choices, random_choices
+from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, random_workload
 from tests.support.naive.naive_recall import sia_recall as literally
 
-ROUNDS = 300
+ROUNDS = budget(ci=60, soak=300)
 FAULTY = 450  # at most; most faults show in the first few
 CHECKED = 10
 COSTS = (0.0, 0.5, 1.0, 5.0)

@@ -27,6 +27,7 @@ from sia.policies.sjf import Sjf
 from sia.policies.srsf import Srsf
 from sia.policies.srtf import Srtf
 from sia.policies.themis import Themis
+from tests.support.budget import budget
 from tests.support.builders import (
     SMALL,
     Workload,
@@ -39,7 +40,7 @@ from tests.support.builders import (
 )
 from tests.support.naive import naive_rivals
 
-ROUNDS = 500
+ROUNDS = budget(ci=80, soak=500)
 CHECKED = 10
 THRESHOLDS, PROMOTE = (32, 256), 3
 LIVELY = replace(SMALL, las_thresholds=THRESHOLDS, las_promote=PROMOTE)
@@ -493,4 +494,6 @@ class EarliestAgainstAList(RuleBasedStateMachine):
 
 
 TestEarliest = EarliestAgainstAList.TestCase
-TestEarliest.settings = settings(max_examples=100, stateful_step_count=80, derandomize=True)
+TestEarliest.settings = settings(
+    max_examples=budget(ci=25, soak=100), stateful_step_count=80, derandomize=True
+)

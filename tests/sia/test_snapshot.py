@@ -35,12 +35,13 @@ from sia.policies.sjf import Sjf
 from sia.policies.srtf import Srtf
 from sia.policies.ssf import Ssf
 from sia.policies.themis import Themis
+from tests.support.budget import budget
 from tests.support.builders import SMALL, pools
 from tests.support.clusters.cells import LINES, cluster, top
 from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import POLICIES, PREEMPTING
 
-ROUNDS = 40
+ROUNDS = budget(ci=10, soak=40)
 ALL = [*POLICIES, *PREEMPTING, SiaRecall]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall]
 
@@ -95,7 +96,7 @@ def test_histories_are_of_all_sorts():
         for step in troubled(policy, Random(seed)).steps
     )
     for kind in ("StartJob", "PreemptJob", "ResizeJob", "MoveLoan", "Refused", "ValueError"):
-        assert said.count(kind.encode()) > 10, kind
+        assert said.count(kind.encode()) > ROUNDS // 10, kind
 
 
 def changed(core, **changes):

@@ -1,4 +1,15 @@
-"""Small logs, in rows as their publishers write them."""
+"""Small logs, in rows as their publishers write them, and the beginnings of large ones."""
+
+import gzip
+from itertools import islice
+
+
+def first_jobs(log, count, path):
+    """Write the header of a zipped log and its first rows."""
+    with gzip.open(log, "rt") as rows:
+        path.write_text("".join(islice(rows, 1 + count)))
+    return path
+
 
 AFTER = 2**63 - 1
 """Google's time of what is after the trace."""

@@ -17,6 +17,7 @@ from replay.run.run import Settings, replay_all
 from sia.core.playout import Arrival
 from sia.model import Job, Options
 from sia.wording import DAY
+from tests.support.budget import budget
 from tests.support.clusters.cells import TYPES_FILE as TYPES
 from tests.support.files import refusal, written
 from tests.support.shell import digests, sia
@@ -371,11 +372,11 @@ def test_what_an_experiment_cannot_draw_from(files, tmp_path, text, options, mes
 
 
 def test_philly_in_cells(traces, tmp_path, checker):
-    """A fortnight of a real log, jobs of 12 and 7 GPUs among it, under all policies."""
+    """Days of a real log, jobs of 12 and 7 GPUs among it, under all policies."""
     log, pools = traces / "philly.csv.gz", traces / "philly_pools.csv"
     types = written(tmp_path, TYPES, "types.toml")
     piece = tmp_path / "piece"
-    cut = ("--from", "40d", "--length", "14d", "--out", piece)
+    cut = ("--from", "40d", "--length", budget(ci="3d", soak="14d"), "--out", piece)
     ran = sia("trace", "slice", "--trace", log, "--pools", pools, *cut)
     assert ran.returncode == 0, ran.stderr
     log, pools = piece / "trace.csv", piece / "pools.csv"

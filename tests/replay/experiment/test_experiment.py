@@ -33,8 +33,11 @@ from sia.console.main import cli
 from sia.events import PoolChanged
 from sia.model import Pool
 from sia.wording import percent
+from tests.support.budget import budget
 from tests.support.builders import job
 from tests.support.shell import digests, sia
+
+pytestmark = pytest.mark.xdist_group("experiment")
 
 DAY, WEEK = 86400.0, 604800.0
 LOADS = (0.6, 1.1)
@@ -254,7 +257,17 @@ ASKED = ["--queues", "2,4", "--weeks", 1, "--policy", "mmfs,sia@random+history"]
 
 
 def command(log, out, *arguments):
-    return ["experiment", "--trace", log / "trace.csv", *ASKED, "--out", out, *arguments]
+    return [
+        "experiment",
+        "--trace",
+        log / "trace.csv",
+        "--jobs",
+        1,
+        *ASKED,
+        "--out",
+        out,
+        *arguments,
+    ]
 
 
 def done(log, out, *arguments, hash_seed=None):
@@ -360,7 +373,7 @@ def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, m
     running = started(log, out, *MANY, "--jobs", 2, runs=3)
     workers = children(running.pid)
     (os.killpg if whole_group else os.kill)(running.pid, number)
-    _, said = running.communicate(timeout=20)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 130
     count = len(finished(out))
     assert said.splitlines()[-1] == (
@@ -411,7 +424,7 @@ def test_a_process_that_is_killed_is_one_line(log, many, tmp_path):
         if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]  # fmt: skip
     os.kill(workers[0], signal.SIGKILL)
-    _, said = running.communicate(timeout=20)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 2
     assert "fewer --jobs" in said.splitlines()[-1]
     assert "Traceback" not in said
@@ -681,7 +694,7 @@ def test_the_checker_accepts_sizes_and_withdrawn_pools(log, tmp_path, checker):
     out = tmp_path / "out"
     ended = sia(
         "experiment", "--trace", log / "trace.csv", "--pools", log / "pools.csv", "--keep",
-        "--size", "0.8,1", "--withdraw", 2, "--policy", "fcfs,mmfs,sia", "--out", out,
+        "--jobs", 1, "--size", "0.8,1", "--withdraw", 2, "--policy", "fcfs,mmfs,sia", "--out", out,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     found = [assert_checked(checker, run, 0.0) for run in sorted(finished(out))]
@@ -764,8 +777,8 @@ def test_two_runs_of_philly(traces, tmp_path, checker):
     out = tmp_path / "out"
     ended = sia(
         "experiment", "--trace", traces / "philly.csv.gz", "--pools", traces / "philly_pools.csv",
-        "--queues", "4,8", "--runs", 1, "--seed", 2, "--policy", "fcfs,mmfs,sia", "--keep",
-        "--out", out,
+        "--queues", budget(ci="4", soak="4,8"), "--runs", 1, "--jobs", 1, "--seed", 2,
+        "--policy", "fcfs,mmfs,sia", "--keep", "--out", out,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     for run in finished(out):

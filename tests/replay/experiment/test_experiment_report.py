@@ -26,6 +26,11 @@ from replay.report.provenance import senses
 from replay.run.run import Settings
 from tests.replay.report.test_report import HOSTILE, Tags, svgs
 
+pytestmark = [
+    pytest.mark.xdist_group("experiment_report"),
+    pytest.mark.usefixtures("small_pictures"),
+]
+
 
 def gave(
     speed: float | None = 1.0,
@@ -100,8 +105,22 @@ def written(folder: Path, runs: list[dict], **settings) -> tuple[str, set[str]]:
     return html, {Path(name).stem for name in names}
 
 
-def test_the_report_needs_nothing_else(tmp_path: Path):
-    html, _ = written(tmp_path / "out", pieces())
+@pytest.fixture(scope="module")
+def of_pieces(tmp_path_factory) -> tuple[str, set[str], Path]:
+    """The page of three runs, the names of its pictures, and where it is, with large pictures."""
+    folder = tmp_path_factory.mktemp("pieces")
+    return *written(folder, pieces()), folder
+
+
+@pytest.fixture
+def small_pictures(monkeypatch):
+    """Two thousand pixels take their time, and only one test counts them."""
+    for module in (drawing, worth):
+        monkeypatch.setattr(module, "PAPER_DPI", 20)
+
+
+def test_the_report_needs_nothing_else(of_pieces):
+    html, *_ = of_pieces
     named = re.sub(r'xmlns(:\w+)?="http://www\.w3\.org/[^"]*"', "", html)
     assert not re.search(r"https?:|//\w|@import|url\((?!#)", named)
     page = Tags(html)
@@ -141,8 +160,8 @@ def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
     assert one == other
 
 
-def test_headlines_say_whom_each_policy_slowed_and_by_how_much(tmp_path: Path):
-    text = Tags(written(tmp_path / "out", pieces())[0]).text
+def test_headlines_say_whom_each_policy_slowed_and_by_how_much(of_pieces):
+    text = Tags(of_pieces[0]).text
     assert (
         f"mmfs slowed jobs in 2 of 3 runs; mean speed-up 8.00{TIMES} (6.00–8.50{TIMES}) some jobs "
         "ran later"
@@ -154,8 +173,8 @@ def test_headlines_say_whom_each_policy_slowed_and_by_how_much(tmp_path: Path):
     assert "2 queues: the median of the runs' mean speed-ups is highest under mmfs, 6.50" in text
 
 
-def test_the_table_has_medians_of_each_number_of_queues(tmp_path: Path):
-    text = Tags(written(tmp_path / "out", pieces())[0]).text
+def test_the_table_has_medians_of_each_number_of_queues(of_pieces):
+    text = Tags(of_pieces[0]).text
     table = text[text.index("The policies compared") : text.index("All runs, as distributions")]
     two, eight = table.split("8 queues")
     assert f"mmfs 6.50{TIMES} 5.25–7.75{TIMES}" in two
@@ -163,8 +182,8 @@ def test_the_table_has_medians_of_each_number_of_queues(tmp_path: Path):
     assert f"mmfs 8.00{TIMES} 8.00{TIMES} 8.00{TIMES} 8.00{TIMES} 0 of 1 0.00 % 0 s 0 s" in eight
 
 
-def test_pieces_have_the_papers_figures(tmp_path: Path):
-    html, names = written(tmp_path / "out", pieces())
+def test_pieces_have_the_papers_figures(of_pieces):
+    html, names, _ = of_pieces
     assert names == {"fig02", "fig13", "fig14"}
     assert "SIA by what it foresees with" not in html
     assert "What forecasts are worth" not in html
@@ -506,9 +525,8 @@ def test_an_experiments_report_says_where_jobs_lie_and_who_stops_them(tmp_path: 
     assert "Cells" not in plain
 
 
-def test_a_png_is_2000_pixels_wide_and_says_nothing_of_when_or_where(tmp_path: Path):
-    written(tmp_path / "out", pieces())
-    png = (tmp_path / "out" / "figures" / "fig13.png").read_bytes()
+def test_a_png_is_2000_pixels_wide_and_says_nothing_of_when_or_where(of_pieces):
+    png = (of_pieces[-1] / "figures" / "fig13.png").read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(png[16:20]) == 2000
     assert not re.search(rb"tEXt|tIME|iTXt", png)

@@ -20,11 +20,14 @@ from replay.run.output import write_trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Job
+from tests.support.budget import budget
 from tests.support.builders import job
 from tests.support.shell import digests, sia
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 HOUR, DAY = 3600.0, 86400.0
-DAYS = 16
+DAYS = 8
 WINDOWS = "5m,1h"
 TICK = 300.0
 
@@ -59,17 +62,17 @@ def log(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(log):
-    """Of the first ten days."""
+def model(log, few_trees):
+    """Of the first five days."""
     out = log.parent / "model"
     done = sia("forecast", "train", "--trace", log, "--pools", log.parent / "pools.csv",
-               "--windows", WINDOWS, "--until", "10d", "--out", out)  # fmt: skip
+               "--windows", WINDOWS, "--until", "5d", "--out", out)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return out
 
 
 @pytest.fixture(scope="module")
-def evaluated(log):
+def evaluated(log, few_trees):
     out = log.parent / "evaluated"
     done = sia("forecast", "evaluate", "--trace", log, "--windows", WINDOWS, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -86,7 +89,7 @@ def rows_of(folder, name="arrivals.json"):
 def test_a_model_is_written_that_can_be_read(model):
     found = read_model(model).manifest
     assert found.windows == (300.0, 3600.0)
-    assert found.until == 10 * DAY
+    assert found.until == 5 * DAY
     assert {path.name for path in model.iterdir()} == {
         "manifest.json", "arrivals-5m.ubj", "arrivals-1h.ubj", "load-5m.ubj", "load-1h.ubj",
     }  # fmt: skip
@@ -107,7 +110,7 @@ def test_without_until_it_learns_from_three_quarters_of_the_log(log, tmp_path):
 
 def test_nothing_after_until_reaches_the_model(tmp_path):
     """The same model, byte for byte, from a log that ends there and from one that goes on."""
-    until = 6 * DAY + 12 * HOUR
+    until = 3 * DAY + 12 * HOUR
     at_the_end = Arrival(Job("last", "a", until, 1, user="u0"), 60.0)
     before = [arrival for arrival in office() if arrival.job.submit < until]
     rng = Random(5)
@@ -119,16 +122,17 @@ def test_nothing_after_until_reaches_the_model(tmp_path):
     ):
         log = write(tmp_path, sorted(arrivals, key=lambda a: a.job.submit), f"{name}.csv")
         done = sia("forecast", "train", "--trace", log, "--pools", tmp_path / "pools.csv",
-                   "--windows", "1h", "--until", f"{until}s", "--out", tmp_path / name,
-                   hash_seed=str(len(made)))  # fmt: skip
+                   "--windows", "1h", "--until", f"{until}s", "--out", tmp_path / name)  # fmt: skip
         assert done.returncode == 0, done.stderr
         made.append(digests(tmp_path / name))
     assert made[0] == made[1]
 
 
-def test_a_model_no_better_than_the_old_is_not_written(log, tmp_path):
+def test_a_model_no_better_than_the_old_is_not_written(tmp_path):
     """Of a log whose newest week the old one lacks, the new one learns the same."""
-    week_before = office()[-1].job.submit - 7 * DAY
+    arrivals = office(days=12)
+    log = write(tmp_path, arrivals)
+    week_before = arrivals[-1].job.submit - 7 * DAY
     old = tmp_path / "old"
     train = ("forecast", "train", "--trace", log, "--windows", "1h")
     done = sia(*train, "--until", f"{week_before}s", "--out", old)
@@ -145,7 +149,7 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     """The office opens in the evening from now on."""
     shifted = [
         Arrival(Job("n" + a.job.id, a.job.pool, a.job.submit + DAYS * DAY, a.job.width), a.duration)
-        for a in office(seed=2, opens=14)
+        for a in office(seed=2, days=12, opens=14)
     ]
     log = write(tmp_path, [*office(), *shifted])
     old = tmp_path / "model"
@@ -155,10 +159,10 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     done = sia("forecast", "train", "--trace", log, "--compare", old, "--out", old)
     assert done.returncode == 0, done.stderr
     assert "the new model is better: F 0." in done.stdout
-    assert read_model(old).manifest.until > 20 * DAY
+    assert read_model(old).manifest.until > 10 * DAY
     assert digests(old) != digests(model)
     judge = ("forecast", "evaluate", "--trace", log, "--model", old, "--only", "arrivals")
-    early = sia(*judge, "--since", "20d", "--out", tmp_path / "out")
+    early = sia(*judge, "--since", "10d", "--out", tmp_path / "out")
     assert early.returncode == 2, "what it learned from is recognised"
     since = re.search(r"give --since (\d+) or later", early.stderr)[1]
     assert sia(*judge, "--since", since, "--out", tmp_path / "out").returncode == 0
@@ -169,16 +173,16 @@ def test_a_log_is_known_whatever_its_pools_can_run(tmp_path):
     arrivals = [Arrival(Job("wide", "b", 0.0, 12), 60.0), *office()]
     log, model = write(tmp_path, arrivals), tmp_path / "model"
     pools = ("--pools", tmp_path / "pools.csv")
-    done = sia("forecast", "train", "--trace", log, *pools, "--windows", "1h", "--until", "10d",
-               "--from", "2d", "--out", model)  # fmt: skip
+    done = sia("forecast", "train", "--trace", log, *pools, "--windows", "1h", "--until", "5d",
+               "--from", "1d", "--out", model)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "1 job wider than its pool" in done.stdout
-    assert read_model(model).manifest.since == 2 * DAY
+    assert read_model(model).manifest.since == DAY
     for given in (pools, ()):
         done = sia("forecast", "evaluate", "--trace", log, *given, "--model", model,
-                   "--since", "9d", "--only", "arrivals", "--out", tmp_path / "out")  # fmt: skip
+                   "--since", "4d", "--only", "arrivals", "--out", tmp_path / "out")  # fmt: skip
         assert done.returncode == 2
-        assert "was trained on this log up to second 864000" in done.stderr
+        assert "was trained on this log up to second 432000" in done.stderr
 
 
 def test_where_nothing_arrives_arrivals_are_always_expected(tmp_path):
@@ -313,12 +317,14 @@ def test_a_log_is_no_part_of_the_page_s_code(tmp_path):
     assert "on &lt;script&gt;&amp;</h1>" in page
 
 
-def test_same_log_same_bytes_and_what_is_no_longer_asked_for_goes(log, evaluated, tmp_path):
-    out = tmp_path / "out"
-    command = ("forecast", "evaluate", "--trace", log, "--windows", WINDOWS, "--out", out)
-    assert sia(*command, hash_seed="7").returncode == 0
-    assert digests(out) == digests(evaluated[0])
-    assert sia(*command, "--only", "arrivals").returncode == 0
+def test_same_log_same_bytes_and_what_is_no_longer_asked_for_goes(model, tmp_path):
+    log, outs = write(tmp_path, office(seed=3, days=4)), (tmp_path / "out", tmp_path / "again")
+    command = ("forecast", "evaluate", "--trace", log, "--model", model)
+    assert sia(*command, "--out", outs[0]).returncode == 0
+    assert sia(*command, "--out", outs[1], hash_seed="7").returncode == 0
+    assert digests(outs[0]) == digests(outs[1])
+    out = outs[0]
+    assert sia(*command, "--out", out, "--only", "arrivals").returncode == 0
     assert sorted(digests(out)) == [
         "arrivals.json", "figures/arrivals-recall.svg", "figures/arrivals-reliability.svg",
         "report.html",
@@ -327,7 +333,7 @@ def test_same_log_same_bytes_and_what_is_no_longer_asked_for_goes(log, evaluated
 
 def test_a_given_model_is_judged_without_learning(model, tmp_path):
     other = write(tmp_path, office(seed=3))
-    done = sia("forecast", "evaluate", "--trace", other, "--model", model, "--since", "12d",
+    done = sia("forecast", "evaluate", "--trace", other, "--model", model, "--since", "6d",
                "--only", "arrivals", "--json", "--out", tmp_path / "out")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "learning" not in done.stderr
@@ -340,10 +346,10 @@ def test_a_given_model_is_judged_without_learning(model, tmp_path):
     assert {row["window_s"] for row in found["arrivals"]["reliability"]} == {300.0, 3600.0}
 
 
-def test_a_model_ages_on_the_log_it_is_of(log, tmp_path):
-    early = tmp_path / "early"
+def test_a_model_ages_on_the_log_it_is_of(tmp_path):
+    early, log = tmp_path / "early", write(tmp_path, office(days=12))
     asked = ("--trace", log, "--windows", "1h")
-    assert sia("forecast", "train", *asked, "--until", "5d", "--out", early).returncode == 0
+    assert sia("forecast", "train", *asked, "--until", "3d", "--out", early).returncode == 0
     done = sia("forecast", "evaluate", *asked, "--model", early, "--only", "arrivals", "--json",
                "--out", tmp_path / "out")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -377,9 +383,11 @@ def test_jobs_without_users_names_and_widths_say_so(tmp_path):
 
 def test_helios_with_two_pools(traces, tmp_path):
     done = sia("forecast", "evaluate", "--trace", traces / "helios_venus_2vc.csv.gz",
-               "--pools", traces / "helios_venus_2vc_pools.csv", "--out", tmp_path)  # fmt: skip
+               "--pools", traces / "helios_venus_2vc_pools.csv",
+               "--windows", budget(ci="1h", soak="5m,1h,12h"), "--out", tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert {row["window_s"] for row in rows_of(tmp_path)} == {300.0, 3600.0, 43200.0}
+    windows = {row["window_s"] for row in rows_of(tmp_path)}
+    assert windows == budget(ci={3600.0}, soak={300.0, 3600.0, 43200.0})
     found = {row["predictor"]: row for row in rows_of(tmp_path, "run_times.json")}
     assert found["jvupredict"]["n"] == 421
     assert found["jvupredict"]["within_2x"] > found["last-of-user"]["within_2x"]
@@ -413,11 +421,11 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         ),
         (f"{EVALUATE} --since 1h --out new", "log.csv: is too short to train a window of"),
         (
-            f"{EVALUATE} --windows 1d --since 15d --only arrivals --out new",
+            f"{EVALUATE} --windows 1d --since 7d --only arrivals --out new",
             "no window ends between",
         ),
         (
-            f"{EVALUATE} --model model --since 9d --pools pools.csv --out new",
+            f"{EVALUATE} --model model --since 4d --pools pools.csv --out new",
             "--model: has learned",
         ),
         (
@@ -437,7 +445,7 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
             content = path.read_bytes()
             (folder / name / path.name).write_bytes(content[:-9] if path.name == file else content)
     (folder / "others.csv").write_text("pool,quota\nz,8\n")
-    write(folder, [a for a in office() if a.job.submit <= 10 * DAY], "start.csv")
+    write(folder, [a for a in office() if a.job.submit <= 5 * DAY], "start.csv")
     command, *rest = words.split()
     before = digests(folder)
     paths = [folder / word if (folder / word.partition("/")[0]).exists() or word in ("new", "none")
@@ -456,7 +464,7 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
         ("--windows 7m", "--windows: 7m is not a multiple of 5m"),
         ("--from 99d", "--from 99d: leaves nothing to train on; jobs were submitted from second "),
         ("--from 3d --until 2d", "training ends at second 172,800; give an earlier"),
-        ("--from 11d --compare model", "training ends at second 864,000"),
+        ("--from 6d --compare model", "training ends at second 432,000"),
     ],
 )
 def test_what_can_be_known_before_is_not_said_after_learning(log, model, words, says):

@@ -21,7 +21,11 @@ from sia import Job, Pool
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.limits import TICK
+from sia.limits import WINDOWS as WINDOWS_OF_ALL
+from tests.support.budget import SOAK, budget
 from tests.support.files import refusal
+from tests.support.forecasting import of_few_trees
+from tests.support.paths import ROOT
 from tests.support.shell import digests
 
 pytest.importorskip("xgboost", reason="the extra `learn` is not installed")
@@ -156,21 +160,23 @@ def test_nothing_after_the_training_span_changes_a_model(observed, model):
 
 def test_the_same_log_gives_the_same_bytes_whatever_the_hash_seed(tmp_path):
     program = (
-        "import sys; sys.path.insert(0, 'tests'); from pathlib import Path;"
-        "import test_forecast_train as t;"
-        "t.write_model(Path(sys.argv[1]), t.train_on(t.clockwork(3), None, windows=t.WINDOWS))"
+        "import sys; from pathlib import Path\n"
+        "from tests.replay.forecast import test_train as t\n"
+        "with t.of_few_trees():"
+        " t.write_model(Path(sys.argv[1]), t.train_on(t.clockwork(3), None, windows=t.WINDOWS))"
     )
     for seed in "12":
         subprocess.run(
             [sys.executable, "-c", program, tmp_path / seed],
             check=True,
             env={"PYTHONHASHSEED": seed},
+            cwd=ROOT,
         )
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
     assert len(digests(tmp_path / "1")) == 5
 
 
-def test_a_log_in_which_nothing_more_arrives_is_learned_as_something_always_arrives():
+def test_a_log_in_which_nothing_more_arrives_is_learned_as_something_always_arrives(quickly):
     quiet = log(*(("a", 60.0 * i) for i in range(30)), ("a", 9 * DAY))
     model = train_on(quiet, None, windows=WINDOWS, until=9 * DAY - HOUR)
     features = np.zeros((3, len(NAMES)), np.float32)
@@ -276,7 +282,7 @@ def test_the_core_and_the_commands_run_without_xgboost():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_model_of_stale_days_is_replaced_and_a_good_one_kept(observed, model):
+def test_a_model_of_stale_days_is_replaced_and_a_good_one_kept(quickly):
     """The old model learned of a pool that was silent until it became a clockwork."""
     turned = log(
         *(("a", DAY * i / 3) for i in range(12)),
@@ -299,7 +305,13 @@ def test_a_model_is_not_judged_on_days_it_learned_from(observed, model):
         compare(observed._replace(windows=(1.0, 2.0)), model, held_from=5 * DAY, trace_sha256="")
 
 
-def test_a_retrained_model_learns_from_the_recent_span(monkeypatch, observed):
+@pytest.fixture
+def quickly():
+    with of_few_trees():
+        yield
+
+
+def test_a_retrained_model_learns_from_the_recent_span(monkeypatch, observed, quickly):
     old = learn(observed, until=2 * DAY, trace_sha256="")
     for asked, recent, since in ((None, 60.0, TICK), (None, 2.0, 3 * DAY), (DAY, 2.0, DAY)):
         monkeypatch.setattr(train, "RECENT_SPAN", recent * DAY)
@@ -323,7 +335,7 @@ def test_trees_of_a_later_xgboost_are_refused(kept, version, problem):
     assert problem in refusal(read_model, kept, of=path)
 
 
-def test_trees_of_windows_that_are_no_longer_of_the_model_go(observed, kept):
+def test_trees_of_windows_that_are_no_longer_of_the_model_go(observed, kept, quickly):
     alone = observed._replace(
         windows=WINDOWS[:1], **{key: getattr(observed, key)[:, :, :1] for key in PER_WINDOW}
     )
@@ -332,9 +344,17 @@ def test_trees_of_windows_that_are_no_longer_of_the_model_go(observed, kept):
 
 
 def test_on_philly_arrivals_are_foretold_better_than_by_persistence(traces):
-    rows = observe(read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv"))
+    """On three weeks of three pools; in `make soak`, on the whole log, by how much too."""
+    trace, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
+    if not SOAK:
+        pools = table.pools[:3]
+        names = {pool.name for pool in pools}
+        table = PoolTable(pools)
+        trace = Trace([a for a in trace.arrivals if a.job.pool in names and a.job.submit < 65 * DAY
+                       and a.job.submit >= 44 * DAY])  # fmt: skip
+    rows = observe(trace, table, windows=budget(ci=(TICK, HOUR), soak=WINDOWS_OF_ALL))
     until = float(rows.times[0] + 0.75 * (rows.end - rows.times[0]))
-    for window, least in enumerate((0.58, 0.74, 0.88)):
+    for window, least in enumerate(budget(ci=(0.0, 0.0), soak=(0.58, 0.74, 0.88))):
         assert philly_f(rows, window, until) >= least
 
 

@@ -22,6 +22,7 @@ from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_SLOWED_PCT, TICK
 from sia.wording import DAY
 from tests.predictors.test_arrivals import Busy
+from tests.support.budget import budget
 from tests.support.builders import job
 from tests.support.shell import sia
 
@@ -237,6 +238,8 @@ def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
         assert (now.gpus > before.gpus) == (width == 20)
 
 
+pytestmark = [pytest.mark.usefixtures("few_trees"), pytest.mark.xdist_group("foresight")]
+
 LABELS = [
     f"sia@{forecast}+{durations}"
     for forecast, durations in [
@@ -254,8 +257,8 @@ def a_log():
     return trace, table
 
 
-def pieces_of(trace, table, since=None):
-    return plan_pieces(trace, table, PieceDesign([4], 3, 4 * DAY, (0.6, 1.1), 1, since))
+def pieces_of(trace, table, since=None, *, runs=3):
+    return plan_pieces(trace, table, PieceDesign([4], runs, 2 * DAY, (0.6, 1.1), 1, since))
 
 
 def outcome(label, whole, piece, model=None):
@@ -267,7 +270,7 @@ def outcome(label, whole, piece, model=None):
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(few_trees):
     pytest.importorskip("xgboost")
     trace, table = a_log()
     return train_on(trace, table, until=5 * DAY)
@@ -282,7 +285,7 @@ def test_nothing_after_a_piece_changes_what_happens_in_it(label, model):
     trace, table = a_log()
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     rng = Random(0)
-    for piece in pieces_of(trace, table, 5 * DAY):
+    for piece in pieces_of(trace, table, 5 * DAY, runs=budget(ci=1, soak=3)):
         hidden = {a.job.id for a in trace.arrivals if a.job.submit >= piece.begin + piece.length}
         before = (a for a in trace.arrivals if a.job.submit < piece.begin)
         hidden |= {a.job.id for a in before if a.job.submit + a.duration > piece.begin}
@@ -336,29 +339,31 @@ def test_every_sense_can_be_had(label):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Twelve days of four pools with one job that is too wide, and a model of the first five."""
+def files(tmp_path_factory, few_trees):
+    """Six days of four pools with one job that is too wide, and a model of the first two."""
     pytest.importorskip("xgboost")
     folder = tmp_path_factory.mktemp("taught")
-    trace, table = a_log()
+    trace, table = synthesize(PRESETS["base"], 5, days=6.0)
     wide = job("wide").pool(table.pools[0].name).gpus(999).at(trace.arrivals[0].job.submit).runs(5)
     write_trace(folder / "trace.csv", Trace([wide, *trace.arrivals]))
     write_pools(folder / "pools.csv", table)
     ours = ("--trace", folder / "trace.csv", "--pools", folder / "pools.csv")
-    done = sia("forecast", "train", *ours, "--until", "5d", "--out", folder / "model")
+    done = sia("forecast", "train", *ours, "--until", "2d", "--windows", "5m,1h",
+               "--out", folder / "model")  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, ours
 
 
 def experiment(files, out, *arguments):
     folder, ours = files
-    known = ("--policy", "sia", "--forecast", folder / "model", "--jobs", 1, "--out", out)
+    model = ("--forecast", folder / "model", "--windows", "5m,1h")
+    known = ("--policy", "sia", *model, "--jobs", 1, "--out", out)
     return sia("experiment", *ours, *known, *arguments)
 
 
 def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
-    pieces = ("--weeks", 0.5, "--runs", 1, "--warmup", 0)
-    for arguments in (pieces, (*pieces, "--from", "4d")):
+    pieces = ("--weeks", 0.3, "--runs", 1, "--warmup", 0)
+    for arguments in (pieces, (*pieces, "--from", "1d")):
         done = experiment(files, tmp_path / "early", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert "the model was trained on this log until second" in done.stderr
@@ -374,7 +379,8 @@ def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
 
 def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
     folder, ours = files
-    known = ("--policy", "sia", "--forecast", folder / "model", "--no-report", "--out", tmp_path)
+    model = ("--forecast", folder / "model", "--windows", "5m,1h")
+    known = ("--policy", "sia", *model, "--no-report", "--out", tmp_path)
     done = sia("replay", *ours, *known)
     assert done.returncode == 0, done.stderr
     note = next(line for line in done.stdout.splitlines() if "the model has learned" in line)

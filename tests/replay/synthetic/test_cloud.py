@@ -21,10 +21,11 @@ from replay.synthetic.cloud_parameters import Cloud
 from replay.synthetic.paper import DAY, MINUTE, PRESETS, synthesize
 from sia.console.errors import UserError
 from sia.limits import WINDOWS
+from tests.support.budget import budget
 from tests.support.shell import sia
 
 SMALL = Cloud(pools=16, days=21.0)
-SEEDS = (1, 2, 3)
+SEEDS = budget(ci=(1, 2), soak=(1, 2, 3))
 
 pytestmark = pytest.mark.xdist_group("cloud")  # in one process, which makes each cloud once
 
