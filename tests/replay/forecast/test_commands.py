@@ -164,7 +164,7 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     judge = ("forecast", "evaluate", "--trace", log, "--model", old, "--only", "arrivals")
     early = sia(*judge, "--since", "10d", "--out", tmp_path / "out")
     assert early.returncode == 2, "what it learned from is recognised"
-    since = re.search(r"give --since (\d+) or later", early.stderr)[1]
+    since = re.search(r"use --since (\d+)s or later", early.stderr)[1]
     assert sia(*judge, "--since", since, "--out", tmp_path / "out").returncode == 0
 
 
@@ -413,7 +413,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{EVALUATE} --model none --out new", "none/manifest.json: is missing; give --model a f"),
         (f"{TRAIN} --compare torn --out new", "manifest.json: is no manifest of a model"),
         (f"{TRAIN} --compare bent --out new", "arrivals-1h.ubj: is not the file of the manifest"),
-        ("train --trace start.csv --compare model --out new", "start.csv: ends 0 s after what the"),
+        ("train --trace start.csv --compare model --out new", "start.csv: ends 0 s after the old"),
         (f"{TRAIN} --pools others.csv --out new", "log.csv: no job can run in the pools of "),
         (
             f"{EVALUATE} --since 99d --out new",
@@ -426,7 +426,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         ),
         (
             f"{EVALUATE} --model model --since 4d --pools pools.csv --out new",
-            "--model: has learned",
+            "--model: was trained on this log",
         ),
         (
             f"{EVALUATE} --only run-times --state DONE --out new",

@@ -255,8 +255,8 @@ def what_became(trace, schedule):
 
 def test_no_hash_seed_changes_a_byte():
     script = (
-        "from replay.cloud import make_cloud\n"
-        "from replay.cloud_model import Cloud\n"
+        "from replay.synthetic.cloud import make_cloud\n"
+        "from replay.synthetic.cloud_parameters import Cloud\n"
         "print(make_cloud(Cloud(pools=4, days=7.0), 7))"
     )
     outputs = {

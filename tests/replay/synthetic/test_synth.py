@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_log(tmp_pat
 
 def test_no_hash_seed_changes_a_byte():
     script = (
-        "from replay.synth import PRESETS, synthesize\n"
+        "from replay.synthetic.paper import PRESETS, synthesize\n"
         "print([synthesize(preset, 7) for preset in PRESETS.values()])"
     )
     outputs = {
