@@ -146,7 +146,8 @@ DEFAULT_POOLS = (
     PoolConfig("language", 32),
     PoolConfig("robots", 16),
 )
-"""The pools of a daemon that nobody configured: small enough to queue, unequal enough to lend."""
+"""Sample pools of a daemon that nobody configured: small enough to queue, unequal enough to lend.
+A configuration file names its own."""
 
 
 def state_folder() -> Path:

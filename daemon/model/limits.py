@@ -64,8 +64,9 @@ NOTICES_PAGE = 500
 PROBE_EVERY = 1.0
 """Seconds between two tries to write again where the journal could not."""
 
-PROBE_BYTES = 2**20
-"""Written as a try: where so much fits, the next records do."""
+PROBE_BYTES = 2**16
+"""Written as a try: where so much fits, the next records do. With 1 MiB a disk with 1 MB free again
+was never found to have room."""
 
 EFFECT_AGAIN = 1.0
 """Seconds until a backend that could not end a job is told again, or start it where the machine was

@@ -79,6 +79,10 @@ class KubeConflictError(KubeRefusedError):
     """It is not, or no longer, what it was thought to be: it is to be looked at again."""
 
 
+class KubeSilentError(Exception):
+    """Nothing came over a watch for long: perhaps nothing has changed."""
+
+
 class KubeExpiredError(Exception):
     """What was asked for is too old: all is to be listed again (410)."""
 
@@ -183,7 +187,9 @@ class Kube:
                 body = await response.content.read(MAX_ANSWER)
                 raise _refusal(f"watch {path}", response.status, body)
             yield response.content
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        except TimeoutError:
+            raise KubeSilentError(f"a watch of {path} was silent for {silent:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
             raise KubeError(f"a watch of {path} broke off: {_said(error)}") from None
         finally:
             response.close()
