@@ -26,7 +26,7 @@ from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import Ended, Input, Started, Submit, Tick
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Notice, StartEffect
-from daemon.model.setup import RAILS, Budget, Setup
+from daemon.model.setup import Budget, Setup
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 
@@ -43,7 +43,7 @@ class Lived:
         """Live through it, with this budget (percent) for each pool."""
         pools = tuple(table.pools)
         budgets = {} if budget is None else {p.name: Budget(None, budget) for p in pools}
-        setup = Setup(pools, budgets=budgets, rails=RAILS)
+        setup = Setup(pools, budgets=budgets)
         self.engine = Engine.new(setup)
         self.notices: list[Notice] = []
         self._forecaster = Predictors(setup, label).make(JournalHistory(0.0, 0.0), None, None)

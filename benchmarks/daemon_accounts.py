@@ -39,10 +39,10 @@ class Silent(Accounts):
 
     due = inf  # type: ignore[assignment]
 
-    def hear(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+    def record(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
         """Nothing."""
 
-    def pass_time(self, now: float) -> None:
+    def begin_step(self, now: float) -> None:
         """Nothing."""
         self.booked = NOTHING
 
@@ -64,15 +64,16 @@ class Side:
         engine, inputs = crowded(POOLS, QUOTA, POOLS * QUOTA, PENDING)
         self.engine = Engine.new(replace(engine.book.setup, book_every=BOOK_EVERY))
         if silent:
-            desk = self.engine._desk  # noqa: SLF001  there is no switch
-            desk.accounts = Silent(self.engine.book, self.engine.core)
+            none = Silent(self.engine.book, self.engine.core)
+            self.engine._observers[-1].accounts = none  # noqa: SLF001  there is no switch
+            self.engine._accounts = none  # noqa: SLF001
         self.journal, self.rng = Journal(folder / f"db{silent}"), Random(1)
         self.now, self.number, self.running = 1e9, 0, []
         self.parts: dict[str, list[float]] = {"pass": [], "beside": [], "step": []}
         for first in range(0, len(inputs), 1000):
             self.now += 1.0
             step = self.engine.step(self.now, inputs[first : first + 1000])
-            self.engine.prepare()
+            self.engine.settle_accounts()
             self.running += [e.job for e in step.effects if isinstance(e, StartEffect)]
 
     def turn(self) -> None:
@@ -89,7 +90,7 @@ class Side:
             anchor = Anchor("", self.now, self.now)
             self.journal.commit(JournalEntry.of(self.number, anchor, inputs, step, ()))
             committed = process_time()
-            self.engine.rest()
+            self.engine.do_idle_work()
             due(self.engine)
             over = process_time()
             for name, took in (

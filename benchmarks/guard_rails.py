@@ -19,7 +19,7 @@ from daemon.engine.engine import Engine
 from daemon.lending.accounts import BOOK_EVERY
 from daemon.model.inputs import Ended, Submit
 from daemon.model.outputs import StartEffect
-from daemon.model.setup import RAILS, Budget
+from daemon.model.setup import Budget
 
 POOLS, QUOTA, PENDING, STEPS = 1000, 10, 10_000, 400
 
@@ -39,7 +39,7 @@ class Side:
         engine, inputs = crowded(POOLS, QUOTA, POOLS * QUOTA, PENDING)
         setup = engine.book.setup
         budgets = {pool.name: budget for pool in setup.pools if budget != Budget()}
-        setup = replace(setup, book_every=BOOK_EVERY, rails=RAILS, budgets=budgets)
+        setup = replace(setup, book_every=BOOK_EVERY, budgets=budgets)
         self.engine, self.everywhere = Engine.new(setup), everywhere
         self.now, self.running, self._random = 1e9, list[str](), Random(1)
         for first in range(0, len(inputs), 1000):
@@ -49,11 +49,11 @@ class Side:
         """Seconds that a step took."""
         self.now += 1.0
         if self.everywhere:
-            self.engine._desk.watched = True  # noqa: SLF001  there is no switch
+            self.engine._context.recheck_pools = True  # noqa: SLF001  there is no switch
         began = process_time()
         step = self.engine.step(self.now, inputs)
         took = process_time() - began
-        self.engine.rest()
+        self.engine.do_idle_work()
         self.running += [e.job for e in step.effects if isinstance(e, StartEffect)]
         return took
 

@@ -49,7 +49,7 @@ def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:
         began = process_time()
         step = engine.step(now, inputs or [Tick()])
         done = process_time()
-        engine.prepare()
+        engine.settle_accounts()
         spent, after = spent + done - began, after + process_time() - done
         steps += 1
         for effect in step.effects:

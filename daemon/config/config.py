@@ -146,8 +146,7 @@ DEFAULT_POOLS = (
     PoolConfig("language", 32),
     PoolConfig("robots", 16),
 )
-"""Sample pools of a daemon that nobody configured: small enough to queue, unequal enough to lend.
-A configuration file names its own."""
+"""The pools of a daemon that nobody configured: small enough to queue, unequal enough to lend."""
 
 
 def state_folder() -> Path:

@@ -15,6 +15,7 @@ from cells.layout.spec import Spec
 from daemon.config.access import LimitsConfig, TlsConfig
 from daemon.config.config import (
     CLUSTER,
+    DEFAULT_POOLS,
     FIRST_NAME,
     LOOPBACK,
     Address,
@@ -88,7 +89,7 @@ class _Daemon(Struct, frozen=True):
 
 
 def read_config(path: Path | None) -> Config:
-    """The configuration of a file, or the embedded one for None, which alone has sample pools.
+    """The configuration of a file, or the embedded one for None.
 
     Raises ConfigError with all that is wrong: each key by itself, then how they fit together.
     """
@@ -153,7 +154,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         backend = placed(backend, base)
     if isinstance(backend, KubeConfig):
         backend = kube_placed(backend, base)
-    pools = _tables(values, "pool", PoolConfig, problems)
+    pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
     limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
@@ -210,9 +211,6 @@ def _tables(
     values: Mapping[str, Any], key: str, kind: type[T], problems: list[ConfigProblem]
 ) -> tuple[T, ...]:
     """The tables of an array that are well formed."""
-    if key not in values:
-        problems.append(ConfigProblem((key,), "is missing", f"add [[{key}]] with name and quota"))
-        return ()
     rows = values[key]
     if not isinstance(rows, list) or not rows:
         problems.append(

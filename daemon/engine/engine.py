@@ -1,13 +1,13 @@
-"""The engine: inputs in; answers, decisions, effects and notices out. Pure, like the core.
+"""The state machine: a step takes inputs and returns answers, decisions, effects and notices.
 
-One step applies all inputs of one moment in their order, tells the core what has happened, and
-carries out what it decides. The same inputs give the same steps, byte for byte.
+A step applies the inputs of one moment in order, gives the core the events that follow from them,
+and carries out the core's decisions. The engine is pure: the same inputs give the same steps, byte
+for byte, which is what makes recovery from the journal possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
 from typing import Any, NamedTuple
 
 from msgspec import Struct, json
@@ -15,18 +15,19 @@ from msgspec.structs import replace
 
 from cells.cells import Cells
 from cells.layout.spec import Spec, shapes
-from daemon.engine.areas import AreaPlacement
 from daemon.engine.guardrails import GuardRails
 from daemon.engine.invariants import check_book
 from daemon.engine.jobs import Jobs
 from daemon.engine.nodes import BEGIN, CONFIG, OVER, NodeStates
+from daemon.engine.observers import AccountsObserver, ShadowLending
 from daemon.engine.outages import OutageChange, Outages
+from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.reconfigure import adapted, changes
 from daemon.engine.runs import LIMIT, WARN, Runs
-from daemon.engine.step import StepContext
+from daemon.engine.step import StepContext, StepObserver
 from daemon.engine.tokens import Tokens
-from daemon.lending.shadow import ShadowCore
+from daemon.lending.accounts import Accounts
 from daemon.model.account import Account, Booked, ShadowState
 from daemon.model.audit_facts import AuditChange, facts_of, trace
 from daemon.model.book import Book, JobRecord, NodeRecord, pool_record
@@ -75,24 +76,25 @@ from sia.policies import load
 from sia.virtual.virtual_clock import VirtualClock
 
 VERSION = 1
-"""Of the engine's snapshots: another number for each change that older code would misread."""
+"""Version of the snapshot format. It changes whenever older code would misread a snapshot."""
 
 
 class Step(NamedTuple):
-    """What one step came to; `answers` are in the order of the inputs."""
+    """The result of one step."""
 
     answers: list[Answer]
+    """One answer for each input, in order."""
     decisions: Sequence[Decision]
     effects: Sequence[Effect]
     notices: Sequence[Notice]
     events: Sequence[Event]
-    """All that the core was told."""
+    """The events that the core was given."""
     over: Sequence[JobRecord]
-    """Jobs that have ended."""
+    """Jobs that ended in this step."""
     traces: Sequence[AuditChange | None] = ()
-    """What each input that changes something found and left, beside its answer; None of others."""
+    """For each input, what it changed as the audit records it; None if it is not audited."""
     booked: Booked = Booked()
-    """What pools' accounts say of it."""
+    """Verdicts and loans that the step books in the pools' accounts."""
 
 
 class _Version(Struct):
@@ -100,45 +102,48 @@ class _Version(Struct):
 
 
 class EngineSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine between two steps."""
+    """The engine's whole state between two steps."""
 
     version: int
     book: Book
     core: Snapshot
     shadow: Snapshot | None = None
-    """The core that lends while the real one does not: see `rehearsal`."""
+    """The shadow core, while lending is in shadow mode."""
 
 
 class Engine:
-    """All that the daemon decides.
+    """Decides everything that the daemon does.
 
     Attributes:
-        book: Jobs, pools, nodes and maintenance, for reading.
-        core: The core of `sia`, for reading.
+        book: Jobs, pools, nodes and maintenance windows. Read only.
+        core: The scheduler's core. Read only.
     """
 
     def __init__(self, book: Book, core: Core, shadow: Core | None = None) -> None:
-        """Go on with what these say. O(n log n)."""
-        self._begin(book, core)
-        if shadow is not None and book.shadow is not None:
-            desk = self._desk
-            desk.rehearsal = ShadowCore(book.shadow, shadow)
+        """Continue from this state, with the shadow core if there is one. O(n log n)."""
+        self._begin(book, core, shadow)
 
-    def _begin(self, book: Book, core: Core) -> None:
+    def _begin(self, book: Book, core: Core, shadow: Core | None = None) -> None:
         self.book, self.core = book, core
         nodes: list[Node] = []
         if book.setup.cells is None:
             nodes += (Node(node.name, node.gpus) for node in book.nodes.values())
-        desk = self._desk = StepContext(
+        context = self._context = StepContext(
             book, core, AreaPlacement(nodes, book.setup.areas) if nodes else None
         )
-        self._jobs = Jobs(desk)
-        self._runs = Runs(desk, self._jobs)
-        self._pools = Pools(desk, self._jobs)
-        self._nodes = NodeStates(desk)
-        self._rails = GuardRails(desk)
-        self._outages = Outages(desk)
-        tokens = Tokens(desk)
+        self._accounts = Accounts(book, core)
+        self._shadow = ShadowLending(context, shadow)
+        self._rails = GuardRails(context, self._accounts)
+        self._outages = Outages(context)
+        self._observers: tuple[StepObserver, ...] = (
+            self._shadow, self._rails, self._outages, AccountsObserver(context, self._accounts),
+        )  # fmt: skip
+        context.observers = self._observers
+        self._jobs = Jobs(context)
+        self._runs = Runs(context, self._jobs)
+        self._pools = Pools(context, self._jobs, self._shadow)
+        self._nodes = NodeStates(context)
+        tokens = Tokens(context)
         self._of_timer: dict[str, Runs | Pools | NodeStates] = {
             WARN: self._runs,
             LIMIT: self._runs,
@@ -170,7 +175,7 @@ class Engine:
             NodeUp: self._nodes.up,
             Foreseen: self._foresee,
             ModelChanged: self._change_model,
-            ForecastHealth: self._rails.drifted,
+            ForecastHealth: self._rails.set_forecast_health,
             Configured: self._configure,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
@@ -182,44 +187,44 @@ class Engine:
 
     @property
     def due(self) -> float:
-        """When it wants to be called at the latest, if only with a `Tick`; infinite if never."""
-        wake, desk = self.core.wake, self._desk
-        desk.settle_rehearsal()
-        due = inf if desk.rehearsal is None else desk.rehearsal.due
-        wake = wake if wake > -inf else inf
-        return min(desk.timers.next, desk.accounts.due, wake, due, self._rails.due)
+        """The time by which the next step has to be made, with a `Tick` if nothing else comes.
+
+        In seconds since the epoch; infinite if no step is needed.
+        """
+        wake = self.core.wake
+        due = min(self._context.timers.next, *(observer.due for observer in self._observers))
+        return min(due, wake) if wake > float("-inf") else due
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
-        """Apply what came from outside, in its order, and decide.
+        """Apply these inputs in order, and decide.
 
-        Costs what the inputs and the core's pass do; nothing grows with jobs that nothing
-        happens to. Raises ValueError when time runs backwards, with nothing changed.
+        The cost is that of the inputs and of the core's pass; it does not grow with jobs that are
+        not affected. Raises ValueError if `now` is before the last step, with nothing changed.
         """
         if now < self.core.state.now:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
-        desk = self._desk
-        desk.clear(now)
-        desk.tell_rehearsed()
-        self._rails.pass_time()
-        desk.accounts.pass_time(now)
-        for name in desk.accounts.renewed:
-            desk.tell("account_renewed", pool=name, times=self.book.accounts[name].renewed)
-        while (timer := desk.timers.due(now)) is not None:
-            self._of_timer[timer.kind].due(timer)
-        done = [self._handle(each) for each in inputs]
-        desk = self._desk  # another one, if it was configured anew
-        self._rails.look()
-        self._outages.look()
-        desk.flush()
-        desk.rehearse()
-        self._rails.end_step()
-        self._runs.seat()
-        desk.accounts.end_step(len(desk.over))
-        self.book.forget()
+        self._context.begin(now)
+        for observer in self._observers:
+            observer.begin_step()
+        self._run_timers(now)
+        done = [self._handle(each) for each in inputs]  # `Configured` replaces the context
+        for observer in self._observers:
+            observer.before_pass()
+        context = self._context
+        context.flush()
+        for observer in self._observers:
+            observer.end_step()
+        self._runs.place_pending()
+        self.book.evict()
         return Step(
-            [answer for answer, _ in done], desk.decisions, desk.effects, desk.notices, desk.told,
-            desk.over, [trace for _, trace in done], desk.accounts.booked,
+            [answer for answer, _ in done], context.decisions, context.effects, context.notices,
+            context.applied, context.ended, [trace for _, trace in done], self._accounts.booked,
         )  # fmt: skip
+
+    def _run_timers(self, now: float) -> None:
+        timers = self._context.timers
+        while (timer := timers.due(now)) is not None:
+            self._of_timer[timer.kind].due(timer)
 
     def _handle(self, asked: Input) -> tuple[Answer, AuditChange | None]:
         before = facts_of(self.book, asked)
@@ -228,58 +233,59 @@ class Engine:
             return answer, None
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
-    def prepare(self) -> None:
-        """Have accounts be up to date, for whoever looks: no step is another than without it."""
-        self._desk.accounts.settle()
-        self._desk.settle_rehearsal()
+    def settle_accounts(self) -> None:
+        """Do the observers' deferred work, before accounts are read. Later steps are the same."""
+        for observer in self._observers:
+            observer.settle()
 
-    def kept(self, pool: str, now: float) -> dict[str, str]:
-        """Return why a pool lends nothing now, by kind of reason; see `GuardRails.words`."""
-        return self._rails.words(self.book.pools[pool], now)
+    def not_lending_reasons(self, pool: str, now: float) -> dict[str, str]:
+        """Return why a pool lends nothing now, by kind of reason; see `GuardRails.reasons`."""
+        return self._rails.reasons(self.book.pools[pool], now)
 
-    def out_ahead(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
-        """What the core hears of nodes and quotas to come: see `Outages.ahead`."""
+    def planned_outages(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
+        """Yield the events that planned outages and quota changes will cause; see `Outages`."""
         return self._outages.ahead(edges)
 
-    def only_play(self) -> None:
-        """Be a future that is played from now on: only what decides is worked out.
+    def become_forecast(self) -> None:
+        """Turn this engine into one that only simulates: drop all that affects no decision.
 
-        Accounts are kept where budgets hang on them; what lending would do no more.
+        The shadow core goes. Accounts stay only where budgets depend on them.
         """
-        desk = self._desk
-        self.book.shadow = desk.rehearsal = None
-        if not self._rails.may_look:
-            desk.accounts.close()
+        self.book.shadow = None
+        self._shadow.drop()
+        if not self._rails.any_budget:
+            self._accounts.close()
 
-    def rest(self) -> None:
-        """Do now, while nobody waits, what the next step would: no other than without it."""
-        self._desk.accounts.catch_up()
+    def do_idle_work(self) -> None:
+        """Do now what the next step would have to do. The next step is the same without it."""
+        self._accounts.catch_up()
 
-    def unended(self) -> list[StopEffect]:
-        """Jobs that were told to end, or warned, and have not ended yet. O(jobs)."""
-        told: list[StopEffect] = []
+    def ending_jobs(self) -> list[StopEffect]:
+        """Return the orders to end or warn jobs that have not ended yet. O(jobs)."""
+        orders: list[StopEffect] = []
         for record in self.book.jobs.values():
             if record.phase is JobPhase.ENDING:
-                told.append(StopEffect(record.spec.id, record.attempt, "end"))
+                orders.append(StopEffect(record.spec.id, record.attempt, "end"))
             elif record.phase is JobPhase.RUNNING and record.warned:
-                told.append(StopEffect(record.spec.id, record.attempt, "warn"))
-        return told
+                orders.append(StopEffect(record.spec.id, record.attempt, "warn"))
+        return orders
 
     def dump(self) -> bytes:
-        """All that it knows: the same bytes for the same state. O(n).
+        """Return the whole state as JSON: equal states give equal bytes. O(n).
 
-        In a thread it holds up others for milliseconds at a time; no step may be made meanwhile.
+        On a thread, it blocks other threads for milliseconds at a time. No step may be made while
+        it runs.
         """
-        self.prepare()
-        shadow = self._desk.rehearsal
-        kept = EngineSnapshot(
-            VERSION, self.book, dump(self.core), None if shadow is None else shadow.dump()
-        )
-        return b"".join(json_chunks(kept, Book, Snapshot, Account, VirtualClock))
+        self.settle_accounts()
+        snapshot = EngineSnapshot(VERSION, self.book, dump(self.core), self._shadow.dump())
+        return b"".join(json_chunks(snapshot, Book, Snapshot, Account, VirtualClock))
 
     @classmethod
     def new(cls, setup: Setup) -> Engine:
-        """An empty cluster. Raises ValueError as `Core` does, KeyError for an unknown policy."""
+        """Create an engine without jobs.
+
+        Raises ValueError as `Core` does, and KeyError if there is no such policy.
+        """
         cells = None if setup.cells is None else Cells(setup.cells, lend_rests=setup.lend_rests)
         book, policy = _new_book(setup), load(setup.policy)
         core = Core(setup.pools, policy(), setup.options, cells)
@@ -291,78 +297,79 @@ class Engine:
 
     @classmethod
     def restore(cls, data: bytes) -> Engine:
-        """An engine that goes on where the one stood that was dumped. O(n · log n).
+        """Create an engine from the result of `dump`. O(n · log n).
 
-        Raises ValueError for another version, and for what contradicts itself.
+        Raises ValueError for another version of the format and for inconsistent data.
         """
         version = json.decode(data, type=_Version).version
         if version != VERSION:
-            raise ValueError(f"a snapshot of version {version}; this one reads {VERSION}")
+            raise ValueError(f"snapshot version {version} is not supported, only {VERSION}")
         kept = json.decode(data, type=EngineSnapshot)
         policy = load(kept.book.setup.policy)
         shadow = None if kept.shadow is None else restore(kept.shadow, policy())
         return cls(kept.book, restore(kept.core, policy()), shadow)
 
     def _resume(self) -> None:
-        """Work out anew which GPUs are in use, and what is due when."""
-        book, seats = self.book, self._desk.seats
+        """Rebuild the timers and the GPUs in use from the book."""
+        book, placement = self.book, self._context.placement
         for record in book.jobs.values():
             self._runs.set_timers(record)
-            if seats is not None and record.placed and record.phase in ON_GPUS:
-                seats.take(record.nodes)
+            if placement is not None and record.placed and record.phase in ON_GPUS:
+                placement.take(record.nodes)
         for pool in book.pools.values():
             self._pools.set_timer(pool)
         for window in book.windows.values():
             self._nodes.set_timers(window)
-        if seats is not None:
+        if placement is not None:
             for node in book.nodes.values():
                 if node.reasons:
-                    seats.out(node.name)
+                    placement.out(node.name)
 
     def check(self) -> None:
-        """Assert that book, core and GPUs in use agree. O(n)."""
+        """Assert that book, core, GPUs in use and observers agree. O(n)."""
         self.core.check()
-        self._rails.check()
-        self._outages.check()
+        for observer in self._observers:
+            observer.check()
         check_book(self.book, self.core)
-        seats = self._desk.seats
-        if seats is not None:
+        placement = self._context.placement
+        if placement is not None:
             used = [r.nodes for r in self.book.jobs.values() if r.placed and r.phase in ON_GPUS]
-            seats.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
-        if self._desk.rehearsal is not None:
-            self._desk.rehearsal.check()
+            placement.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
 
     def _foresee(self, news: Foreseen) -> Answer:
-        self._desk.events.append(ForecastUpdated(self._desk.now, news.loads))
+        self._context.events.append(ForecastUpdated(self._context.now, news.loads))
         return Accepted()
 
     def _configure(self, asked: Configured) -> Answer:
-        papers = self._desk
-        self._outages.look()
-        papers.flush()  # what was due before is done under the settings of before
-        papers.accounts.settle()
-        before, made = self.book, adapted(self.book, self.core, asked.setup, asked.unseen)
+        previous, accounts, before = self._context, self._accounts, self.book
+        self._outages.before_pass()
+        previous.flush()  # decide what was due before under the old settings
+        accounts.settle()
+        made = adapted(before, self.core, asked.setup, asked.unseen)
         if isinstance(made, Refused):
             return made
         self._begin(*made)
-        desk = self._desk
-        desk.take_over(papers)
+        context = self._context
+        context.continue_from(previous)
+        self._accounts.continue_from(accounts)
         for window in before.windows.values():
             if window.id not in self.book.windows:
-                desk.tell("maintenance_dropped", node=window.node, id=window.id)
-        desk.events += changes(self.book, before.setup, desk.now)
+                context.notify("maintenance_dropped", node=window.node, id=window.id)
+        context.events += changes(self.book, before.setup, context.now)
         mode = asked.setup.lending
         if mode is not None and mode is not before.setup.lending:
             self._pools.switch(mode, "configuration")
-        for event in desk.events:
+        for event in context.events:
             if isinstance(event, PoolChanged):
-                desk.tell("pool_changed", pool=event.pool, quota=event.quota, by="configuration")
-        desk.tell("configured")
+                context.notify(
+                    "pool_changed", pool=event.pool, quota=event.quota, by="configuration"
+                )
+        context.notify("configured")
         return Accepted()
 
     def _change_model(self, news: ModelChanged) -> Answer:
         self.book.model = news.digest
-        self._desk.tell("model", name=news.name, digest=news.digest, why=news.why)
+        self._context.notify("model", name=news.name, digest=news.digest, why=news.why)
         return Accepted()
 
 
@@ -385,7 +392,7 @@ def _new_book(setup: Setup) -> Book:
 
 
 def _quotas(setup: Setup) -> dict[str, dict[str, dict[str, int]]]:
-    """The cells of each pool, by chain and type."""
+    """Return how many cells each pool owns, by chain and type."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for quota in () if setup.cells is None else setup.cells.quotas:
         found.setdefault(quota.pool, {}).setdefault(quota.chain, {})[quota.type] = quota.count

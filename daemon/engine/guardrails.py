@@ -14,15 +14,14 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from daemon.engine.lending_budgets import HOURS, LendingBudgets
-from daemon.engine.lending_budgets_old import OldHours
-from daemon.engine.step import StepContext
+from daemon.engine.step import StepContext, StepObserver
+from daemon.lending.accounts import Accounts
 from daemon.lending.lateness import late_of
 from daemon.model.account import Account
 from daemon.model.book import PoolRecord, core_limits
 from daemon.model.calendar import moment, month_of
 from daemon.model.inputs import ForecastHealth
 from daemon.model.outputs import Accepted, Answer
-from daemon.model.setup import HOURS_AHEAD
 from sia.events import PoolChanged
 from sia.limits import SLOWED
 from sia.wording import counted, duration
@@ -43,26 +42,25 @@ GroupKey = tuple[str, str]
 """Pools that lend to each other."""
 
 
-class GuardRails:
+class GuardRails(StepObserver):
     """Looks before each decision who may lend, and tells the core and people where that changes.
 
     Of pools that nothing has happened to it asks nothing: not how many have a budget counts, but
     how many lend more or less, had a job begin or end, or are kept from lending.
     """
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk. O(pools), and O(jobs) where any has a budget of hours."""
-        self._desk, self._book = desk, desk.book
-        self._old = desk.book.setup.rails < HOURS_AHEAD  # then all are looked at in each step
-        self._hours = OldHours(desk) if self._old else LendingBudgets(desk)
-        self._place = {name: i for i, name in enumerate(desk.book.pools)}
+    def __init__(self, context: StepContext, accounts: Accounts) -> None:
+        """Work at this context. O(pools), and O(jobs) where any has a budget of hours."""
+        self._context, self._book, self._accounts = context, context.book, accounts
+        self._hours = LendingBudgets(context)
+        self._place = {name: i for i, name in enumerate(context.book.pools)}
         self._following: dict[str, float] = {}  # when a job that waits will be late, by pool
         self._late: dict[str, str] = {}  # pools with a job that waits and is late, in words
         self._minded: set[GroupKey] = set()  # groups that rest after such a job
         self._may = True  # whether any pool has a budget, or had one
         self._resting: set[str] = set()
         self._rests_until = inf  # the first of them
-        now = desk.core.state.now
+        now = context.core.state.now
         self._begin_by = now if now > -inf and any(map(_has_budget, self._pools)) else inf
 
     @property
@@ -76,13 +74,13 @@ class GuardRails:
         return min(self._begin_by, following, self._rests_until, self._hours.due)
 
     @property
-    def may_look(self) -> bool:
+    def any_budget(self) -> bool:
         """Whether any pool has a budget, or may have one again once an override ends. O(pools)."""
         return any(_has_budget(pool) or pool.override is not None for pool in self._pools)
 
-    def drifted(self, news: ForecastHealth) -> Answer:
+    def set_forecast_health(self, news: ForecastHealth) -> Answer:
         """From now on forecasts are not well in these pools, and in no others."""
-        self._desk.watched = True
+        self._context.recheck_pools = True
         changed = False
         for pool in self._pools:
             why = news.why.get(pool.name, "")
@@ -90,9 +88,9 @@ class GuardRails:
             _put(pool, DRIFT, why)
         return Accepted(new=changed)
 
-    def pass_time(self) -> None:
+    def begin_step(self) -> None:
         """Before anything happens."""
-        self._hours.pass_time()
+        self._hours.begin_step()
 
     def end_step(self) -> None:
         """After the step's decisions."""
@@ -102,17 +100,18 @@ class GuardRails:
         """Assert that it counts what the core does. O(pools)."""
         self._hours.check()
 
-    def look(self) -> None:
+    def before_pass(self) -> None:
         """Say who lends nothing from now on, or again. O(pools of which anything is otherwise)."""
-        desk, book = self._desk, self._book
+        context, book = self._context, self._book
         self._begin_by = inf
-        if not (desk.watched or self._may):
+        if not (context.recheck_pools or self._may):
             return
-        desk.accounts.settle()  # what the last step has told them counts by now
-        moved, desk.accounts.moved = desk.accounts.moved, set()
-        everywhere = desk.watched or self._old
+        accounts = self._accounts
+        accounts.settle()  # so that the last step's outcome counts
+        moved, accounts.moved = accounts.moved, set()
+        everywhere = context.recheck_pools
         looked = self._hours.look(everywhere=everywhere)
-        soon = desk.now + 2 * SLOWED
+        soon = context.now + 2 * SLOWED
         moved.update(name for name, time in self._following.items() if time <= soon)
         for name in book.pools if everywhere else moved & book.pools.keys():
             self._look_at(book.pools[name])
@@ -121,7 +120,7 @@ class GuardRails:
             self._may = any(_has_budget(pool) or pool.spent is not None for pool in self._pools)
         names = {*book.pools} if everywhere else looked | moved & book.pools.keys()
         self._settle(names)
-        desk.watched = False
+        context.recheck_pools = False
 
     def _look_at(self, pool: PoolRecord) -> None:
         """Who of a pool is late, and whether that is too much."""
@@ -130,13 +129,13 @@ class GuardRails:
             self._following.pop(pool.name, None)
             _put(pool, PERCENT, "")
             return
-        why = self._look_at_slowed(pool, pool.slowed_budget_pct, self._desk.now)
+        why = self._look_at_slowed(pool, pool.slowed_budget_pct, self._context.now)
         if why is not None:
             self._late[pool.name] = why
 
     def _settle(self, names: set[str]) -> None:
         """Have groups rest, and tell of pools, in their order."""
-        book, now = self._book, self._desk.now
+        book, now = self._book, self._context.now
         late: dict[GroupKey, str] = {}
         for name in sorted(self._late, key=self._place.__getitem__):
             late[_group(book.pools[name])] = self._late[name]
@@ -165,7 +164,7 @@ class GuardRails:
         if following < inf:
             self._following[pool.name] = following
         allowed = budget * (jobs + 1)
-        if budget and self._book.setup.rails:
+        if budget:
             allowed = max(allowed, 100 * ON_CREDIT)
         if (slowed + 1) * 100 > allowed:
             why = f"{_share(pool, slowed, jobs)}: one more would be more than {budget:g} %"
@@ -176,9 +175,6 @@ class GuardRails:
 
     def _rest(self, pool: PoolRecord, why: str, now: float) -> None:
         """Keep a pool while somebody of its group is late, as `why` says, and for a while after."""
-        if not self._book.setup.rails:
-            _put(pool, LATE, why)
-            return
         if why:
             pool.rests_until = now + LATE_REST
         if _group(pool) not in self._minded or pool.rests_until <= now:
@@ -194,24 +190,26 @@ class GuardRails:
         kept, told = pool.kept, pool.told
         if kept.keys() == told.keys():
             return
-        desk, pool.told = self._desk, dict(kept)
+        context, pool.told = self._context, dict(kept)
         if bool(kept) is not bool(told):
             lend, borrow = core_limits(pool)
-            desk.events.append(
-                PoolChanged(desk.now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight)
+            context.events.append(
+                PoolChanged(
+                    context.now, pool.name, pool.quota, pool.cells, lend, borrow, pool.weight
+                )
             )
         for key in (HOURS, PERCENT, LATE, DRIFT):
             if (key in kept) is not (key in told):
                 kind = "lending_kept" if key in kept else "lending_resumed"
                 why = kept.get(key) or self._again(pool, key)
-                desk.tell(kind, pool=pool.name, reason=key, why=why, lends=not kept)
+                context.notify(kind, pool=pool.name, reason=key, why=why, lends=not kept)
 
-    def words(self, pool: PoolRecord, now: float) -> dict[str, str]:
+    def reasons(self, pool: PoolRecord, now: float) -> dict[str, str]:
         """Why a pool lends nothing, by kind, in words of this moment, and until when.
 
         `pool.kept` has the words with which it began. O(what is late, and the pool's loans).
         """
-        self._desk.accounts.settle()
+        self._accounts.settle()
         return {kind: self._word(pool, kind, now) or why for kind, why in pool.kept.items()}
 
     def _word(self, pool: PoolRecord, kind: str, now: float) -> str:
@@ -250,13 +248,12 @@ class GuardRails:
 
     def _again(self, pool: PoolRecord, kind: str) -> str:
         """Why that keeps a pool from lending no more."""
-        now, account = self._desk.now, self._book.accounts.get(pool.name)
+        now, account = self._context.now, self._book.accounts.get(pool.name)
         if kind == DRIFT:
             return "its forecasts are wrong too often no more"
         if kind == LATE:
             if any(_group(p) == _group(pool) for p in self._pools if _minds(p)):
-                rest = f" for {duration(LATE_REST)}" if self._book.setup.rails else ""
-                return f"no job of its group was late{rest}"
+                return f"no job of its group was late for {duration(LATE_REST)}"
             return "no pool of its group has such a budget any more"
         if kind == HOURS and pool.lend_budget_hours is not None:
             return self._hours.words(pool, now)

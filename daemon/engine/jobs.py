@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from daemon.engine.step import StepContext, refused, unknown_job
+from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import STAY, JobRecord, PoolRecord, array_of, job_of
 from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, Submit
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
@@ -20,24 +20,28 @@ from sia.model import Estimate, Job
 class Jobs:
     """Takes jobs in, and moves them between the core's queues and outside."""
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk."""
-        self._desk = desk
-        self._book = desk.book
+    def __init__(self, context: StepContext) -> None:
+        """Work at this context."""
+        self._context = context
+        self._book = context.book
 
     def submit(self, asked: Submit) -> Answer:
         """Take a job in, unless it is there already. O(1)."""
         spec, book = asked.spec, self._book
         known = book.job(spec.id)
         if known is not None:
-            return again(known, spec)
+            return answer_to_resubmit(known, spec)
         wrong = self._wrong(spec)
         if wrong is not None:
             return wrong
         run_time = _believed(asked.run_time, spec, spec.time_limit)
-        record = JobRecord(spec, self._desk.now, run_time, priority=spec.priority, by=asked.actor)
+        record = JobRecord(
+            spec, self._context.now, run_time, priority=spec.priority, by=asked.actor
+        )
         book.add(record)
-        self._desk.tell("submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor)
+        self._context.notify(
+            "submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor
+        )
         if spec.hold:
             record.phase = JobPhase.HELD
         else:
@@ -51,7 +55,7 @@ class Jobs:
         if pool is None:
             return _unfit(f"there is no pool {spec.pool!r}", name_a_pool(spec.pool, book.pools))
         if pool.state is PoolMode.DRAIN:
-            return refused(
+            return Refused(
                 409, "pool drains", f"pool {pool.name} takes no more jobs", "ask its owner"
             )
         if not 1 <= spec.gpus <= pool.quota:
@@ -73,12 +77,12 @@ class Jobs:
         return _wrong_id(spec.id) or _wrong_times(spec) or self._wrong_array(spec)
 
     def _could(self, spec: JobSpec) -> bool:
-        places = self._desk.core.state.places
+        places = self._context.core.state.places
         return places is None or places.could(spec.pool, spec.gpus)
 
     def _placeable(self, spec: JobSpec) -> bool:
         """Whether it fits on all nodes of one area, were nobody else there. O(pools)."""
-        areas, book = self._desk.seats, self._book
+        areas, book = self._context.placement, self._book
         if areas is None or not (book.setup.areas or spec.nodes):
             return True
         own = book.pools[spec.pool]
@@ -89,13 +93,13 @@ class Jobs:
         book = self._book
         if spec.array is None:
             if spec.id in book.arrays:
-                return refused(409, "id is taken", f"{spec.id!r} is an array", "take another id")
+                return Refused(409, "id is taken", f"{spec.id!r} is an array", "take another id")
             return None
         index, size = spec.array
         name = array_of(spec)
         if not 0 <= index < size or spec.id != f"{name}.{index}" or not name:
             return _unfit(f"{spec.id!r} is not job {index} of an array", "submit it as an array")
-        alike, seen = replace(spec, id=name, array=(0, size)), self._desk.arrays
+        alike, seen = replace(spec, id=name, array=(0, size)), self._context.arrays
         if name not in seen or seen[name][0] != alike:
             seen[name] = alike, self._wrong_whole(name, alike, size)
         return seen[name][1]
@@ -104,7 +108,7 @@ class Jobs:
         """Why none of an array's jobs can be taken, if one of them cannot. O(size)."""
         book = self._book
         if book.job(name) is not None or book.arrays.get(name, (size, 0))[0] != size:
-            return refused(
+            return Refused(
                 409, "id is taken", f"{name!r} is a job, or another array", "take another id"
             )
         for i in range(size):
@@ -112,7 +116,7 @@ class Jobs:
             if known is not None and known.spec != replace(
                 alike, id=known.spec.id, array=(i, size)
             ):
-                return _is_taken(known.spec.id)
+                return id_taken(known.spec.id)
         return _wrong_id(f"{name}.{size - 1}")
 
     def join(self, record: JobRecord) -> None:
@@ -128,25 +132,25 @@ class Jobs:
         """Into the core, under an id that was never there before."""
         spec = record.spec
         record.core = f"{spec.id}{STAY}{record.stays}" if record.stays else spec.id
-        if record.stays or self._desk.now > record.submitted:
-            record.joined = self._desk.now
+        if record.stays or self._context.now > record.submitted:
+            record.joined = self._context.now
         record.stays += 1
-        job = core_job(record, self._desk.now)
-        self._desk.events.append(JobSubmitted(self._desk.now, job, record.run_time))
+        job = core_job(record, self._context.now)
+        self._context.events.append(JobSubmitted(self._context.now, job, record.run_time))
 
     def leave(self, record: JobRecord) -> None:
         """Have a job wait no longer. O(1)."""
         if record.core:
-            self._desk.events.append(JobCancelled(self._desk.now, record.core))
+            self._context.events.append(JobCancelled(self._context.now, record.core))
             record.core = ""
         else:
             self._book.pools[record.spec.pool].waiting.pop(record.spec.id, None)
 
     def all_out(self, pool: PoolRecord) -> None:
         """Have all jobs of a pool wait outside the core, in their order. O(n)."""
-        core = self._desk.core.state
+        core = self._context.core.state
         ids = [job.job.id for job in core.pools[pool.name].waiting()]
-        ids += [e.job.id for e in self._desk.events if type(e) is JobSubmitted]
+        ids += [e.job.id for e in self._context.events if type(e) is JobSubmitted]
         for core_id in ids:
             record = self._waits(core_id)
             if record is not None and record.spec.pool == pool.name:
@@ -172,14 +176,14 @@ class Jobs:
 
     def _cancel(self, record: JobRecord, actor: str) -> Answer:
         if record.phase in OVER:
-            return _is_over(record) if record.phase is not JobPhase.CANCELLED else _SAME
+            return _SAME if record.phase is JobPhase.CANCELLED else _has_ended(record)
         if record.phase in ON_GPUS and record.placed:
             if record.phase is JobPhase.ENDING:
                 return _SAME
             self.stop(record, "cancelled")
             return Accepted()
         if record.phase is JobPhase.STARTING:  # the backend has not heard of it
-            self._desk.vacate(record)
+            self._context.release_gpus(record)
         elif record.phase is JobPhase.PENDING:
             self.leave(record)
         self.finish(record, JobPhase.CANCELLED, f"cancelled by {actor}" if actor else "cancelled")
@@ -188,17 +192,17 @@ class Jobs:
     def stop(self, record: JobRecord, why: str) -> None:
         """Have the backend end a job."""
         record.phase, record.stop = JobPhase.ENDING, why
-        self._desk.effects.append(StopEffect(record.spec.id, record.attempt, "end"))
-        self._desk.tell("ending", job=record.spec.id, pool=record.spec.pool, why=why)
+        self._context.effects.append(StopEffect(record.spec.id, record.attempt, "end"))
+        self._context.notify("ending", job=record.spec.id, pool=record.spec.pool, why=why)
 
     def finish(self, record: JobRecord, phase: JobPhase, why: str) -> None:
         """A job is over."""
-        desk, spec = self._desk, record.spec
-        record.phase, record.why, record.ended = phase, why, desk.now
+        context, spec = self._context, record.spec
+        record.phase, record.why, record.ended = phase, why, context.now
         self._book.end(record)
-        desk.over.append(record)
+        context.ended.append(record)
         kind = phase.value if phase in (JobPhase.CANCELLED, JobPhase.LOST) else "ended"
-        desk.tell(
+        context.notify(
             kind, job=spec.id, pool=spec.pool, phase=phase.value, why=why, code=record.code,
             signal=record.signal,
         )  # fmt: skip
@@ -214,7 +218,7 @@ class Jobs:
             return _waits_not(record)
         self.leave(record)
         record.phase = JobPhase.HELD
-        self._desk.tell("held", job=record.spec.id, pool=record.spec.pool)
+        self._context.notify("held", job=record.spec.id, pool=record.spec.pool)
         return Accepted()
 
     def release(self, asked: Release) -> Answer:
@@ -223,18 +227,16 @@ class Jobs:
 
     def _release(self, record: JobRecord) -> Answer:
         if record.phase is not JobPhase.HELD:
-            return _SAME if record.phase not in OVER else _is_over(record)
-        self._desk.tell("released", job=record.spec.id, pool=record.spec.pool)
+            return _SAME if record.phase not in OVER else _has_ended(record)
+        self._context.notify("released", job=record.spec.id, pool=record.spec.pool)
         self.join(record)
         return Accepted()
 
     def set_priority(self, asked: SetPriority) -> Answer:
         """Put a waiting job, or those of an array, elsewhere in its queue. O(size)."""
-        if abs(asked.priority) > MAX_PRIORITY:
-            return _unfit(
-                f"the priority {asked.priority}", f"write -{MAX_PRIORITY} to {MAX_PRIORITY}"
-            )
-        return self._each(asked.job, lambda record: self._set_priority(record, asked.priority))
+        return _wrong_priority(asked.priority) or self._each(
+            asked.job, lambda record: self._set_priority(record, asked.priority)
+        )
 
     def _set_priority(self, record: JobRecord, priority: int) -> Answer:
         if record.phase not in (JobPhase.PENDING, JobPhase.HELD):
@@ -243,8 +245,10 @@ class Jobs:
             return _SAME
         record.priority = priority
         if record.core:
-            self._desk.events.append(PriorityChanged(self._desk.now, record.core, priority))
-        self._desk.tell("priority", job=record.spec.id, pool=record.spec.pool, priority=priority)
+            self._context.events.append(PriorityChanged(self._context.now, record.core, priority))
+        self._context.notify(
+            "priority", job=record.spec.id, pool=record.spec.pool, priority=priority
+        )
         return Accepted()
 
     def _each(self, job_id: str, do: Callable[[JobRecord], Answer]) -> Answer:
@@ -280,8 +284,8 @@ class Jobs:
             self._think([Estimate(record.core, record.run_time)])
 
     def _think(self, told: list[Estimate]) -> None:
-        if told and self._desk.core.policy.needs.updates:
-            self._desk.events.append(RunTimesUpdated(self._desk.now, told))
+        if told and self._context.core.policy.needs.updates:
+            self._context.events.append(RunTimesUpdated(self._context.now, told))
 
 
 _SAME = Accepted(new=False)
@@ -305,15 +309,23 @@ def _believed(foreseen: float, spec: JobSpec, limit: float | None) -> float:
     return foreseen if limit is None else min(foreseen, limit)
 
 
-def again(known: JobRecord, spec: JobSpec) -> Answer:
-    """The answer to who submits a job under an id that is known."""
-    if known.spec == spec:
+def answer_to_resubmit(known: JobRecord, spec: JobSpec) -> Answer:
+    """Return the answer to a submission whose id an existing job has."""
+    return _SAME if known.spec == spec else id_taken(spec.id)
+
+
+def answer_when_ended(record: JobRecord, command: Cancel | Hold | Release | SetPriority) -> Answer:
+    """Return the answer to a command for a job that has ended: nothing changes."""
+    if isinstance(command, Cancel) and record.phase is JobPhase.CANCELLED:
         return _SAME
-    return _is_taken(spec.id)
+    if isinstance(command, SetPriority) and (wrong := _wrong_priority(command.priority)):
+        return wrong
+    return _has_ended(record)
 
 
-def _is_taken(job_id: str) -> Refused:
-    return refused(
+def id_taken(job_id: str) -> Refused:
+    """Return the refusal of a submission under an id that another job has."""
+    return Refused(
         409,
         "id is taken",
         f"another job has the id {job_id!r}",
@@ -342,17 +354,21 @@ def _wrong_times(spec: JobSpec) -> Refused | None:
     for name, (value, most) in bounds.items():
         if value is not None and not 0 <= value <= most:
             return _unfit(f"{name} is {value}", f"write 0 to {most:g} seconds")
-    if abs(spec.priority) > MAX_PRIORITY:
-        return _unfit(f"the priority {spec.priority}", f"write -{MAX_PRIORITY} to {MAX_PRIORITY}")
-    return None
+    return _wrong_priority(spec.priority)
+
+
+def _wrong_priority(priority: int) -> Refused | None:
+    if abs(priority) <= MAX_PRIORITY:
+        return None
+    return _unfit(f"the priority {priority}", f"write -{MAX_PRIORITY} to {MAX_PRIORITY}")
 
 
 def _unfit(detail: str, mend: str) -> Refused:
-    return refused(422, "cannot be", detail, mend)
+    return Refused(422, "cannot be", detail, mend)
 
 
-def _is_over(record: JobRecord) -> Refused:
-    return refused(
+def _has_ended(record: JobRecord) -> Refused:
+    return Refused(
         409,
         "job is over",
         f"job {record.spec.id} is {record.phase.value}",
@@ -362,8 +378,8 @@ def _is_over(record: JobRecord) -> Refused:
 
 def _waits_not(record: JobRecord) -> Refused:
     if record.phase in OVER:
-        return _is_over(record)
-    return refused(
+        return _has_ended(record)
+    return Refused(
         409,
         "job does not wait",
         f"job {record.spec.id} is {record.phase.value}",

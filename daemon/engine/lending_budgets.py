@@ -46,9 +46,9 @@ class ExpectedLoans(NamedTuple):
 class LendingBudgets:
     """Keeps pools' `spent`, by the rules from `Setup.rails` 2 on, and says who has none left."""
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk. O(jobs on loans), if any pool is counted."""
-        self._desk, self._book = desk, desk.book
+    def __init__(self, context: StepContext) -> None:
+        """Work at this context. O(jobs on loans), if any pool is counted."""
+        self._context, self._book = context, context.book
         self._read = 0  # notices of the step that are known
         self._loans: dict[str, dict[str, int]] = {}  # GPUs by job, of all pools with `spent`
         self._looks = Timers()
@@ -61,11 +61,9 @@ class LendingBudgets:
             for lender, gpus in record.loans:
                 if lender in self._loans and lender != record.spec.pool:
                     self._loans[lender][record.spec.id] = gpus
-        for name, loans in self._loans.items():
+        for name in self._loans:
             spent = self._book.pools[name].spent
             if spent is not None:
-                if spent.lends != sum(loans.values()):  # older rules did not count so
-                    spent.look = 0.0
                 self._looks.set(Timer(spent.look, HOURS, name))
 
     @property
@@ -73,7 +71,7 @@ class LendingBudgets:
         """When a pool is to be looked at next; infinite if none is."""
         return self._looks.next
 
-    def pass_time(self) -> None:
+    def begin_step(self) -> None:
         """A step begins. O(1)."""
         self._read = 0
 
@@ -82,7 +80,7 @@ class LendingBudgets:
 
         O(loans under way of these), and O(pools) for `everywhere`: budgets may be others.
         """
-        now, names = self._desk.now, self._changed()
+        now, names = self._context.now, self._changed()
         while (timer := self._looks.due(now)) is not None:
             names.add(timer.name)
         if everywhere:
@@ -100,7 +98,7 @@ class LendingBudgets:
 
     def end_step(self) -> None:
         """After the step's decisions. O(loans under way of pools that lend more or less)."""
-        now = self._desk.now
+        now = self._context.now
         for name in sorted(self._changed()):
             pool = self._book.pools[name]
             spent = self._count(pool, now)
@@ -118,7 +116,7 @@ class LendingBudgets:
         counted = {pool.name for pool in self._book.pools.values() if pool.spent is not None}
         assert self._loans.keys() == counted
         for name, loans in self._loans.items():
-            assert sum(loans.values()) == self._desk.core.state.pools[name].lends, name
+            assert sum(loans.values()) == self._context.core.state.pools[name].lends, name
 
     def _anew(self, pool: PoolRecord, now: float) -> bool:
         """Whether a pool has, or had, a budget that nobody has looked at."""
@@ -129,7 +127,7 @@ class LendingBudgets:
     def _changed(self) -> set[str]:
         """Pools that lend more or less by what was told since it was last asked."""
         book, found = self._book, set[str]()
-        notices = self._desk.notices
+        notices = self._context.notices
         for notice in notices[self._read :]:
             if notice.kind in LOANS:
                 for lender in (notice.pool, notice.data.get("previous", "")):
@@ -169,7 +167,7 @@ class LendingBudgets:
 
     def _look_again(self, pool: PoolRecord, spent: Spent, thought: ExpectedLoans) -> None:
         """When it may have to be kept from lending, or no longer, if nothing else happens."""
-        now, budget, kept = self._desk.now, pool.lend_budget_hours, HOURS in pool.kept
+        now, budget, kept = self._context.now, pool.lend_budget_hours, HOURS in pool.kept
         spent.look = month_of(now)[1]
         missing = inf if budget is None else _missing(budget, spent, thought)
         if kept is not (missing <= 0):
@@ -188,7 +186,7 @@ class LendingBudgets:
 
     def _ends(self, name: str) -> Iterator[tuple[float, int]]:
         """When the core believes that the jobs end to which a pool lends, and so many GPUs."""
-        book, jobs = self._book, self._desk.core.state.jobs
+        book, jobs = self._book, self._context.core.state.jobs
         for job_id, gpus in self._loans[name].items():
             job = jobs[book.jobs[job_id].core]
             known = job.run_time < UNKNOWN_RUN_TIME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.engine.step import StepContext, refused
+from daemon.engine.step import StepContext
 from daemon.model.book import MaintenanceWindow, NodeRecord
 from daemon.model.inputs import CancelMaintenance, Drain, Maintain, NodeDown, NodeUp, Resume
 from daemon.model.limits import MAX_MAINTENANCE
@@ -20,10 +20,10 @@ OPERATOR, CONFIG, BACKEND = "operator", "config", "backend"
 class NodeStates:
     """A node is out as long as anybody has a reason for it."""
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk."""
-        self._desk = desk
-        self._book = desk.book
+    def __init__(self, context: StepContext) -> None:
+        """Work at this context."""
+        self._context = context
+        self._book = context.book
 
     def drain(self, asked: Drain) -> Answer:
         """Place nothing more on a node. O(its cells)."""
@@ -48,14 +48,14 @@ class NodeStates:
             return Accepted(new=False)
         busy = [name for name in node.reasons if name not in (OPERATOR, CONFIG, BACKEND)]
         if busy:
-            return refused(
+            return Refused(
                 409,
                 "node is maintained",
                 f"node {node.name} is out for {', '.join(busy)}",
                 "cancel the maintenance, or wait until it is over",
             )
         if OPERATOR not in node.reasons and BACKEND in node.reasons:
-            return refused(
+            return Refused(
                 409,
                 "node is down",
                 f"node {node.name} is out by its own cluster: {node.reasons[BACKEND]}",
@@ -94,16 +94,16 @@ class NodeStates:
             return Accepted(new=False) if same else _taken(asked.id)
         if asked.node not in self._book.nodes:
             return self._unknown(asked.node)
-        if not asked.start < asked.end or asked.end <= self._desk.now:
-            return refused(
+        if not asked.start < asked.end or asked.end <= self._context.now:
+            return Refused(
                 422,
                 "cannot be",
                 f"maintenance {asked.id} would end "
-                + ("before it begins" if asked.end > self._desk.now else "before now"),
+                + ("before it begins" if asked.end > self._context.now else "before now"),
                 "name a start, and an end after it that is to come",
             )
         if len(windows) >= MAX_MAINTENANCE:
-            return refused(
+            return Refused(
                 409,
                 "too many",
                 f"there are {MAX_MAINTENANCE} maintenance windows",
@@ -111,21 +111,21 @@ class NodeStates:
             )
         windows[asked.id] = wanted
         self.set_timers(wanted)
-        if wanted.start <= self._desk.now:
+        if wanted.start <= self._context.now:
             self._begin(wanted)
         return Accepted()
 
     def set_timers(self, window: MaintenanceWindow) -> None:
         """Look at a window again when it begins and ends. O(log n)."""
         if not window.begun:
-            self._desk.timers.set(Timer(window.start, BEGIN, window.id))
-        self._desk.timers.set(Timer(window.end, OVER, window.id))
+            self._context.timers.set(Timer(window.start, BEGIN, window.id))
+        self._context.timers.set(Timer(window.end, OVER, window.id))
 
     def cancel(self, asked: CancelMaintenance) -> Answer:
         """A node is not out for that, or no longer. O(its cells)."""
         window = self._book.windows.get(asked.id)
         if window is None:
-            return refused(
+            return Refused(
                 404, "no such maintenance", f"there is no {asked.id!r}", "see: sia maintenance list"
             )
         self._end(window)
@@ -153,7 +153,7 @@ class NodeStates:
     def _end(self, window: MaintenanceWindow) -> None:
         del self._book.windows[window.id]
         for kind in (BEGIN, OVER):
-            self._desk.timers.drop(kind, window.id)
+            self._context.timers.drop(kind, window.id)
         node = self._book.nodes.get(window.node)
         if node is not None and _name(window) in node.reasons:
             self._bring_back(node, _name(window))
@@ -163,38 +163,38 @@ class NodeStates:
         node.reasons[who] = why
         if not first:
             return
-        desk = self._desk
-        if desk.core.state.places is not None:
+        context = self._context
+        if context.core.state.places is not None:
             self._turn(node.name)
-            desk.events.append(NodeOut(desk.now, node.name, why))
-        elif desk.seats is not None:
-            desk.seats.out(node.name)
-            desk.turned[node.name] = None
-        desk.tell("node_out", node=node.name, why=why)
+            context.events.append(NodeOut(context.now, node.name, why))
+        elif context.placement is not None:
+            context.placement.out(node.name)
+            context.changed_nodes[node.name] = None
+        context.notify("node_out", node=node.name, why=why)
 
     def _bring_back(self, node: NodeRecord, who: str) -> None:
         del node.reasons[who]
         if node.reasons:
             return
-        desk = self._desk
-        if desk.core.state.places is not None:
+        context = self._context
+        if context.core.state.places is not None:
             self._turn(node.name)
-            desk.events.append(NodeBack(desk.now, node.name))
-        elif desk.seats is not None:
-            desk.seats.back(node.name)
-            desk.turned[node.name] = None
-        desk.tell("node_back", node=node.name)
+            context.events.append(NodeBack(context.now, node.name))
+        elif context.placement is not None:
+            context.placement.back(node.name)
+            context.changed_nodes[node.name] = None
+        context.notify("node_back", node=node.name)
 
     def _turn(self, node: str) -> None:
         """Have the core hear of what was before: at one instant, nodes come back after they go."""
-        for event in self._desk.events:
+        for event in self._context.events:
             if isinstance(event, NodeOut | NodeBack) and event.node == node:
-                self._desk.flush()
+                self._context.flush()
                 return
 
     def _unknown(self, node: str) -> Refused:
         names = ", ".join(list(self._book.nodes)[:8]) or "none: declare [[node]] or cells"
-        return refused(404, "no such node", f"there is no node {node!r}", f"there is {names}")
+        return Refused(404, "no such node", f"there is no node {node!r}", f"there is {names}")
 
 
 def _name(window: MaintenanceWindow) -> str:
@@ -202,6 +202,6 @@ def _name(window: MaintenanceWindow) -> str:
 
 
 def _taken(window_id: str) -> Refused:
-    return refused(
+    return Refused(
         409, "id is taken", f"another maintenance has the id {window_id!r}", "take another id"
     )

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from daemon.engine.step import StepContext
+from daemon.engine.step import StepContext, StepObserver
 from daemon.model.book import Book
-from daemon.model.setup import OUT_LEFT
 from sia.events import GpusOut
 
 
@@ -136,32 +135,31 @@ class OutageCount:
         return sum(lot.short for lot in dict.fromkeys(self._lot_of[name] for name in pools))
 
 
-class Outages:
+class Outages(StepObserver):
     """Tells the core what is out."""
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk."""
-        self._desk = desk
-        counts = desk.seats is not None and desk.book.setup.rails >= OUT_LEFT
-        self._count = OutageCount(desk.book) if counts else None
+    def __init__(self, context: StepContext) -> None:
+        """Work at this context."""
+        self._context = context
+        self._count = OutageCount(context.book) if context.placement is not None else None
         self._over = False  # some pool runs more than its quota: looked at until it does not
 
-    def look(self) -> None:
+    def before_pass(self) -> None:
         """Tell the core where it is other than it knows.
 
         Nothing where no node and no quota has changed; O(nodes that did) and O(pools) else.
         """
-        desk, count = self._desk, self._count
-        if count is None or not (desk.turned or desk.requoted or self._over):
+        context, count = self._context, self._count
+        if count is None or not (context.changed_nodes or context.quotas_changed or self._over):
             return
-        for node in desk.turned:
-            count.turn(node, out=bool(desk.book.nodes[node].reasons))
-        if desk.requoted or self._over:
+        for node in context.changed_nodes:
+            count.turn(node, out=bool(context.book.nodes[node].reasons))
+        if context.quotas_changed or self._over:
             self._over = self._own(count)
-        desk.turned, desk.requoted = {}, False
-        desk.events += (
-            GpusOut(desk.now, group.first, gpus)
-            for group, gpus in zip(desk.core.state.groups, self._shorts(count), strict=True)
+        context.changed_nodes, context.quotas_changed = {}, False
+        context.events += (
+            GpusOut(context.now, group.first, gpus)
+            for group, gpus in zip(context.core.state.groups, self._shorts(count), strict=True)
             if gpus != group.out
         )
 
@@ -172,7 +170,7 @@ class Outages:
         """
         if self._count is None:
             return
-        count, groups = OutageCount(self._desk.book), self._desk.core.state.groups
+        count, groups = OutageCount(self._context.book), self._context.core.state.groups
         self._own(count)
         known = [group.out for group in groups]
         for edge in edges:
@@ -189,8 +187,8 @@ class Outages:
     def _own(self, count: OutageCount) -> bool:
         """Count quotas anew; whether some pool runs more than its own."""
         over = False
-        pools = self._desk.core.state.pools
-        for name, record in self._desk.book.pools.items():
+        pools = self._context.core.state.pools
+        for name, record in self._context.book.pools.items():
             runs = pools[name].dedicated
             over |= runs > record.quota
             count.own(name, max(record.quota, runs))
@@ -199,17 +197,17 @@ class Outages:
     def _shorts(self, count: OutageCount) -> list[int]:
         """Of each sharing group."""
         if not any(lot.short for lot in count.lots):
-            return [0] * len(self._desk.core.state.groups)
-        groups = self._desk.core.state.groups
+            return [0] * len(self._context.core.state.groups)
+        groups = self._context.core.state.groups
         return [count.short(pool.name for pool in group.pools) for group in groups]
 
     def check(self) -> None:
         """Assert that what is counted is so, and that the core knows it. O(pools + nodes)."""
-        desk, count = self._desk, self._count
-        if count is None or desk.turned or desk.requoted or self._over:
+        context, count = self._context, self._count
+        if count is None or context.changed_nodes or context.quotas_changed or self._over:
             return
-        anew = OutageCount(desk.book)
+        anew = OutageCount(context.book)
         self._own(anew)
         assert self._shorts(anew) == self._shorts(count), "GPUs that are out"
-        groups = desk.core.state.groups
+        groups = context.core.state.groups
         assert self._shorts(count) == [group.out for group in groups], "GPUs that are known as out"

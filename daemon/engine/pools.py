@@ -9,7 +9,8 @@ from msgspec.structs import asdict
 
 from cells.layout.spec import Spec, shapes
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import StepContext, refused
+from daemon.engine.observers import ShadowLending
+from daemon.engine.step import StepContext
 from daemon.model.account import ShadowState
 from daemon.model.book import Override, PoolRecord
 from daemon.model.inputs import Lending, SetPool
@@ -35,11 +36,11 @@ FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
 class Pools:
     """Changes pools and remembers what they go back to."""
 
-    def __init__(self, desk: StepContext, jobs: Jobs) -> None:
-        """Work at this desk, beside those who know of waiting jobs."""
-        self._desk = desk
-        self._book = desk.book
-        self._jobs = jobs
+    def __init__(self, context: StepContext, jobs: Jobs, shadow: ShadowLending) -> None:
+        """Work at this context, beside those who know of waiting jobs."""
+        self._context = context
+        self._book = context.book
+        self._jobs, self._shadow = jobs, shadow
 
     def set_pool(self, asked: SetPool) -> Answer:
         """Change a pool, or nothing at all. O(1), and O(n) where its jobs leave or join the core.
@@ -66,21 +67,21 @@ class Pools:
 
     def _wrong(self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]) -> Refused | None:
         if asked.version is not None and asked.version != pool.version:
-            return refused(
+            return Refused(
                 409,
                 "pool has changed",
                 f"pool {pool.name} is at version {pool.version}, not {asked.version}",
                 "look at it again, then change it",
             )
         if asked.until is not None:
-            if not asked.until > self._desk.now:
+            if not asked.until > self._context.now:
                 return _unfit(pool, "the override ends before it begins", "name a time to come")
             if pool.override is not None:
-                return refused(
+                return Refused(
                     409,
                     "has an override",
                     f"pool {pool.name} is overridden for another "
-                    f"{duration(pool.override.until - self._desk.now)}",
+                    f"{duration(pool.override.until - self._context.now)}",
                     "set it without an end, or wait until then",
                 )
         return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)
@@ -120,9 +121,9 @@ class Pools:
         return None if quota == pool.quota else self._wrong_quota(pool, quota)
 
     def _wrong_quota(self, pool: PoolRecord, quota: int) -> Refused | None:
-        known = self._desk.core.state.pools[pool.name]
+        known = self._context.core.state.pools[pool.name]
         if quota < known.dedicated:
-            return refused(
+            return Refused(
                 409,
                 "quota is in use",
                 f"{known.dedicated} GPUs of pool {pool.name} are in use by its own jobs, "
@@ -131,12 +132,12 @@ class Pools:
             )
         others = [other for other in self._book.pools.values() if other is not pool]
         own = known.group.pools
-        group = sum(o.quota for o in others if self._desk.core.state.pools[o.name] in own)
+        group = sum(o.quota for o in others if self._context.core.state.pools[o.name] in own)
         if group + quota > MAX_GROUP:
             return _unfit(pool, f"its group would own {group + quota} GPUs", f"up to {MAX_GROUP}")
         there = sum(len(node.gpus) for node in self._book.nodes.values())
         owned = sum(other.quota for other in others) + quota
-        if quota > pool.quota and self._desk.seats is not None and owned > there:
+        if quota > pool.quota and self._context.placement is not None and owned > there:
             return _unfit(
                 pool,
                 f"all pools would own {owned} GPUs, and there are {there}",
@@ -146,8 +147,8 @@ class Pools:
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
         """Do it, or say why the cells do not allow it, with nothing changed."""
-        self._desk.watched = True
-        self._desk.requoted |= "quota" in changed
+        self._context.recheck_pools = True
+        self._context.quotas_changed |= "quota" in changed
         if any(field not in ("state", *BUDGETS) for field in changed):
             wrong = self._tell_core(pool, changed)
             if wrong is not None:
@@ -165,21 +166,22 @@ class Pools:
         return None
 
     def _tell_core(self, pool: PoolRecord, changed: Mapping[str, Any]) -> Refused | None:
-        desk = self._desk
+        context = self._context
+        quota, cells = changed.get("quota", pool.quota), changed.get("cells", pool.cells)
         lend = 0 if pool.told and "lend_limit" in changed else changed.get("lend_limit")
         event = PoolChanged(
-            desk.now, pool.name, changed.get("quota", pool.quota), changed.get("cells", pool.cells),
-            lend, changed.get("borrow_limit"), changed.get("weight"),
+            context.now, pool.name, quota, cells, lend, changed.get("borrow_limit"),
+            changed.get("weight"),
         )  # fmt: skip
-        if desk.core.state.places is None:
-            desk.events.append(event)
+        if context.core.state.places is None:
+            context.events.append(event)
             return None
-        desk.flush()  # so that a refusal leaves nothing else undone
-        desk.events.append(event)
+        context.flush()  # so that a refusal leaves nothing else undone
+        context.events.append(event)
         try:
-            desk.flush()
+            context.flush()
         except ValueError as error:
-            desk.events.clear()
+            context.events.clear()
             return _unfit(pool, str(error), "give it other cells")
         return None
 
@@ -205,9 +207,9 @@ class Pools:
     def set_timer(self, pool: PoolRecord) -> None:
         """Look at a pool again when its override ends. O(log n)."""
         if pool.override is not None:
-            self._desk.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
+            self._context.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
         else:
-            self._desk.timers.drop(OVERRIDE, pool.name)
+            self._context.timers.drop(OVERRIDE, pool.name)
 
     def due(self, timer: Timer) -> None:
         """A pool goes back to what it was before its override, if it is over."""
@@ -219,8 +221,8 @@ class Pools:
         changed = {f: v for f, v in back.items() if v != _value(pool, f)}
         wrong = self._wrong_back(pool, changed) or self._apply(pool, changed)
         if wrong is not None:  # others have its GPUs meanwhile: tried again later
-            pool.override = Override(max(over.until, self._desk.now) + TICK, **back)
-            self._desk.tell("refused", pool=pool.name, why=wrong.detail)
+            pool.override = Override(max(over.until, self._context.now) + TICK, **back)
+            self._context.notify("refused", pool=pool.name, why=wrong.detail)
             self.set_timer(pool)
             return
         pool.override = None
@@ -240,7 +242,7 @@ class Pools:
         }
         if until is not None:
             data["until"] = until
-        self._desk.tell("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
+        self._context.notify("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
 
     def set_lending(self, asked: Lending) -> Answer:
         """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
@@ -249,20 +251,18 @@ class Pools:
 
     def switch(self, mode: LendingMode, by: str) -> Answer:
         """Have the switch stand so."""
-        book, now, on = self._book, self._desk.now, mode is LendingMode.ON
+        book, now, on = self._book, self._context.now, mode is LendingMode.ON
         if mode is book.mode:
             return Accepted(new=False)
         if book.lending is not on:
             book.lending = on
-            self._desk.events.append(LendingSwitched(now, on))
+            self._context.events.append(LendingSwitched(now, on))
         if mode is LendingMode.SHADOW:
             book.shadow = ShadowState(now)
-        elif book.shadow is not None and book.shadow.until is None:
-            self._desk.rehearse_up_to_now()
-            book.shadow.left = book.shadow.pending
-            book.shadow.until, book.shadow.twins = now, {}
-        self._desk.rehearsal = None  # another one begins at the end of the step, if any does
-        self._desk.tell("lending", on=on, mode=mode.value, by=by)
+        else:
+            self._shadow.end()
+        self._shadow.drop()
+        self._context.notify("lending", on=on, mode=mode.value, by=by)
         return Accepted()
 
 
@@ -295,4 +295,4 @@ def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> i
 
 
 def _unfit(pool: PoolRecord, detail: str, mend: str) -> Refused:
-    return refused(422, "cannot be", f"pool {pool.name}: {detail}", mend)
+    return Refused(422, "cannot be", f"pool {pool.name}: {detail}", mend)

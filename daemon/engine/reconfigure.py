@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from daemon.engine.step import refused
 from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, pool_record
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
@@ -38,7 +37,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     policy or options are others, are `unseen`.
     """
     for wrong in _problems(book, setup):
-        return refused(409, "configuration", *wrong)
+        return Refused(409, "configuration", *wrong)
     kept = dump(core)
     known = {record.pool.name: record for record in kept.pools}
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
@@ -59,7 +58,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     try:
         core = restore(kept, load(setup.policy)())
     except ValueError as error:
-        return refused(409, "configuration", str(error), "start with the settings as they were")
+        return Refused(409, "configuration", str(error), "start with the settings as they were")
     nodes = _nodes(book, setup)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     return replace(book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows), core

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from daemon.engine.jobs import Jobs
-from daemon.engine.step import StepContext, refused, unknown_job
+from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, job_of
 from daemon.model.inputs import Ended, Limited, Lost, Requeued, Started, StartFailed, Stray
 from daemon.model.job import ON_GPUS, JobPhase
 from daemon.model.limits import MAX_STARTS
-from daemon.model.outputs import Accepted, Answer, StartEffect, StopEffect
+from daemon.model.outputs import Accepted, Answer, Refused, StartEffect, StopEffect
 from daemon.model.timers import Timer
 from sia.decisions import Decision, MoveLoan, ProposalRefused, StartJob
 
@@ -28,12 +28,12 @@ come free are kept for it, so that it starts, however many small ones come."""
 class Runs:
     """Turns the core's starts into the backend's, and what the backend sees into facts."""
 
-    def __init__(self, desk: StepContext, jobs: Jobs) -> None:
-        """Work at this desk, beside those who know of waiting jobs."""
-        self._desk = desk
-        self._book = desk.book
+    def __init__(self, context: StepContext, jobs: Jobs) -> None:
+        """Work at this context, beside those who know of waiting jobs."""
+        self._context = context
+        self._book = context.book
         self._jobs = jobs
-        desk.carry_out = self.carry_out
+        context.carry_out = self.carry_out
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
         """Carry out what the core has decided. O(decisions)."""
@@ -46,23 +46,23 @@ class Runs:
             elif kind is ProposalRefused:
                 job_id = job_of(decision.job_id)  # type: ignore[union-attr]
                 pool = self._book.jobs[job_id].spec.pool
-                self._desk.tell("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
+                self._context.notify("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
 
     def _start(self, start: StartJob) -> None:
-        desk, job_id = self._desk, job_of(start.job_id)
+        context, job_id = self._context, job_of(start.job_id)
         record = self._book.jobs[job_id]
-        record.phase, record.decided = JobPhase.STARTING, desk.now
+        record.phase, record.decided = JobPhase.STARTING, context.now
         record.attempt += 1
         record.placed, record.started, record.warned, record.stop = False, None, False, ""
         record.stream, record.reason = start.stream, start.reason
         record.nodes, record.loans, record.area = start.nodes, start.loans, ""
         pool = record.spec.pool
-        desk.tell(
+        context.notify(
             "started", job=job_id, pool=pool, attempt=record.attempt, stream=start.stream.value,
             reason=start.reason, nodes=start.nodes, loans=start.loans,
         )  # fmt: skip
         for donor, gpus in start.loans:
-            desk.tell("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
+            context.notify("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
         self._book.seatless[job_id] = None
 
     def _move(self, move: MoveLoan) -> None:
@@ -74,12 +74,12 @@ class Runs:
             del loans[move.previous]
         loans[move.donor] = loans.get(move.donor, 0) + move.gpus
         record.loans = tuple(loans.items())
-        self._desk.tell(
+        self._context.notify(
             "loan_moved", job=job_id, pool=move.donor, gpus=move.gpus, previous=move.previous,
             to=record.spec.pool,
         )  # fmt: skip
 
-    def seat(self) -> None:
+    def place_pending(self) -> None:
         """Have those start whose GPUs are free, in the order in which that was decided.
 
         The core counts on nodes that are out, so that jobs may have to wait here. Others pass them
@@ -87,8 +87,8 @@ class Runs:
         GPUs are free, O(those that wait for some): no more than there are GPUs on nodes that are
         out.
         """
-        seats = self._desk.seats
-        if seats is not None and not seats.spare:
+        placement = self._context.placement
+        if placement is not None and not placement.spare:
             return
         kept: set[str] = set()
         for job_id in list(self._book.seatless):
@@ -99,27 +99,27 @@ class Runs:
                 continue
             del self._book.seatless[job_id]
             record.placed = True
-            self._desk.effects.append(
+            self._context.effects.append(
                 StartEffect(job_id, record.attempt, record.spec, record.nodes, record.area)
             )
 
     def _waits_no_longer(self, record: JobRecord, kept: set[str]) -> bool:
         """Whether nobody else is to be placed; `kept` becomes the areas that are this job's."""
-        seats = self._desk.seats
-        late = self._desk.now - (record.decided or 0.0) >= PASSED_OVER
-        if not late or seats is None:
+        placement = self._context.placement
+        late = self._context.now - (record.decided or 0.0) >= PASSED_OVER
+        if not late or placement is None:
             return False
-        return seats.keep(record.spec, self._areas(record), kept)
+        return placement.block_for(record.spec, self._areas(record), kept)
 
     def _find(self, record: JobRecord, kept: set[str]) -> bool:
-        seats = self._desk.seats
-        if seats is None:
+        placement = self._context.placement
+        if placement is None:
             return True
-        found = seats.find(record.spec, self._areas(record), kept)
+        found = placement.find(record.spec, self._areas(record), kept)
         if found is None:
             return False
         record.area, record.nodes = found
-        seats.take(record.nodes)
+        placement.take(record.nodes)
         return True
 
     def _areas(self, record: JobRecord) -> Iterator[str]:
@@ -145,7 +145,7 @@ class Runs:
         if record is None:
             return unknown_job(seen.job)
         if record.phase not in ON_GPUS or not record.placed or record.attempt != seen.attempt:
-            return refused(
+            return Refused(
                 409,
                 "not this attempt",
                 f"job {seen.job} is {record.phase.value} in attempt {record.attempt}, "
@@ -161,10 +161,10 @@ class Runs:
             return record
         if record.started is not None:
             return Accepted(new=False)
-        record.started = self._desk.now
+        record.started = self._context.now
         if record.phase is JobPhase.STARTING:
             record.phase = JobPhase.RUNNING
-            self._desk.tell(
+            self._context.notify(
                 "running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt,
                 nodes=record.nodes,
             )  # fmt: skip
@@ -179,8 +179,8 @@ class Runs:
         job_id, attempt = record.spec.id, record.attempt
         if record.spec.warn > 0 and not record.warned:
             warn = record.spec.warn if record.spec.warn < limit else limit / 2
-            self._desk.timers.set(Timer(start + limit - warn, WARN, job_id, attempt))
-        self._desk.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
+            self._context.timers.set(Timer(start + limit - warn, WARN, job_id, attempt))
+        self._context.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
 
     def due(self, timer: Timer) -> None:
         """A job comes near its limit, or to it, if it still runs."""
@@ -195,14 +195,14 @@ class Runs:
             self._jobs.stop(record, TOO_LONG)
             return
         record.warned = True
-        self._desk.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
-        self._desk.tell("warned", job=timer.name, pool=record.spec.pool)
+        self._context.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
+        self._context.notify("warned", job=timer.name, pool=record.spec.pool)
 
     def _leave(self, record: JobRecord) -> None:
         """A job is on its GPUs no more, and nothing is due for it."""
-        self._desk.vacate(record)
+        self._context.release_gpus(record)
         for kind in (WARN, LIMIT):
-            self._desk.timers.drop(kind, record.spec.id)
+            self._context.timers.drop(kind, record.spec.id)
 
     def ended(self, seen: Ended) -> Answer:
         """A job is gone from its GPUs. O(1)."""
@@ -256,7 +256,7 @@ class Runs:
         return True
 
     def _queue_again(self, record: JobRecord, why: str) -> None:
-        self._desk.tell("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
+        self._context.notify("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
         record.placed, record.decided, record.started = False, None, None
         record.stream, record.reason, record.nodes, record.area = None, "", (), ""
 
@@ -270,7 +270,7 @@ class Runs:
         self._queue_again(record, seen.why)
         if seen.hold:
             record.phase = JobPhase.HELD
-            self._desk.tell("held", job=seen.job, pool=record.spec.pool)
+            self._context.notify("held", job=seen.job, pool=record.spec.pool)
         else:
             self._jobs.join(record)
         return Accepted()
@@ -287,9 +287,9 @@ class Runs:
         before, record.believed = record.bound, seen.believed
         record.limit, record.warned = seen.limit, False
         for kind in (WARN, LIMIT):
-            self._desk.timers.drop(kind, seen.job)
+            self._context.timers.drop(kind, seen.job)
         self.set_timers(record)
-        self._desk.tell("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
+        self._context.notify("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
         if seen.believed:
             self._jobs.bound_moved(record, before)
         return Accepted()
@@ -299,7 +299,7 @@ class Runs:
         record = self._book.job(seen.job)
         if isinstance(self._mine(seen), JobRecord):
             return self.started(Started(seen.job, seen.attempt))
-        self._desk.tell("stray", job=seen.job, attempt=seen.attempt)
+        self._context.notify("stray", job=seen.job, attempt=seen.attempt)
         if record is not None and seen.attempt <= record.attempt:
-            self._desk.effects.append(StopEffect(seen.job, seen.attempt, "end"))
+            self._context.effects.append(StopEffect(seen.job, seen.attempt, "end"))
         return Accepted()

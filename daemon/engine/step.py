@@ -1,15 +1,13 @@
-"""What the parts of the engine work on together, and what one step gathers."""
+"""The state of one engine step, and the interface of the components that observe steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
-from daemon.engine.areas import AreaPlacement
-from daemon.lending.accounts import Accounts
-from daemon.lending.shadow import ShadowCore
-from daemon.model.account import DEFECTS
-from daemon.model.book import Book, JobRecord, job_of
+from daemon.engine.placement import AreaPlacement
+from daemon.model.book import Book, JobRecord
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Effect, Notice, Refused
 from daemon.model.timers import Timers
@@ -18,69 +16,102 @@ from sia.decisions import Decision
 from sia.events import Event, JobFinished, TimePassed
 
 
-class StepContext:
-    """One step's papers, beside what stays: the book, the core, the GPUs in use, the timers.
+class StepObserver:
+    """A component that follows every step: accounts, guard rails, outages, shadow lending.
 
-    Attributes:
-        now: The step's time, in seconds since the epoch.
-        events: Facts that the core has not been told yet.
-        told: Those that it has, in this step.
-        decisions: What it decided in this step.
-        accounts: What is booked of both.
-        effects: What the backend is to do.
-        notices: What people are to hear.
-        over: Jobs that have ended in this step.
-        watched: Some pool may have to be kept from lending, or no longer.
-        turned: Nodes that went out or came back since it was counted what is out.
-        requoted: Quotas are others since then.
-        rehearsal: What lending would do, while it is not done but worked out.
-        arrays: Those that were asked for in this step, by name: what their jobs are like, and why
-            none of them is taken.
+    The engine calls each hook of its observers in a fixed order. A hook does nothing unless a
+    subclass overrides it.
     """
 
-    def __init__(self, book: Book, core: Core, seats: AreaPlacement | None) -> None:
-        """Begin with a clean desk."""
+    @property
+    def due(self) -> float:
+        """The time of the next step that this component needs; infinite if it needs none."""
+        return inf
+
+    def begin_step(self) -> None:
+        """Handle the time that has passed, before timers and inputs."""
+
+    def before_pass(self) -> None:
+        """Add events for the core, after the inputs and before the core decides."""
+
+    def after_pass(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+        """Record one pass of the core: the events that it was given and its decisions."""
+
+    def end_step(self) -> None:
+        """Handle the outcome of the step."""
+
+    def settle(self) -> None:
+        """Do all deferred work now. The state that later steps find is the same without it."""
+
+    def check(self) -> None:
+        """Assert that the component's state agrees with the book and the core."""
+
+
+class StepContext:
+    """State that the engine's components share, and what the current step has produced.
+
+    Attributes:
+        book: Jobs, pools, nodes and maintenance windows.
+        core: The scheduler's core.
+        placement: The GPUs in use; None with cells and where no nodes are configured.
+        timers: Times at which a job, pool or node has to be looked at again.
+        observers: The components that follow each pass of the core.
+        carry_out: Applies the core's decisions.
+        now: Time of the step, in seconds since the epoch.
+        events: Events that the core has not been given yet.
+        applied: Events that the core was given in this step.
+        decisions: The core's decisions in this step.
+        effects: Orders for the backend.
+        notices: Entries of the event stream.
+        ended: Jobs that ended in this step.
+        recheck_pools: Whether the guard rails have to look at every pool.
+        changed_nodes: Nodes that went out or came back since outages were last counted.
+        quotas_changed: Whether a quota has changed since outages were last counted.
+        arrays: Arrays submitted in this step, by name: the spec that their jobs share, and the
+            refusal if the array cannot be accepted.
+    """
+
+    def __init__(self, book: Book, core: Core, placement: AreaPlacement | None) -> None:
+        """Create an empty context; no step has begun."""
         self.book = book
         self.core = core
-        self.seats = seats
+        self.placement = placement
         self.timers = Timers()
+        self.observers: Sequence[StepObserver] = ()
         self.carry_out: Callable[[Sequence[Decision]], None] = lambda _: None
-        self.rehearsal: ShadowCore | None = None
-        self.watched = self.requoted = True
-        self.turned: dict[str, None] = {}
-        self.accounts = Accounts(book, core)
-        self.clear(float("-inf"))
+        self.recheck_pools = self.quotas_changed = True
+        self.changed_nodes: dict[str, None] = {}
+        self.begin(float("-inf"))
 
-    def clear(self, now: float) -> None:
-        """Begin a step."""
+    def begin(self, now: float) -> None:
+        """Begin a step at this time."""
         self.now = now
         self.events: list[Event] = []
-        self.told: list[Event] = []
+        self.applied: list[Event] = []
         self.decisions: list[Decision] = []
         self.effects: list[Effect] = []
         self.notices: list[Notice] = []
-        self.over: list[JobRecord] = []
+        self.ended: list[JobRecord] = []
         self.arrays: dict[str, tuple[JobSpec, Refused | None]] = {}
 
-    def take_over(self, other: StepContext) -> None:
-        """Go on with a step that another desk has begun, and whose core knows of all events."""
-        self.now, self.told, self.decisions = other.now, other.told, other.decisions
-        self.effects, self.notices, self.over = other.effects, other.notices, other.over
-        self.accounts.take_over(other.accounts)
+    def continue_from(self, previous: StepContext) -> None:
+        """Continue a step that `previous` began. The core has been given all of its events."""
+        self.now, self.applied, self.decisions = previous.now, previous.applied, previous.decisions
+        self.effects, self.notices, self.ended = previous.effects, previous.notices, previous.ended
 
-    def tell(
+    def notify(
         self, kind: str, *, job: str = "", pool: str = "", node: str = "", **data: Any
     ) -> None:
-        """Have people hear of something."""
+        """Append a notice to the event stream."""
         self.book.notices += 1
         notice = Notice(self.book.notices, self.now, kind, job, pool, node, data)
         self.notices.append(notice)
 
     def flush(self) -> None:
-        """Tell the core what has happened, have it decide, and carry that out.
+        """Give the pending events to the core and carry out its decisions.
 
-        Nothing where nothing has happened that it should know of and it asked for no call. Raises
-        ValueError as `Core.step` does.
+        The core is not called if no event is pending and it has not asked to be called by now.
+        Raises ValueError as `Core.step` does.
         """
         core, events = self.core, self.events
         if self.now >= core.wake > float("-inf"):
@@ -89,71 +120,25 @@ class StepContext:
             return
         decisions = core.step(self.now, events)
         self.events = []
-        self.told += events
+        self.applied += events
         self.decisions += decisions
-        self.accounts.hear(events, decisions)
+        for observer in self.observers:
+            observer.after_pass(events, decisions)
         self.carry_out(decisions)
-        if self.rehearsal is not None:
-            self.rehearsal.hear(self.now, events, decisions)
 
-    def rehearse_up_to_now(self) -> None:
-        """Before it ends: what is over by now counts."""
-        if self.rehearsal is not None:
-            self.rehearsal.hear(self.now, (), ())
-            self.tell_rehearsed()
-
-    def rehearse(self) -> None:
-        """At the end of a step: let time pass for what is rehearsed, or begin with it."""
-        kept = self.book.shadow
-        if self.rehearsal is not None:
-            self.rehearsal.hear(self.now, (), ())
-        elif kept is not None and kept.until is None:
-            self.rehearsal = ShadowCore.begin(kept, self.core, self.now)
-
-    def settle_rehearsal(self) -> None:
-        """Work out what the last step came to there, at the latest before the next one.
-
-        Nothing that goes wrong there is to touch what is real: it begins anew then.
-        """
-        shadow = self.rehearsal
-        if shadow is None:
-            return
-        try:
-            shadow.settle()
-        except DEFECTS:
-            shadow.kept.renewed += 1
-            self.rehearsal = ShadowCore.begin(shadow.kept, self.core, self.core.state.now)
-
-    def tell_rehearsed(self) -> None:
-        """Have people hear of the loans that lending would have made."""
-        self.settle_rehearsal()
-        kept = self.book.shadow
-        for told in () if kept is None else kept.told:
-            self.tell(
-                "would_lend", job=job_of(told.core_id), pool=told.lender, gpus=told.gpus,
-                to=told.to, at=told.at,
-            )  # fmt: skip
-        if kept is not None:
-            kept.told = []
-
-    def vacate(self, record: JobRecord) -> None:
-        """A job is on its GPUs no more: the core hears that it ended, whoever lent gets back."""
+    def release_gpus(self, record: JobRecord) -> None:
+        """Free a job's GPUs, tell the core that the job has finished, and close its loans."""
         self.events.append(JobFinished(self.now, record.core))
         record.core = ""
         job_id = record.spec.id
-        if record.placed and self.seats is not None:
-            self.seats.free(record.nodes)
+        if record.placed and self.placement is not None:
+            self.placement.free(record.nodes)
         self.book.seatless.pop(job_id, None)
         for donor, gpus in record.loans:
-            self.tell("loan_closed", job=job_id, pool=donor, gpus=gpus, to=record.spec.pool)
+            self.notify("loan_closed", job=job_id, pool=donor, gpus=gpus, to=record.spec.pool)
         record.loans = ()
 
 
-def refused(status: int, title: str, detail: str, mend: str) -> Refused:
-    """What a client did or gave that cannot be."""
-    return Refused(status, title, detail, mend)
-
-
 def unknown_job(job_id: str) -> Refused:
-    """There is no such job."""
+    """Return the refusal of a command for a job that does not exist."""
     return Refused(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daemon.engine.step import StepContext, refused
+from daemon.engine.step import StepContext
 from daemon.model.access import OPERATOR_NAME, RESERVED, wrong_scope
 from daemon.model.book import TokenRecord
 from daemon.model.inputs import IssueToken, RevokeToken, SignOut
@@ -15,10 +15,10 @@ from daemon.model.outputs import Accepted, Answer, Refused, name_a_pool
 class Tokens:
     """Issues and revokes them."""
 
-    def __init__(self, desk: StepContext) -> None:
-        """Work at this desk."""
-        self._desk = desk
-        self._book = desk.book
+    def __init__(self, context: StepContext) -> None:
+        """Work at this context."""
+        self._context = context
+        self._book = context.book
 
     def issue(self, asked: IssueToken) -> Answer:
         """Let whoever has it in from now on. O(tokens)."""
@@ -30,10 +30,10 @@ class Tokens:
         if before is not None:  # it has expired, as `_wrong` has seen
             del self._book.tokens[before.digest]
         self._book.tokens[asked.digest] = TokenRecord(
-            asked.name, asked.role, asked.digest, self._desk.now, asked.pools, asked.expires,
+            asked.name, asked.role, asked.digest, self._context.now, asked.pools, asked.expires,
             asked.actor,
         )  # fmt: skip
-        self._desk.tell(
+        self._context.notify(
             "token_issued", name=asked.name, role=asked.role.value, pools=list(asked.pools),
             expires=asked.expires, by=asked.actor,
         )  # fmt: skip
@@ -41,7 +41,7 @@ class Tokens:
 
     def _wrong(self, asked: IssueToken) -> Refused | None:
         """Why there cannot be such a token, if so."""
-        book, now = self._book, self._desk.now
+        book, now = self._book, self._context.now
         scope = wrong_scope(asked.role, asked.pools)
         if scope is not None:
             return _unfit(*scope)
@@ -54,15 +54,15 @@ class Tokens:
         taken = known is not None and not known.over(now)
         if asked.name in RESERVED or taken or asked.digest in book.tokens:
             why = f"there is a token {asked.name!r} already"
-            return refused(409, "name is taken", why, "take another name, or revoke that one")
+            return Refused(409, "name is taken", why, "take another name, or revoke that one")
         if len(book.tokens) >= MAX_TOKENS:
             why = f"there are {MAX_TOKENS} tokens already"
-            return refused(409, "too many tokens", why, "revoke those that nobody needs")
+            return Refused(409, "too many tokens", why, "revoke those that nobody needs")
         return None
 
     def _forget(self) -> None:
         """Those that expired long ago are not even listed any more."""
-        tokens, oldest = self._book.tokens, self._desk.now - TOKEN_REMEMBERED
+        tokens, oldest = self._book.tokens, self._context.now - TOKEN_REMEMBERED
         for digest in [digest for digest, token in tokens.items() if token.over(oldest)]:
             del tokens[digest]
 
@@ -72,7 +72,7 @@ class Tokens:
         if known is None:
             return _unknown(asked.name)
         del self._book.tokens[known.digest]
-        self._desk.tell("token_revoked", name=asked.name, by=asked.actor)
+        self._context.notify("token_revoked", name=asked.name, by=asked.actor)
         return Accepted()
 
     def sign_out(self, asked: SignOut) -> Answer:
@@ -85,13 +85,13 @@ class Tokens:
             book.signed_out += 1
         else:
             return _unknown(asked.name)
-        self._desk.tell("token_signed_out", name=asked.name, by=asked.actor)
+        self._context.notify("token_signed_out", name=asked.name, by=asked.actor)
         return Accepted()
 
 
 def _unknown(name: str) -> Refused:
-    return refused(404, "no such token", f"there is no token {name!r}", "see: sia token list")
+    return Refused(404, "no such token", f"there is no token {name!r}", "see: sia token list")
 
 
 def _unfit(why: str, mend: str) -> Refused:
-    return refused(422, "cannot be", why, mend)
+    return Refused(422, "cannot be", why, mend)

@@ -60,7 +60,7 @@ class Accounts:
         self._look: dict[str, float] = {}  # which of them counts
         self._touched: dict[str, VirtualClock] = {}  # that were told something, by pool
         self._opened = self._closed = False
-        self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
+        self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._over = 0  # jobs of it that have ended
         self.moved: set[str] = set()
         """Pools of whose clocks more is known since somebody has taken this."""
@@ -82,12 +82,12 @@ class Accounts:
             account.clock.recount()
             self._look_again(name, account.clock)
 
-    def take_over(self, other: Accounts) -> None:
+    def continue_from(self, other: Accounts) -> None:
         """Go on with a step that another one has begun."""
         self._step, self._now, self.booked = other._step, other._now, other.booked
         self._open()
 
-    def hear(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+    def record(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
         """Hear what the core was told, in its order, and what it decided then. O(1).
 
         It is looked at after the step: nobody is to wait for that.
@@ -96,13 +96,13 @@ class Accounts:
             return
         if self._book.setup.book_every > 1:
             self._book.heard = self._step
-        self._heard.append((self._step, events, decisions))
+        self._recorded.append((self._step, events, decisions))
 
     def close(self) -> None:
         """Keep them no longer: of a future that is only played nobody asks for them."""
-        self._closed, self._heard, self.booked = True, [], NOTHING
+        self._closed, self._recorded, self.booked = True, [], NOTHING
 
-    def pass_time(self, now: float) -> None:
+    def begin_step(self, now: float) -> None:
         """It is now so late, before anything happens; what is known is booked, now and then.
 
         O(1) if prepared.
@@ -117,7 +117,7 @@ class Accounts:
             self._open()
         if books:  # at a moment that does not hang on when somebody looked
             self._renew()
-        self._heard.append((now, (), ()))
+        self._recorded.append((now, (), ()))
         self.booked = NOTHING
         if books:
             book.heard = None
@@ -153,10 +153,10 @@ class Accounts:
 
     def settle(self) -> None:
         """Look at what has been heard; at once or later comes to the same. O(what it is)."""
-        if not self._heard:
+        if not self._recorded:
             return
         handlers = self._handlers
-        heard, self._heard = self._heard, []
+        heard, self._recorded = self._recorded, []
         self._over = 0
         for now, events, decisions in heard:
             self._advance(now)
@@ -298,7 +298,7 @@ class Accounts:
             self._adopt(dict.fromkeys(new))
         for name in book.pools:
             account, quota = book.accounts[name], self._core.state.pools[name].quota
-            if account.clock.told != quota and book.setup.rails:  # it was taken out, and is back
+            if account.clock.told != quota:  # it was taken out, and is back
                 account.clock.requota(self._step, quota)
                 new.append(name)
         for name in new:

@@ -51,7 +51,7 @@ class ShadowCore:
     def __init__(self, kept: ShadowState, core: Core) -> None:
         """Go on with these."""
         self.kept, self.core = kept, core
-        self._heard: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
+        self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in kept.twins.items():
             self._expect(core_id, twin, twin.began)
@@ -90,19 +90,19 @@ class ShadowCore:
             heappop(ends)
         return ends[0][0] if ends else inf
 
-    def hear(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
+    def record(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
         """Hear what the real core was told and decided, if anything: time has passed. O(1).
 
         It is looked at after the step: nobody is to wait for that.
         """
-        self._heard.append((now, events, decisions))
+        self._recorded.append((now, events, decisions))
 
     def settle(self) -> None:
         """Look at what has been heard; at once or later comes to the same. As steps of a core.
 
         Raises ValueError where a fact does not fit the second core, which is of no use then.
         """
-        heard, self._heard = self._heard, []
+        heard, self._recorded = self._recorded, []
         for now, events, decisions in heard:
             self._follow(now, events, decisions)
 

@@ -1,6 +1,6 @@
-"""Who may do what: roles, the rules of what can be asked for, and how the two meet.
+"""Authorization: roles, the rule of each operation, and which role may do what.
 
-Denied is what is not allowed here. The table in docs/operate/access.md says the same in words.
+The table in docs/operate/access.md says the same for people.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from enum import Enum
 from typing import NamedTuple
 
 OPERATOR_NAME = "operator"
-"""Who has the token of the daemon's own file."""
+"""Name of the principal that the daemon's own token file identifies."""
 
 RESERVED = frozenset((OPERATOR_NAME, "configuration", "mqtt", "slurm", "webhook"))
-"""Whom the audit knows besides tokens: none of these is called so."""
+"""Actors in the audit that are not tokens. No token may have one of these names."""
 
 
 class Role(Enum):
-    """What a token is for."""
+    """The role of a token."""
 
     VIEWER = "viewer"
-    """Reads; of all pools, or of those that are named."""
+    """Reads, in all pools or in the pools that are named."""
     SUBMITTER = "submitter"
-    """Has jobs run in the pools that are named, and sees these pools' jobs alone."""
+    """Submits and changes jobs in the pools that are named, and sees only these pools' jobs."""
     ADMIN = "admin"
-    """A submitter who also sets these pools' state and limits, and orders their jobs."""
+    """A submitter who may also change these pools' state and limits and the order of their jobs."""
     OPERATOR = "operator"
-    """Everything."""
+    """May do everything."""
 
 
 class Rule(Enum):
-    """Whom something is for, from everybody on."""
+    """The permission that an operation requires."""
 
     OPEN = "open"
-    """Whoever reaches the daemon, without a token."""
+    """Needs no token."""
     VIEW = "view"
     SUBMIT = "submit"
     ADMIN = "admin"
@@ -41,16 +41,16 @@ class Rule(Enum):
 
     @property
     def words(self) -> str:
-        """What one may do by it: who has it may so."""
+        """The permission in words: what its holder may do."""
         return _DOES[self]
 
 
 _DOES = {
-    Rule.OPEN: "ask",
-    Rule.VIEW: "look",
-    Rule.SUBMIT: "work with jobs (submit, change, read what they wrote)",
-    Rule.ADMIN: "do what is an admin's",
-    Rule.OPERATE: "do what is an operator's",
+    Rule.OPEN: "use this",
+    Rule.VIEW: "read",
+    Rule.SUBMIT: "submit and manage jobs",
+    Rule.ADMIN: "administer pools",
+    Rule.OPERATE: "operate the daemon",
 }
 
 RULES = {
@@ -59,38 +59,38 @@ RULES = {
     Role.ADMIN: frozenset((Rule.OPEN, Rule.VIEW, Rule.SUBMIT, Rule.ADMIN)),
     Role.OPERATOR: frozenset(Rule),
 }
-"""What each role may do, in its pools."""
+"""The permissions of each role, in its pools."""
 
 SCOPED = frozenset((Role.SUBMITTER, Role.ADMIN))
-"""Roles that are nothing without the names of pools."""
+"""Roles that need at least one pool."""
 
 
 class Principal(NamedTuple):
-    """Somebody who asks: by which name, as what, and for which pools."""
+    """An authenticated client: its name, role and pools."""
 
     name: str
     role: Role
     pools: frozenset[str] = frozenset()
-    """Of a viewer none means all; an operator has all in any case."""
+    """Empty for all pools (viewer). An operator has all pools in any case."""
 
     @property
     def sees_all(self) -> bool:
-        """Whether no pool's jobs are hidden from it."""
+        """Whether the jobs of every pool are visible to it."""
         return self.role is Role.OPERATOR or (self.role is Role.VIEWER and not self.pools)
 
     def sees(self, pool: str) -> bool:
-        """Whether it may know of this pool's jobs."""
+        """Return whether the jobs of this pool are visible to it."""
         return self.sees_all or pool in self.pools
 
 
 MACHINE = Principal(OPERATOR_NAME, Role.OPERATOR)
-"""Whoever can read the token file of the daemon's machine."""
+"""The principal of a client that can read the token file of the daemon's machine."""
 
 
 def allows(who: Principal | None, rule: Rule, pool: str | None = None) -> bool:
-    """Whether somebody, or nobody (None), may do what has this rule, to a pool and its jobs.
+    """Return whether a client (None without a token) has this permission in a pool.
 
-    Without a pool: whether it may do that to any at all.
+    Without a pool: whether it has the permission in any pool.
     """
     if rule is Rule.OPEN:
         return True
@@ -100,9 +100,9 @@ def allows(who: Principal | None, rule: Rule, pool: str | None = None) -> bool:
 
 
 def wrong_scope(role: Role, pools: Collection[str]) -> tuple[str, str] | None:
-    """Why a role cannot have these pools, and the mend; None where it can."""
+    """Return why a role cannot have these pools, and the fix; None if it can."""
     if role in SCOPED and not pools:
-        return f"the token of role {role.value} names no pool", "name the pools that it is for"
+        return f"a token of role {role.value} needs at least one pool", "name its pools"
     if role is Role.OPERATOR and pools:
-        return "an operator's token has all pools", "leave the pools out, or take the role admin"
+        return "an operator token is for all pools", "name no pools, or use role admin"
     return None

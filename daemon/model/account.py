@@ -1,6 +1,6 @@
-"""What sharing was to each pool, beside what it would have been alone: plain values.
+"""Accounts of what each pool gained and lost by sharing, as plain values.
 
-Times are seconds since the epoch, loans GPU-seconds.
+Times are seconds since the epoch; loans are counted in GPU-seconds.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from sia.virtual.virtual_clock import VirtualClock
 DEFECTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
-"""What code raises that is wrong about its data: the same for the same inputs, so that who begins
-anew after one does so in each replay."""
+"""Exceptions that code with a defect raises. They depend on the inputs alone, so that an account
+that is restarted after one is restarted in every recovery, too."""
 
 
 class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
-    """When a job ran, and when it would have in its pool alone."""
+    """When a job ran, and when it would have run if its pool did not share."""
 
     job: str
     pool: str
     gpus: int
     submitted: float
-    """When it joined the queue: again, after it was held or queued again."""
+    """When the job was queued, for the last time if it was held or requeued."""
     started: float | None
-    """When it was given its GPUs; None of one that was withdrawn while alone it would have run."""
+    """When its GPUs were allocated. None for a job that was cancelled while pending although it
+    would have run without sharing."""
     ended: float
     alone: float | None
-    """When it would have been given them alone; None for never, as its pool was too small."""
+    """When its GPUs would have been allocated without sharing; None for never, as its pool was
+    too small."""
     forgotten: bool = False
-    """Nothing is known of that, and never will be: too many were before it."""
+    """Whether `alone` is unknown for good, because too many earlier jobs were pending there."""
 
 
 class Lent(Struct, frozen=True, gc=False):
-    """GPUs of one pool that a job of another one used, from a time to a time."""
+    """A closed loan: GPUs of one pool that a job of another pool used, from `start` to `end`."""
 
     job: str
     lender: str
@@ -48,12 +50,12 @@ class Lent(Struct, frozen=True, gc=False):
 
     @property
     def seconds(self) -> float:
-        """GPU-seconds."""
+        """Size of the loan in GPU-seconds."""
         return self.gpus * (self.end - self.start)
 
 
 class Loan(NamedTuple):
-    """GPUs that a pool lends a job of another pool, unchanged since then."""
+    """An open loan that has not changed since `since`."""
 
     borrower: str
     gpus: int
@@ -61,52 +63,55 @@ class Loan(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What one step wrote into the accounts, in order."""
+    """The verdicts and loans that one step books, in order."""
 
     verdicts: Sequence[Verdict] = ()
     lent: Sequence[Lent] = ()
 
 
 class Account(Struct, forbid_unknown_fields=True):
-    """A pool's account, and the clock of how it would be alone.
+    """A pool's account, with the virtual clock that simulates the pool without sharing.
 
-    Loans under way count up to their last change: see `Book.lent` for the rest.
+    `lent` and `borrowed` count open loans up to their last change; `Book.lent` has the rest.
     """
 
     since: float
-    """When it was opened; nothing is known of what was before."""
+    """When the account was opened. Nothing is known about the time before."""
     clock: VirtualClock
     lent: float = 0.0
     borrowed: float = 0.0
     jobs: int = 0
-    """Verdicts."""
+    """Jobs with a verdict."""
     slowed: int = 0
-    """Of these, jobs later than alone by more than `sia.limits.SLOWED`."""
+    """Jobs of these that started later than without sharing, by more than `sia.limits.SLOWED`."""
     never: int = 0
-    """Of these, jobs that alone would never have run."""
+    """Jobs of these that would never have run without sharing."""
     gained: float = 0.0
-    """Seconds by which jobs started sooner than alone, summed."""
+    """Sum of the seconds by which jobs started sooner than without sharing."""
     lost: float = 0.0
-    """Seconds by which jobs started later, likewise."""
+    """Sum of the seconds by which jobs started later than without sharing."""
     took: float = 0.0
-    """Seconds from submission to end of jobs that ran and would have alone, summed."""
+    """Sum of the seconds from submission to end, of jobs that would have run without sharing,
+    too."""
     took_alone: float = 0.0
-    """What these would have taken alone."""
+    """The same sum without sharing."""
     forgotten: int = 0
-    """Verdicts that say nothing, beside `jobs`."""
+    """Verdicts with `forgotten`; `jobs` does not count these."""
     renewed: int = 0
-    """Times that its clock was begun anew, after a defect: nothing is said of jobs of before."""
+    """How often the virtual clock was restarted after a defect. Jobs from before have no
+    verdict."""
     broken: str = ""
-    """The defect, while that has not been done yet; nothing is taken of its clock then."""
+    """The defect, from its discovery until the restart. Verdicts of the clock are ignored until
+    then."""
 
     @property
     def weight(self) -> int:
-        """How many entries it is in a snapshot: it has fields of its own, and jobs."""
+        """Approximate number of values in a snapshot: its own fields, and the clock's jobs."""
         return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
 
 
 class ShadowLoan(NamedTuple):
-    """A loan that would have been made."""
+    """A loan that the shadow core made."""
 
     core_id: str
     lender: str
@@ -116,52 +121,54 @@ class ShadowLoan(NamedTuple):
 
 
 class ShadowJob(Struct, omit_defaults=True):
-    """A job that has begun in one of the two. Times are seconds since the epoch."""
+    """A job that has started in the real or the shadow core. Times are seconds since the epoch."""
 
     pool: str
     began: float | None = None
-    """In the second core."""
+    """When it started in the shadow core."""
     over: float | None = None
-    """There."""
+    """When it ended in the shadow core."""
     real: float | None = None
-    """When it began in truth."""
+    """When it started in the real core."""
     ran: float | None = None
-    """How long, once that is known."""
+    """Its real run time in seconds, once it is known."""
     loans: dict[str, int] = {}
-    """GPUs of other pools that it has there, by lender."""
+    """GPUs that it borrows in the shadow core, by lender."""
     since: float = 0.0
     spent: dict[str, float] = {}
-    """GPU-seconds of them until `since`."""
+    """GPU-seconds borrowed until `since`, by lender."""
 
 
 class ShadowState(Struct, omit_defaults=True):
-    """What came of it so far."""
+    """The result of shadow lending so far."""
 
     since: float
     until: float | None = None
-    """When it was ended, by a switch to on or off."""
+    """When shadow mode ended; None while it lasts."""
     jobs: int = 0
-    """Starts that would have borrowed."""
+    """Starts of jobs that borrowed in the shadow core."""
     lent: dict[str, dict[str, float]] = {}
-    """GPU-seconds by lender and borrower, of jobs that are over in truth."""
+    """GPU-seconds by lender and borrower, of jobs that have really ended."""
     sooner: int = 0
-    """Jobs that would have begun sooner than they did, by more than `SLOWED`."""
+    """Jobs that started sooner in the shadow core than they really did, by more than `SLOWED`."""
     later: int = 0
     gained: float = 0.0
-    """Seconds sooner, together; `lost` are those later."""
+    """Sum of the seconds by which jobs started sooner; `lost` counts those that started later."""
     lost: float = 0.0
     unknown: int = 0
-    """Jobs that would have borrowed and never ran: nobody knows for how long they would have."""
+    """Jobs that borrowed in the shadow core and never really ran, so that their run time is
+    unknown."""
     renewed: int = 0
-    """Times that it began anew from the real state, as a change did not fit the other one."""
+    """How often the shadow core was restarted from the real core, because an event did not fit
+    its state."""
     twins: dict[str, ShadowJob] = {}
-    """By their ids in the core."""
+    """Jobs by their ids in the core."""
     told: list[ShadowLoan] = []
-    """What people have not heard of yet."""
+    """Loans that no notice has reported yet."""
     left: int = 0
-    """Of the starts, those whose hours were not known when it was ended: they never will be."""
+    """Starts whose GPU-hours were unknown when shadow mode ended; they stay unknown."""
 
     @property
     def pending(self) -> int:
-        """Starts whose hours are not known yet; once it was ended, never. O(jobs)."""
+        """Starts whose GPU-hours are not known yet. O(jobs)."""
         return self.left + sum(bool(twin.loans or twin.spent) for twin in self.twins.values())

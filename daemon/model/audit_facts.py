@@ -1,4 +1,4 @@
-"""What a command finds and what it leaves, as far as the audit says it: no command, no secret."""
+"""The state that a command finds and leaves, as far as the audit records it: no secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AuditFacts = Mapping[str, Any]
 
 
 class AuditChange(NamedTuple):
-    """What a command was for, and how that was before and after it."""
+    """The target of a command, and the target's facts before and after."""
 
     target: str
     before: AuditFacts
@@ -122,16 +122,16 @@ _FACTS: dict[type, tuple[str, Callable[[Book, Any], AuditFacts]]] = {
 
 
 def facts_of(book: Book, command: object) -> AuditFacts | None:
-    """How that is which a command is for; None where the audit asks for nothing of it.
+    """Return the facts about a command's target; None if the command is not audited.
 
-    O(1), and O(size) for an array.
+    O(1); O(size) for an array.
     """
     known = _FACTS.get(type(command))
     return None if known is None else known[1](book, command)
 
 
 def trace(command: object, before: AuditFacts, after: AuditFacts) -> AuditChange:
-    """What differs, and nothing else."""
+    """Return the facts that differ."""
     name = _FACTS[type(command)][0]
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     return AuditChange(

@@ -1,6 +1,7 @@
-"""What the daemon knows besides the core: jobs, pools, nodes, maintenance.
+"""The engine's state besides the core: jobs, pools, nodes, maintenance windows, tokens.
 
-Records are plain values that `msgspec` writes and reads as they are: a snapshot copies nothing.
+Records are plain values that `msgspec` reads and writes as they are, so that a snapshot copies
+nothing.
 """
 
 from __future__ import annotations
@@ -21,60 +22,62 @@ from sia.limits import UNLIMITED
 from sia.model import Nodes, Pool, Stream
 
 STAY = "\x1f"
-"""Between a job's id and the number of its stay in the core; no job's id has it."""
+"""Separates a job's id from the number of its stay in the core. No job id contains this
+character."""
 
 
 class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A job and where it is in its life. Times are seconds since the epoch."""
+    """A job and its state. Times are seconds since the epoch."""
 
     spec: JobSpec
     submitted: float
     run_time: float
-    """How long the daemon thinks that it runs."""
+    """Estimate of the run time, in seconds."""
     phase: JobPhase = JobPhase.PENDING
     priority: int = 0
     core: str = ""
-    """Its id in the core; empty while it is not there."""
+    """Its id in the core; empty while it is not in the core."""
     stays: int = 0
-    """How often it has been there."""
+    """How often it has entered the core."""
     attempt: int = 0
-    """Starts so far: what an earlier one is said to have done counts no more."""
+    """Number of the attempt, counted from 1. Observations of earlier attempts are ignored."""
     placed: bool = False
-    """Whether the backend was told of this attempt; it is not before its GPUs are free."""
+    """Whether the backend has the order to start this attempt. It gets the order once the GPUs
+    are free."""
     decided: float | None = None
-    """When this attempt was decided."""
+    """When the core decided to start this attempt."""
     started: float | None = None
-    """When the backend said that it runs."""
+    """When the backend saw the job run."""
     ended: float | None = None
     stream: Stream | None = None
     reason: str = ""
-    """Why it was started."""
+    """The core's reason for the start."""
     nodes: Nodes = ()
     loans: tuple[tuple[str, int], ...] = ()
-    """(pool, GPUs): whose GPUs it uses, where they are lent."""
+    """(pool, GPUs): the lenders of the GPUs that it uses."""
     stop: str = ""
-    """Why it is being ended."""
+    """Why the daemon is ending it."""
     warned: bool = False
     code: int | None = None
     signal: int | None = None
     why: str = ""
-    """How it ended."""
+    """Why it ended."""
     by: str = ""
-    """Who submitted it."""
+    """The client that submitted it."""
     area: str = ""
-    """The pool in whose area its nodes are, where there are areas."""
+    """The pool whose area the job's nodes are in; empty where there are no areas."""
     limit: float | None = None
-    """How long it may run, where that is not what was said at its submission."""
+    """Time limit in seconds, if it was changed after submission."""
     believed: bool = False
-    """Whether that limit counts for how long it is thought to run."""
+    """Whether `limit` also bounds the estimate of its run time."""
     joined: float | None = None
-    """When it came into its pool's queue, for the last time; None where that was as submitted."""
+    """When it was queued for the last time; None if that was at submission."""
 
     @property
     def queued(self) -> float:
-        """Since when it waits, or waited before it was started: held it did not, nor while it ran.
+        """When the job was queued for its latest wait. Time on hold and on GPUs does not count.
 
-        Infinite where nobody knows: an earlier release did not write down when it came back.
+        Infinite if that is not known.
         """
         if self.joined is not None:
             return self.joined
@@ -82,17 +85,17 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
 
     @property
     def time_limit(self) -> float | None:
-        """How long it may run before it is ended (seconds)."""
+        """Time limit in seconds; None without one."""
         return self.spec.time_limit if self.limit is None else self.limit
 
     @property
     def bound(self) -> float | None:
-        """The limit beyond which nobody thinks that it runs (seconds)."""
+        """Upper bound of the run time estimate in seconds; None without one."""
         return self.time_limit if self.believed else self.spec.time_limit
 
 
 class Override(Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a pool at a time; what is None does not change then."""
+    """The values that a pool returns to at `until`. A field that is None does not change."""
 
     until: float
     quota: int | None = None
@@ -106,23 +109,23 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spent(Struct):
-    """What a pool has lent in a month, up to `since`: GPU-seconds, since it has had a budget."""
+    """GPU-seconds that a pool has lent in a month up to `since`, from its first budget on."""
 
     month: int
     seconds: float
     since: float
     lends: int = 0
-    """So many GPUs from then on; with `Setup.rails` 1 it is looked at before anything happens."""
+    """GPUs lent since then."""
     look: float = 0.0
-    """When it is looked at again, if nothing else happens, from `Setup.rails` 2 on."""
+    """When the pool is looked at again if nothing else happens."""
 
     def upto(self, now: float) -> float:
-        """GPU-seconds lent up to a time of the same month."""
+        """Return the GPU-seconds lent up to a time in the same month."""
         return self.seconds + self.lends * max(0.0, now - self.since)
 
 
 class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A pool as it is now; `version` grows with each change."""
+    """A pool's current settings and state. `version` grows with each change."""
 
     name: str
     quota: int
@@ -135,27 +138,27 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     weight: float = 1.0
     version: int = 1
     waiting: dict[str, None] = {}
-    """Jobs that wait outside the core while the pool is on hold, in their order."""
+    """Pending jobs that are outside the core because the pool is on hold, in order."""
     override: Override | None = None
     lend_budget_hours: float | None = None
-    """GPU-hours that it lends in a calendar month at most."""
+    """Most GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
-    """Percent of its jobs that may begin later than in the pool alone."""
+    """Most percent of its jobs that may start later than without sharing."""
     spent: Spent | None = None
     marks: tuple[int, int] | None = None
-    """Jobs, and slowed ones, of its account when the percentage was set."""
+    """(jobs, slowed jobs) of its account when `slowed_budget_pct` was set."""
     kept: dict[str, str] = {}
-    """Why it lends nothing, by kind of reason, in words: see `engine_rails`."""
+    """Why it must not lend now, by kind of reason; see `GuardRails`."""
     told: dict[str, str] = {}
-    """What the core and people know of that."""
+    """The part of `kept` that the core and the event stream have been told."""
     rests_until: float = 0.0
-    """When it lends again after a job of its group was late; 0 where none was."""
+    """When it may lend again after a job of its group was late; 0 if no job was."""
 
 
 def pool_record(
     pool: Pool, cells: Mapping[str, Mapping[str, int]], state: PoolMode, budget: Budget
 ) -> PoolRecord:
-    """A pool as it is configured."""
+    """Create the record of a configured pool."""
     return PoolRecord(
         pool.name, pool.quota, pool.group, pool.share, cells, state,
         pool.lend_limit, pool.borrow_limit, pool.weight,
@@ -164,25 +167,26 @@ def pool_record(
 
 
 def core_limits(pool: PoolRecord) -> tuple[int, int]:
-    """What a pool lends and borrows at most, as the core has it: nothing while it is kept from it.
+    """Return a pool's limits of lending and borrowing for the core.
 
-    That is what it was `told`: what is to change is told first.
+    The pool lends nothing while `told` has a reason: a change of `kept` takes effect once it is
+    told.
     """
     lend, borrow = (UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit))
     return 0 if pool.told else lend, borrow
 
 
 class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A node. It is out while anybody has a reason for it."""
+    """A node. It is out while it has a reason to be."""
 
     name: str
     gpus: tuple[int, ...] = ()
     reasons: dict[str, str] = {}
-    """Who takes it out, and why: `operator`, `config`, `backend`, or a maintenance window."""
+    """Why it is out, by source: `operator`, `config`, `backend`, or a maintenance window."""
 
 
 class MaintenanceWindow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """A node's maintenance."""
+    """A maintenance window of a node. Times are seconds since the epoch."""
 
     id: str
     node: str
@@ -193,7 +197,7 @@ class MaintenanceWindow(Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
 
 
 class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A token, of which nobody here knows more than the digest. Times are seconds."""
+    """A token, known only by its digest. Times are seconds since the epoch."""
 
     name: str
     role: Role
@@ -202,71 +206,71 @@ class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     pools: tuple[str, ...] = ()
     expires: float | None = None
     by: str = ""
-    """Who issued it."""
+    """The client that issued it."""
     signed_out: int = 0
-    """How often all of its sessions were ended."""
+    """How often all sessions of the token were ended."""
 
     def over(self, now: float) -> bool:
-        """Whether it counts no more."""
+        """Return whether the token has expired."""
         return self.expires is not None and self.expires <= now
 
 
 class Book(Struct, forbid_unknown_fields=True, dict=True):
-    """All of it. `jobs` are alive, in order of submission; `ended` are the newest others.
+    """All records. `jobs` have not ended, in order of submission; `ended` are the latest that have.
 
-    Jobs come and go by its methods alone.
+    Only the methods of this class add and remove jobs.
     """
 
     setup: Setup
     jobs: dict[str, JobRecord] = {}
     ended: dict[str, JobRecord] = {}
     arrays: dict[str, tuple[int, int]] = {}
-    """Of each array: its size, and how many of its jobs are here."""
+    """By array: its size, and how many of its jobs are in memory."""
     pools: dict[str, PoolRecord] = {}
     nodes: dict[str, NodeRecord] = {}
     windows: dict[str, MaintenanceWindow] = {}
     seatless: dict[str, None] = {}
-    """Jobs that were started and wait for their GPUs to be free, in order."""
+    """Jobs that the core has started and whose GPUs are not free yet, in order of start."""
     lending: bool = True
     notices: int = 0
-    """So many have been given."""
+    """Sequence number of the latest notice."""
     model: str = ""
-    """The forecasts' model, by its digest."""
+    """Digest of the forecast model."""
     tokens: dict[str, TokenRecord] = {}
-    """By their digests: whoever comes in is found at once."""
+    """By digest, so that a request's token is found in O(1)."""
     shadow: ShadowState | None = None
-    """What lending would have come to, the last time that it was not done but worked out."""
+    """The result of shadow lending: of the current shadow mode, or else of the last one."""
     accounts: dict[str, Account] = {}
     """By pool, from the first step on."""
     lent: dict[str, dict[str, Loan]] = {}
-    """Loans under way, by job and lender."""
+    """Open loans, by job and lender."""
     verdicts: list[Verdict] = []
-    """To be booked with the next step, as are these parts of loans."""
+    """Verdicts and, in `rows`, closed loans that no step has booked yet."""
     rows: list[Lent] = []
     found: float = 0.0
-    """When the first of them was found."""
+    """When the oldest of them was found."""
     booked: float = 0.0
-    """When something could be booked last, and how many steps there have been since."""
+    """When a step last booked, and in `unbooked` the number of steps since then."""
     unbooked: int = 0
     heard: float | None = None
-    """When the core was last told or decided something that is not booked yet."""
+    """When the core last got an event or decided something that no step has booked yet."""
     signed_out: int = 0
-    """How often all sessions of the machine's own token were ended."""
+    """How often all sessions of the token file's token were ended."""
 
     @property
     def mode(self) -> LendingMode:
-        """How the operator's switch stands."""
+        """The lending mode."""
         if self.lending:
             return LendingMode.ON
-        rehearses = self.shadow is not None and self.shadow.until is None
-        return LendingMode.SHADOW if rehearses else LendingMode.OFF
+        shadow = self.shadow is not None and self.shadow.until is None
+        return LendingMode.SHADOW if shadow else LendingMode.OFF
 
     def job(self, job_id: str) -> JobRecord | None:
-        """A job that is alive or has ended lately. O(1)."""
+        """Return a job that is in memory; None if there is none. O(1)."""
         return self.jobs.get(job_id) or self.ended.get(job_id)
 
     def named(self, job_id: str) -> list[JobRecord]:
-        """The job of that id, or those of the array, that are here. O(size)."""
+        """Return the job of this id, or the jobs of this array, that are in memory. O(size)."""
         known = self.job(job_id)
         if known is not None:
             return [known]
@@ -275,7 +279,7 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
         return [record for record in found if record is not None and record.spec.array is not None]
 
     def pool_of(self, job_id: str) -> str | None:
-        """The pool of a job, or of an array, that is here. O(1), and O(size) for an array."""
+        """Return the pool of a job or array in memory. O(1), and O(size) for an array."""
         known = self.job(job_id)
         if known is not None:
             return known.spec.pool
@@ -284,37 +288,37 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
         return next((record.spec.pool for record in found if record is not None), None)
 
     def knows(self, job_id: str) -> bool:
-        """Whether that is a job, or an array, that is here. O(1)."""
+        """Return whether this is the id of a job or array in memory. O(1)."""
         return self.job(job_id) is not None or job_id in self.arrays
 
     def add(self, record: JobRecord) -> None:
-        """Take a new job in. O(1)."""
+        """Add a job. O(1)."""
         spec = record.spec
-        self._alive.add(spec.pool, spec.id)
+        self._unended.add(spec.pool, spec.id)
         self.jobs[spec.id] = record
         if spec.array is not None:
             name = array_of(spec)
             self.arrays[name] = spec.array[1], self.arrays.get(name, (0, 0))[1] + 1
 
     def end(self, record: JobRecord) -> None:
-        """A job is over. O(1)."""
+        """Move a job to those that have ended. O(1)."""
         spec = record.spec
-        self._alive.drop(spec.pool, spec.id)
-        self._over.add(spec.pool, spec.id)
+        self._unended.drop(spec.pool, spec.id)
+        self._ended.add(spec.pool, spec.id)
         del self.jobs[spec.id]
         self.ended[spec.id] = record
 
-    def forget(self) -> None:
-        """Forget the oldest that have ended: O(jobs forgotten).
+    def evict(self) -> None:
+        """Evict the jobs that ended first, down to `KEEP_ENDED`. O(jobs evicted).
 
-        At the end of a step: within it, one that comes again would be taken for a new one.
+        Only at the end of a step: within the step, a resubmission would be taken for a new job.
         """
         while len(self.ended) > KEEP_ENDED:
-            self._forget(next(iter(self.ended)))
+            self._evict(next(iter(self.ended)))
 
-    def _forget(self, job_id: str) -> None:
+    def _evict(self, job_id: str) -> None:
         spec = self.ended[job_id].spec
-        self._over.drop(spec.pool, job_id)
+        self._ended.drop(spec.pool, job_id)
         del self.ended[job_id]
         if spec.array is not None:
             name = array_of(spec)
@@ -323,46 +327,47 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
                 self.arrays[name] = size, here - 1
 
     @cached_property
-    def _alive(self) -> JobIndex:
-        return _lines(self.jobs)
+    def _unended(self) -> JobIndex:
+        return _index(self.jobs)
 
     @cached_property
-    def _over(self) -> JobIndex:
-        return _lines(self.ended)
+    def _ended(self) -> JobIndex:
+        return _index(self.ended)
 
     def newest(self, pools: Iterable[str] | None = None, after: str = "") -> Iterator[JobRecord]:
-        """Jobs alive, the latest first, then those that have ended, likewise; or those after one.
+        """Yield jobs, newest first: those that have not ended, then those that have.
 
-        Of some pools, or of all (None). O(pools log jobs) for the first.
+        `pools` restricts them to these pools; `after` begins behind this job. O(pools · log jobs)
+        for the first.
         """
         if after not in self.ended:
-            for job_id in self._alive.newest(pools, after):
+            for job_id in self._unended.newest(pools, after):
                 yield self.jobs[job_id]
             after = ""
-        for job_id in self._over.newest(pools, after):
+        for job_id in self._ended.newest(pools, after):
             yield self.ended[job_id]
 
     def token(self, name: str) -> TokenRecord | None:
-        """The token of that name. O(tokens)."""
+        """Return the token of this name. O(tokens)."""
         return next((token for token in self.tokens.values() if token.name == name), None)
 
     def loans(self) -> Iterable[JobRecord]:
-        """Jobs on GPUs that are lent to them. O(jobs)."""
+        """Return the jobs that use borrowed GPUs. O(jobs)."""
         return (record for record in self.jobs.values() if record.loans)
 
 
-def _lines(records: Mapping[str, JobRecord]) -> JobIndex:
-    lines = JobIndex()
+def _index(records: Mapping[str, JobRecord]) -> JobIndex:
+    index = JobIndex()
     for job_id, record in records.items():
-        lines.add(record.spec.pool, job_id)
-    return lines
+        index.add(record.spec.pool, job_id)
+    return index
 
 
 def array_of(spec: JobSpec) -> str:
-    """The name of the array that a job is of."""
+    """Return the name of the array that a job belongs to."""
     return spec.id.rpartition(".")[0]
 
 
 def job_of(core_id: str) -> str:
-    """The job of an id in the core."""
+    """Return the id of the job that has this id in the core."""
     return core_id.partition(STAY)[0]

@@ -1,4 +1,4 @@
-"""Calendar months (UTC) of times in seconds since the epoch. Pure: there is no clock."""
+"""Calendar months (UTC) of times in seconds since the epoch. Pure: it reads no clock."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from functools import lru_cache
 DAY = 86400.0
 
 
-@lru_cache(maxsize=4)  # each pool asks for the same in a step
+@lru_cache(maxsize=4)  # in one step every pool needs the same month
 def month_of(now: float) -> tuple[int, float]:
-    """The number of a time's calendar month (UTC), and when it ends: seconds since the epoch."""
+    """Return the number of the calendar month (UTC) that a time is in, and when it ends."""
     year, month = _civil(int(now // DAY))
     following = (year, month + 1) if month < 12 else (year + 1, 1)
     return year * 12 + month - 1, _days(*following) * DAY
 
 
 def began(month: int) -> float:
-    """When the month of that number began."""
+    """Return when the month of this number began."""
     return _days(month // 12, month % 12 + 1) * DAY
 
 
 def moment(time: float) -> str:
-    """A time in words, to the minute: `2026-07-01 00:00 UTC`."""
+    """Format a time to the minute: `2026-07-01 00:00 UTC`."""
     days, seconds = divmod(int(time), int(DAY))
     year, month = _civil(days)
     day, minutes = days - _days(year, month) + 1, seconds // 60
@@ -29,8 +29,8 @@ def moment(time: float) -> str:
 
 
 def _civil(days: int) -> tuple[int, int]:
-    """The year and month of a day since 1970, as calendars have it since 1582."""
-    shifted = days + 719468  # since 0000-03-01: leap days then end years
+    """Return the year and month of a day since 1970, in the Gregorian calendar."""
+    shifted = days + 719468  # since 0000-03-01, so that leap days end years
     era, of_era = divmod(shifted, 146097)
     year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -39,7 +39,7 @@ def _civil(days: int) -> tuple[int, int]:
 
 
 def _days(year: int, month: int) -> int:
-    """Days from 1970 to the first of a month."""
+    """Return the days from 1970 to the first day of a month."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5

@@ -1,37 +1,38 @@
-"""Errors that several parts of the daemon raise or handle."""
+"""Exceptions that several components of the daemon raise or handle."""
 
 from __future__ import annotations
 
-IN_DOUBT = "whether this was done is not known yet: ask again under the same id, or look first"
-"""Where a step was written, and the journal cannot be read to see whether it is there."""
+IN_DOUBT = "the outcome is not known yet: retry with the same id, or check first"
+"""Reason while a step was written but the journal cannot be read to verify it."""
 
-AWAY = "commands are not taken now; operators see why in /v1/status"
-"""What others are told: a database's own words name files, hosts and users."""
+AWAY = "the daemon accepts no commands now; operators see the reason in /v1/status"
+"""Reason for clients that are no operators: a database's error message may name files, hosts and
+users."""
 
 
 class UnavailableError(Exception):
-    """Commands cannot be taken now: an HTTP status (429, 503), and when to come again (seconds)."""
+    """Commands are not accepted now: an HTTP status (429 or 503) and when to retry (seconds)."""
 
     def __init__(self, status: int, why: str, retry_after: float) -> None:
-        """Say why, in a line."""
+        """Store the reason, one line."""
         super().__init__(why)
         self.status = status
         self.retry_after = retry_after
 
     def shown(self, *, whole: bool) -> str:
-        """Why, or as much of it as those may know who are no operators."""
+        """Return the reason; without `whole`, only what a client that is no operator may know."""
         if whole or self.status != 503:
             return str(self)
         return f"{AWAY}; {IN_DOUBT}" if str(self).endswith(IN_DOUBT) else AWAY
 
 
 class JournalError(Exception):
-    """It could not be written or read: the disk is full, or has failed. Nothing is half done."""
+    """The journal could not be written or read, such as on a full disk. Nothing was half done."""
 
 
 class DeposedError(JournalError):
-    """Another daemon has taken over: this one writes nothing any more."""
+    """Another daemon is the leader now: this one must not write any more."""
 
 
 class RowError(Exception):
-    """A row that cannot be: it is there already, or no database holds it. A defect of ours."""
+    """A row that the database rejects as a duplicate or malformed: a defect of the daemon."""

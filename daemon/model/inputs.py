@@ -1,7 +1,7 @@
-"""All that comes from outside: what the journal keeps and a replay of it is fed.
+"""Inputs of the engine. The journal stores them, and recovery feeds them to the engine again.
 
-Commands come from people and say who (`actor`), observations from the backend, forecasts from the
-predictors. A step has several of them and one time, in seconds since the epoch.
+Commands come from clients (`actor` is the client), observations from the backend, forecasts from
+the predictors. A step has one time, in seconds since the epoch, and several inputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sia.model import Estimate, Load
 
 
 class Submit(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A job is asked for. `run_time`: how long the daemon thinks that it will run (seconds)."""
+    """Submit a job. `run_time` is the daemon's estimate in seconds; 0 without one."""
 
     spec: JobSpec
     run_time: float = 0.0
@@ -25,28 +25,28 @@ class Submit(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Cancel(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job, or a whole array, is not wanted any more: it leaves its queue, or is ended."""
+    """Cancel a pending job or end a running one; or every job of an array."""
 
     job: str
     actor: str = ""
 
 
 class Hold(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A waiting job is to wait until it is released."""
+    """Hold a pending job until it is released."""
 
     job: str
     actor: str = ""
 
 
 class Release(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A held job may start again; it stands at the end of its queue."""
+    """Release a held job. It goes to the end of its queue."""
 
     job: str
     actor: str = ""
 
 
 class SetPriority(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A waiting job goes before those of its pool with a lower number."""
+    """Change the priority of a pending job. Higher numbers go first."""
 
     job: str
     priority: int
@@ -54,33 +54,34 @@ class SetPriority(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pool is changed; what is None stays as it is.
+    """Change a pool. A field that is None stays as it is.
 
-    Is `version` not that of the pool at that moment, nothing changes. With `until`, all goes back
-    to what it was at that time.
+    With `version`, nothing changes unless that is the pool's current version. With `until`, the old
+    values return at that time.
     """
 
     pool: str
     quota: int | None = None
     cells: Mapping[str, Mapping[str, int]] | None = None
-    """With cells: how many of each type it owns, by chain."""
+    """Where the daemon has cells: how many cells of each type the pool owns, by chain."""
     state: PoolMode | None = None
     lend_limit: int | None = None
-    """GPUs of its own that others may hold at a time."""
+    """Most GPUs of its own that other pools may use at a time."""
     borrow_limit: int | None = None
-    """GPUs of others that its jobs may hold at a time."""
+    """Most GPUs of other pools that its jobs may use at a time."""
     weight: float | None = None
     version: int | None = None
     until: float | None = None
     actor: str = ""
     lend_budget_hours: float | None = None
-    """GPU-hours that it lends in a month at most; here and below, -1 (`NO_BUDGET`) is no bound."""
+    """Most GPU-hours lent in a calendar month (UTC). Here and below, -1 (`NO_BUDGET`) removes
+    the budget."""
     slowed_budget_pct: float | None = None
-    """Percent of its jobs that may begin later than in the pool alone."""
+    """Most percent of its jobs that may start later than without sharing."""
 
 
 class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Nothing more is placed on a node; what runs there goes on."""
+    """Drain a node: no more jobs start on it, and running jobs go on."""
 
     node: str
     why: str = ""
@@ -88,14 +89,14 @@ class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Resume(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A node takes jobs again."""
+    """Undrain a node: jobs may start on it again."""
 
     node: str
     actor: str = ""
 
 
 class Maintain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A node will be out from `start` to `end`."""
+    """Plan a maintenance window, during which the node is out."""
 
     id: str
     node: str
@@ -106,16 +107,16 @@ class Maintain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class CancelMaintenance(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A node will not be out for that after all, or is back before its time."""
+    """Cancel a maintenance window, or end it early."""
 
     id: str
     actor: str = ""
 
 
 class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """From now on no new loans are made, or they are again.
+    """Turn new loans on or off.
 
-    With `shadow` none are made, and what would be lent is worked out beside (`daemon.rehearsal`).
+    With `shadow`, the daemon makes no loans but simulates them (`daemon.lending.shadow`).
     """
 
     on: bool
@@ -124,9 +125,9 @@ class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Whoever has a token with this digest (SHA-256, in hex) comes in under this name from now on.
+    """Issue a token: its SHA-256 digest (hex), name, role and pools.
 
-    `expires` is a time, in seconds since the epoch; None is never.
+    `expires` is in seconds since the epoch; None for never.
     """
 
     name: str
@@ -138,23 +139,23 @@ class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class RevokeToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Nobody comes in by the token of that name any more."""
+    """Revoke the token of this name."""
 
     name: str
     actor: str = ""
 
 
 class SignOut(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Browsers that came in by the token of that name are to type it in again."""
+    """End all browser sessions of the token of this name."""
 
     name: str
     actor: str = ""
 
 
 class AuditNote(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Something that changes nothing here, and is to stand in the audit all the same.
+    """Record something in the audit that changes nothing in the engine.
 
-    `status` is what it was answered with, as HTTP has it.
+    `status` is the HTTP status of the answer that the client got.
     """
 
     what: str
@@ -191,7 +192,7 @@ class Started(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job's processes are gone. A code, or the signal that ended it, or neither is known."""
+    """A job's processes have ended: with an exit code, by a signal, or nobody knows how."""
 
     job: str
     attempt: int
@@ -199,13 +200,13 @@ class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     signal: int | None = None
     why: str = ""
     cancelled: bool = False
-    """Whether somebody ended it there who did not want it any more."""
+    """Whether a user cancelled it in the backend."""
     by_itself: bool = False
-    """Whether it is known to have been over before it was told to end, if it was."""
+    """Whether it is known to have ended before the order to end it arrived."""
 
 
 class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job could not be started."""
+    """The backend could not start a job."""
 
     job: str
     attempt: int
@@ -213,7 +214,7 @@ class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Lost(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Nobody knows what became of a job that ran; it runs no more."""
+    """A running job has disappeared; how it ended is unknown."""
 
     job: str
     attempt: int
@@ -221,60 +222,60 @@ class Lost(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Stray(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Something runs that the daemon did not expect to."""
+    """The backend runs a job that the daemon did not expect to run."""
 
     job: str
     attempt: int
 
 
 class Requeued(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job is off its GPUs and waits again, where the backend has queued it or held it itself."""
+    """The backend itself has requeued a job, or holds it; the job has left its GPUs."""
 
     job: str
     attempt: int
     why: str
     hold: bool = False
-    """Whether it is to wait until it is released."""
+    """Whether the job is held until it is released."""
 
 
 class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job may from now on run for so long (seconds), counted from its start."""
+    """A job has a new time limit, in seconds from its start."""
 
     job: str
     limit: float
     believed: bool = False
-    """Whether it is thought to run no longer than that, too; journals of old do not say so."""
+    """Whether the limit also bounds the estimate of its run time."""
     shortens: bool = False
-    """Whether one that has GPUs already may only lose time by it: who lent them counts on that."""
+    """Whether a job on GPUs can only get a shorter limit: its lenders count on the old one."""
 
 
 class NodeDown(Struct, frozen=True, gc=False, tag=True):
-    """A node takes no jobs, or takes them no longer, by what the backend says."""
+    """The backend reports a node that takes no jobs."""
 
     node: str
     why: str
 
 
 class NodeUp(Struct, frozen=True, gc=False, tag=True):
-    """The backend has nothing against jobs on a node any more."""
+    """The backend reports that a node takes jobs again."""
 
     node: str
 
 
 class Foreseen(Struct, frozen=True, tag=True):
-    """These loads are from now on foreseen; those not named stay."""
+    """New load forecasts. Loads that are not named stay."""
 
     loads: Sequence[Load]
 
 
 class Estimated(Struct, frozen=True, tag=True):
-    """These waiting jobs are from now on thought to run for another time."""
+    """New run time estimates of pending jobs."""
 
     estimates: Sequence[Estimate]
 
 
 class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """From now on forecasts come from another model."""
+    """The forecasts come from another model from now on."""
 
     name: str
     digest: str
@@ -282,7 +283,7 @@ class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class ForecastHealth(Struct, frozen=True, tag=True):
-    """Forecasts of these pools are not well, and why, by name; those of all others are."""
+    """The pools whose forecasts are unreliable, and why. Those of all other pools are reliable."""
 
     why: Mapping[str, str] = {}
 
@@ -299,19 +300,19 @@ Observation = (
     | NodeUp
     | ForecastHealth
 )
-"""What nobody asked for, and nobody waits for: what a backend saw, and `foresight.unwatched`."""
+"""Inputs that no client waits for: what a backend saw, and `ForecastHealth`."""
 
 
 class Tick(Struct, frozen=True, gc=False, tag=True):
-    """Time has passed."""
+    """Time has passed, and nothing else has happened."""
 
 
 class Configured(Struct, frozen=True, tag=True):
-    """The operator has other settings from now on; a step has nothing else then."""
+    """The operator has changed the configuration. Its step has no other input."""
 
     setup: Setup
     unseen: int = 0
-    """What is foreseen (GPUs) of pools and windows that are new, until anybody says more."""
+    """Load forecast (GPUs) of new pools and windows, until there is a better one."""
 
 
 Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick

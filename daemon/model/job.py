@@ -1,4 +1,4 @@
-"""What a job is to the daemon: as it was asked for, and where it is in its life."""
+"""What a job is: its specification and its phase."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ WARN = 60.0
 
 
 EXPERIMENT = "experiment"
-"""The tag that stands for a name where there is none (SIA §5.4.2 goes by such tags)."""
+"""The tag that replaces the name of a job without one (SIA §5.4.2 groups jobs by it)."""
 
 
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job as it was submitted; it never changes. Times are seconds.
 
-    What is submitted again under the same `id` is the same job if all of this is the same.
+    A resubmission with the same `id` is the same job if every field is equal.
     """
 
     id: str
     pool: str
     gpus: int
-    """GPUs that start and end together (a gang), 1 or more."""
+    """GPUs, 1 or more. They start and end together (a gang)."""
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = ""
@@ -32,41 +32,42 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     tags: dict[str, str] = {}
     priority: int = 0
     hold: bool = False
-    """Whether it is held from the start on, until it is released."""
+    """Whether it is submitted on hold."""
     time_limit: float | None = None
-    """How long it may run before it is ended."""
+    """Run time after which it is ended."""
     warn: float = WARN
-    """How long before that it is warned."""
+    """Time before that at which it is warned."""
     run_time: float | None = None
-    """How long its owner thinks that it runs."""
+    """Run time that its owner expects."""
     duration: float | None = None
-    """How long it will run on the simulated backend."""
+    """Run time on the simulated backend."""
     preemptible: float | None = None
-    """Seconds of work lost whenever it is stopped and goes on; None where it must not be."""
+    """Seconds of work lost at each preemption; None if it must not be preempted."""
     requeue: bool = False
-    """Whether it is queued again after its node was lost."""
+    """Whether it is requeued after a lost node."""
     array: tuple[int, int] | None = None
-    """Which of how many it is, in an array; `ID.0` is the first, and `ID` names them all."""
+    """(index, size) of its array, counted from 0. `ID.0` is the first job, and `ID` names the
+    array."""
     nodes: int | None = None
-    """Over how many nodes it goes, the same number of GPUs on each; None for any."""
+    """Nodes that it spreads over, with the same number of GPUs on each; None for any number."""
     origin: str = ""
-    """What the backend calls it, where it was there first; no client can say so."""
+    """The backend's id of a job that was submitted there. Clients cannot set it."""
 
     @property
     def kind(self) -> str:
-        """What forecasts take jobs for alike by, of one user: its name, or else its experiment."""
+        """The key by which forecasts group a user's jobs: the name, or else the experiment."""
         return self.name or self.tags.get(EXPERIMENT, "")
 
 
 class JobPhase(Enum):
-    """Where a job is in its life."""
+    """The phase of a job."""
 
     HELD = "held"
     PENDING = "pending"
     STARTING = "starting"
     RUNNING = "running"
     ENDING = "ending"
-    """It was told to end and has not yet."""
+    """The backend has the order to end it."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -74,30 +75,30 @@ class JobPhase(Enum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the job has ended."""
         return self in OVER
 
 
 OVER = frozenset((JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.LOST))
 
 ON_GPUS = frozenset((JobPhase.STARTING, JobPhase.RUNNING, JobPhase.ENDING))
-"""Phases in which a job holds GPUs."""
+"""Phases in which a job has GPUs."""
 
 
 class LendingMode(Enum):
-    """The operator's switch for new loans."""
+    """The lending mode, which operators set."""
 
     ON = "on"
     SHADOW = "shadow"
-    """None are made, and what they would come to is worked out."""
+    """Loans are simulated, and none are made."""
     OFF = "off"
 
 
 class PoolMode(Enum):
-    """What a pool does with jobs."""
+    """The state of a pool."""
 
     OPEN = "open"
     HOLD = "hold"
-    """Jobs are taken and wait; none starts."""
+    """The pool accepts jobs and starts none."""
     DRAIN = "drain"
-    """No more jobs are taken; those that wait go on."""
+    """The pool accepts no jobs; pending jobs still start."""

@@ -1,4 +1,4 @@
-"""Jobs of each pool in their order: a page of some pools' jobs costs nothing for all others."""
+"""The order of jobs by pool, so that listing some pools' jobs costs nothing for the others."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 
 SPARE = 64
-"""Places that may be empty in a line beside as many as are taken, before it is made anew."""
+"""Entries of removed jobs that a pool's list may have beyond as many as there are jobs, before
+it is rebuilt."""
 
 
 class JobIndex:
-    """Jobs' ids by pool, in the order in which they came. Nobody may come or go during a look."""
+    """Job ids by pool, in order of addition. It must not change during an iteration."""
 
     def __init__(self) -> None:
-        """Nobody is there."""
+        """Create an empty index."""
         self._last = 0
         self._numbers: dict[str, int] = {}
-        self._pools: dict[str, _Line] = {}
+        self._pools: dict[str, _PoolJobs] = {}
 
     def add(self, pool: str, job_id: str) -> None:
-        """One comes, after all others. O(1)."""
+        """Append a job. O(1)."""
         self._last += 1
         self._numbers[job_id] = self._last
-        self._pools.setdefault(pool, _Line()).add(self._last, job_id)
+        self._pools.setdefault(pool, _PoolJobs()).add(self._last, job_id)
 
     def drop(self, pool: str, job_id: str) -> None:
-        """One goes. O(1), on the whole."""
-        line = self._pools[pool]
-        line.drop(self._numbers.pop(job_id))
-        if not line.ids:
+        """Remove a job. O(1) amortized."""
+        jobs = self._pools[pool]
+        jobs.drop(self._numbers.pop(job_id))
+        if not jobs.ids:
             del self._pools[pool]
 
     def newest(self, pools: Iterable[str] | None, after: str = "") -> Iterator[str]:
-        """The latest first, of some pools or of all (None); after one, if that is there.
+        """Yield ids, newest first, of these pools or of all (None).
 
-        O(pools log jobs) for the first.
+        With `after`, only ids behind this one, if it is there. O(pools · log jobs) for the first.
         """
         names = self._pools if pools is None else pools
         before = self._numbers.get(after, self._last + 1)
-        lines = [self._pools[name].before(before) for name in names if name in self._pools]
-        for _, job_id in merge(*lines, reverse=True):
+        parts = [self._pools[name].before(before) for name in names if name in self._pools]
+        for _, job_id in merge(*parts, reverse=True):
             yield job_id
 
 
-class _Line:
-    """Ids by their numbers, which grow."""
+class _PoolJobs:
+    """The ids of one pool by their numbers, which only grow."""
 
     def __init__(self) -> None:
         self.ids: dict[int, str] = {}
-        self._numbers: list[int] = []  # those that went too, until it is made anew
+        self._numbers: list[int] = []  # including removed ones, until it is rebuilt
 
     def add(self, number: int, job_id: str) -> None:
         self.ids[number] = job_id

@@ -1,4 +1,4 @@
-"""What a name and a number of GPUs may be, in the configuration and in requests alike."""
+"""Bounds of names and numbers of GPUs, in the configuration and in requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Meta
 from sia.limits import MAX_QUOTA
 
 MAX_NAME = 200
-"""Characters of a name of a pool, node, user or job: longer ones are no names, and ids become
-names of folders, which end at 255 bytes."""
+"""Characters of the name of a pool, node, user or job. Job ids become folder names, which have
+at most 255 bytes."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 GpuCount = Annotated[int, Meta(ge=0, le=MAX_QUOTA)]

@@ -1,4 +1,4 @@
-"""All that the engine says: answers to commands, effects for the backend, notices for people."""
+"""Outputs of the engine: answers to commands, effects for the backend, notices for people."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sia.wording import nearest
 
 
 class Accepted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A command was done."""
+    """The command was carried out."""
 
     new: bool = True
-    """False where it had been done before and nothing changed."""
+    """False if it changed nothing, because it had been carried out before."""
     version: int = 0
-    """Of the pool that it changed."""
+    """Version of the pool that it changed."""
 
 
 class Refused(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A command was not done: an HTTP status, what is wrong, where, and the mend."""
+    """The command was refused: an HTTP status, a title, what is wrong, and how to fix it."""
 
     status: int
     title: str
     detail: str
     mend: str
     retry_after: float = 0.0
-    """Seconds after which it may be another answer, where time alone helps."""
+    """Seconds after which a retry may succeed; 0 if time alone does not help."""
 
 
 Answer = Accepted | Refused
@@ -47,18 +47,18 @@ def name_a_pool(pool: str, known: Iterable[str]) -> str:
 
 
 class StartEffect(Struct, frozen=True, tag=True):
-    """A job is to start on these GPUs. Doing it twice is doing it once."""
+    """Start a job on these GPUs. Idempotent."""
 
     job: str
     attempt: int
     spec: JobSpec
     nodes: Nodes
     area: str = ""
-    """The pool in whose area these are, where there are areas."""
+    """The pool whose area the nodes are in; empty where there are no areas."""
 
 
 class StopEffect(Struct, frozen=True, gc=False, tag=True):
-    """A job is to be warned of its end, or ended."""
+    """Warn a job of its end, or end it. Idempotent."""
 
     job: str
     attempt: int
@@ -69,7 +69,7 @@ Effect = StartEffect | StopEffect
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """One line of the event stream. `seq` grows by 1 from one to the next, from 1 on."""
+    """One entry of the event stream. `seq` counts notices from 1."""
 
     seq: int
     time: float

@@ -1,4 +1,4 @@
-"""What the engine is built of: pools, nodes or cells, the policy and its options."""
+"""The engine's configuration: pools, nodes or cells, the policy and its options."""
 
 from __future__ import annotations
 
@@ -8,39 +8,27 @@ from cells.layout.spec import Spec
 from daemon.model.job import LendingMode, PoolMode
 from sia.model import Options, Pool
 
-HOURS_AHEAD = 2
-"""From which of these rules on what is thought to be left of loans counts as lent."""
-
-OUT_LEFT = 3
-"""From which of these rules on GPUs that are out are not lent."""
-
-RAILS = 3
-"""Rules of guard rails now. From 1 on hours are those of the ledger, a first slowed job is on
-credit, and a group rests after a late one; from 2 on what is thought to be left of loans counts as
-lent; from 3 on GPUs that are out are not lent. Journals of others are read by those that they were
-written by."""
-
 
 class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """A node and the numbers of its GPUs."""
+    """A node and the indices of its GPUs."""
 
     name: str
     gpus: tuple[int, ...]
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """How much a pool lends at most; None is without bounds."""
+    """A pool's lending budget; None for no bound."""
 
     lend_budget_hours: float | None = None
-    """GPU-hours in a calendar month."""
+    """Most GPU-hours lent in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
-    """Percent of its jobs that may begin later than in the pool alone."""
+    """Most percent of its jobs that may start later than without sharing."""
 
 
 class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
-    """As the operator has configured it. It is the first thing that a journal says.
+    """The operator's configuration, the first entry of every journal.
 
-    Without `nodes` and `cells` jobs get no GPU numbers: the backend finds them some.
+    Without `nodes` and `cells` the engine assigns no GPUs: the backend does.
     """
 
     pools: tuple[Pool, ...]
@@ -50,19 +38,17 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     cells: Spec | None = None
     lend_rests: bool = False
     modes: dict[str, PoolMode] = {}
-    """Of pools that do not begin open."""
+    """State of the pools that are not open at first."""
     areas: dict[str, tuple[str, ...]] = {}
-    """Nodes of which one start has all of its own, by pool; without any, jobs go over all nodes."""
+    """By pool, the nodes that one job may use together, such as a partition. Without areas a job
+    may use all nodes."""
     budgets: dict[str, Budget] = {}
-    """Of pools that have one."""
+    """Budgets of the pools that have one."""
     lending: LendingMode | None = None
-    """How the switch stands at first, and whenever the configuration says something new of it."""
+    """Lending mode at first, and again whenever the configuration changes it; None for on."""
     book_every: int = 1
-    """Steps from one booking of accounts to the next: older releases booked in each."""
-
-    rails: int = 0
-    """Rules of guard rails: 0 as the first release of them had them; see `RAILS`."""
+    """Steps between bookings of the accounts."""
 
     def budget(self, pool: str) -> Budget:
-        """Of a pool; without bounds if nothing was said."""
+        """Return a pool's budget, without bounds if none is configured."""
         return self.budgets.get(pool, Budget())

@@ -1,4 +1,4 @@
-"""What will be due when: a heap, of which those that are called off are left out."""
+"""Timers on a heap; cancelled ones are removed lazily."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from math import inf
 from typing import NamedTuple
 
 FEW = 64
-"""Timers that are not worth sorting out."""
+"""Cancelled timers that are not worth rebuilding the heap for."""
 
 
 class Timer(NamedTuple):
-    """Something to look at, at a time (seconds). Ties go by kind, then by name."""
+    """A time (seconds) at which something is due. Ties are ordered by kind, then by name."""
 
     time: float
     kind: str
@@ -20,19 +20,19 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """The next ones first; of each kind and name the one that was set last."""
+    """A timer queue with at most one active timer for each kind and name."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create an empty queue."""
         self._heap: list[Timer] = []
         self._set: dict[tuple[str, str], Timer] = {}
 
     def __len__(self) -> int:
-        """So many are held, those that are called off and not yet sorted out included."""
+        """Return the size of the heap, cancelled timers included."""
         return len(self._heap)
 
     def set(self, timer: Timer) -> None:
-        """Instead of the one of its kind and name, if there is one. O(log n)."""
+        """Set a timer; it replaces the one of its kind and name. O(log n)."""
         key = timer.kind, timer.name
         if self._set.get(key) != timer:
             self._set[key] = timer
@@ -40,12 +40,12 @@ class Timers:
             self._sort_out()
 
     def drop(self, kind: str, name: str) -> None:
-        """Call one off, if there is one. O(log n), spread over all calls."""
+        """Cancel a timer if it is set. O(log n) amortized."""
         self._set.pop((kind, name), None)
         self._sort_out()
 
     def _sort_out(self) -> None:
-        """Keep no more that are void than there are others, and none in front."""
+        """Remove cancelled timers from the front, and all of them once they dominate the heap."""
         heap = self._heap
         while heap and self._set.get(heap[0][1:3]) != heap[0]:
             heappop(heap)
@@ -55,11 +55,11 @@ class Timers:
 
     @property
     def next(self) -> float:
-        """When the first is due; infinite without any. O(1)."""
+        """Time of the first timer; infinite without any. O(1)."""
         return self._heap[0].time if self._heap else inf
 
     def due(self, now: float) -> Timer | None:
-        """The first that is due, and it is no more. O(log n)."""
+        """Remove and return the first timer that is due; None if none is. O(log n)."""
         if not self._heap or self._heap[0].time > now:
             return None
         timer = heappop(self._heap)

@@ -1,4 +1,4 @@
-"""What of all that happens somebody may know, whichever way it is told."""
+"""Which notices, and which of their fields, a principal may see on any interface."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from daemon.model.outputs import Notice
 
 
 def visible_to(who: Principal, notice: Notice) -> Notice | None:
-    """As much of a notice as somebody may know; None where that is nothing.
+    """Return the part of a notice that a principal may see; None if there is none.
 
-    Loans are told of the pool that lends, which knows not whose job it is; one that moved on is
-    over for who sees the pool that lent it before, and not the one that does now.
+    A notice of a loan names the lender's pool, and a principal of that pool does not see whose job
+    it is. A loan that moved on is closed for those who only see its previous lender.
     """
     told = public_notice(notice)
     if told is None or who.role is Role.OPERATOR:
@@ -28,10 +28,11 @@ def visible_to(who: Principal, notice: Notice) -> Notice | None:
 
 
 def public_notice(notice: Notice) -> Notice | None:
-    """A notice of loans as ledger and account count them; None for what is none, others as is.
+    """Return a loan notice as ledger and accounts count it; None if they do not count it.
 
-    The engine tells of all GPUs of a spare job, its own pool's too (the replay's log has them, and
-    the journal is exported to it): whoever would add up what is lent would count them as well.
+    Other notices are returned as they are. The engine's notices cover all GPUs of a spare job,
+    those of its own pool too, because exported journals need them. The sums of loans must not count
+    these.
     """
     if not notice.kind.startswith("loan_"):
         return notice
@@ -44,7 +45,7 @@ def public_notice(notice: Notice) -> Notice | None:
 
 
 def closed_loan(notice: Notice) -> Notice | None:
-    """What a loan that moved on is to who lent it before; None of what is no such thing."""
+    """Return a `loan_moved` notice as its previous lender sees it: closed. None for other kinds."""
     if notice.kind != "loan_moved":
         return None
     data = {"gpus": notice.data["gpus"], "to": notice.data.get("to")}

@@ -25,7 +25,7 @@ from daemon.forecasts.retraining import Models, Retraining
 from daemon.journal.journal import Journal
 from daemon.lending.accounts import BOOK_EVERY
 from daemon.model.job import PoolMode
-from daemon.model.setup import RAILS, Budget, Node, Setup
+from daemon.model.setup import Budget, Node, Setup
 from daemon.runtime.clock import Clock, FastClock
 from daemon.service.admission import Admission
 from daemon.service.observer import Observer
@@ -193,5 +193,5 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY, rails=RAILS,
+        budgets=budgets, lending=config.lending, book_every=BOOK_EVERY,
     )  # fmt: skip

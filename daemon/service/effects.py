@@ -59,7 +59,7 @@ class EffectRunner:
                 self._observe(Ended(order.job, order.attempt, why=NEVER))
             else:
                 self.do([order])
-        self.do([effect for effect in engine.unended() if effect.job not in over])
+        self.do([effect for effect in engine.ending_jobs() if effect.job not in over])
 
     async def close(self) -> None:
         """Do what waits, and stop; where another daemon may act, that is its matter."""

@@ -1,76 +1,57 @@
-"""What the service reports of itself while it works."""
+"""What the service reports about its own work, such as to metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from daemon.engine.engine import Step
 from daemon.model.inputs import Input
 
 
 class Observer:
-    """Hears of it, and does nothing: for whoever measures to derive from."""
+    """Receives the service's reports. Each method does nothing unless a subclass overrides it."""
 
     def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
-        """A step of these inputs took so long."""
+        """Handle a step: its duration, its inputs and its result."""
 
     def committed(self, seconds: float, inputs: int) -> None:
-        """A step became durable in so long."""
+        """Handle a commit: its duration and the number of inputs that became durable."""
 
     def failed(self, why: str) -> None:
-        """A step could not be made durable, and did not happen."""
+        """Handle a failed commit: the step did not happen."""
 
     def broke(self, error: str, inputs: Sequence[Input]) -> None:
-        """A defect of ours: these inputs were left out, as no step could be made of them."""
+        """Handle inputs that were dropped because a defect of the daemon broke their step."""
 
     def blind(self, why: str) -> None:
-        """Nothing is foreseen for now."""
+        """Handle a failure of the forecasts."""
 
     def paused(self, seconds: float) -> None:
-        """The loop stood still for so long, until a child was made."""
+        """Handle a pause of the event loop, while the process forked."""
 
     def miscounted(self, error: str) -> None:
-        """A defect of this one: something was not counted."""
+        """Handle an exception that one of the other methods raised."""
+
+
+REPORTS = ("stepped", "committed", "failed", "broke", "blind", "paused")
+"""The methods of `Observer` that the service calls."""
 
 
 class SafeObserver(Observer):
-    """Passes on what it hears: whoever counts wrongly must not end who decides.
+    """Forwards reports to another observer, and keeps its exceptions from the service."""
 
-    What goes wrong there is a defect as well, and told as one.
-    """
+    def __init__(self, observer: Observer) -> None:
+        """Forward to this observer. An exception goes to its `miscounted`."""
+        for name in REPORTS:
+            setattr(self, name, partial(_report, observer, getattr(observer, name)))
 
-    def __init__(self, watch: Observer) -> None:
-        """To this one."""
-        self._watch = watch
 
-    def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.stepped(seconds, inputs, step))
-
-    def committed(self, seconds: float, inputs: int) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.committed(seconds, inputs))
-
-    def failed(self, why: str) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.failed(why))
-
-    def broke(self, error: str, inputs: Sequence[Input]) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.broke(error, inputs))
-
-    def blind(self, why: str) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.blind(why))
-
-    def paused(self, seconds: float) -> None:
-        """Pass it on."""
-        self._tell(lambda: self._watch.paused(seconds))
-
-    def _tell(self, tell: Callable[[], None]) -> None:
-        try:
-            tell()
-        except Exception as error:  # noqa: BLE001  nothing of it is worth a step
-            with suppress(Exception):
-                self._watch.miscounted(repr(error))
+def _report(observer: Observer, method: Callable[..., None], *args: Any) -> None:
+    try:
+        method(*args)
+    except Exception as error:  # noqa: BLE001  a wrong metric must not stop the scheduler
+        with suppress(Exception):
+            observer.miscounted(repr(error))

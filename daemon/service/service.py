@@ -248,7 +248,7 @@ class Service(Reader):
         """Answer what is asked of jobs that only the journal knows."""
         ids = evicted_ids(batch.asked, self.engine.book)
         if ids:
-            answer(batch.asked, await self._keeper.jobs(ids), self.engine)
+            answer(batch.asked, await self._keeper.jobs(ids))
 
     def _inputs(self, batch: StepInputs, now: float) -> list[Input]:
         """What a step is made of; nothing where none is due."""
@@ -312,7 +312,7 @@ class Service(Reader):
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
-        self.engine.rest()
+        self.engine.do_idle_work()
 
     def _foresee_anew(self) -> None:
         """Have the predictors hear what the journal says, and nothing else."""

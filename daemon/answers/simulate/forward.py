@@ -60,7 +60,7 @@ class Forward:
                 whose jobs stay where they are.
         """
         self._engine, self.now, self._think, self._pools = engine, now, think, pools
-        engine.only_play()
+        engine.become_forecast()
         self._ends: list[tuple[float, int, str, int]] = []  # end, order, job, attempt
         self._order = 0
         for end, record in ends(alive(engine.book, pools), now, think):

@@ -180,7 +180,7 @@ def _counted(engine: Engine, now: float) -> Iterator[Fact]:
             edges.append(OutageChange(max(now, window.end), window.node))
             if not window.begun:
                 edges.append(OutageChange(max(now, window.start), window.node, out=True))
-    return engine.out_ahead(sorted(edges, key=lambda edge: (edge.time, edge.out)))
+    return engine.planned_outages(sorted(edges, key=lambda edge: (edge.time, edge.out)))
 
 
 def _alone(book: Book, window: MaintenanceWindow) -> bool:

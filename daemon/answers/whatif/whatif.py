@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from daemon.answers.estimates.predict import EstimateContext, RawEstimate, foretell, median_of
 from daemon.answers.simulate.forward import Forward, Played
 from daemon.engine.engine import Engine
-from daemon.engine.step import refused, unknown_job
+from daemon.engine.step import unknown_job
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Cancel, Command, Drain, Lending, SetPool, SetPriority, Submit
 from daemon.model.job import JobPhase, JobSpec
@@ -151,10 +151,10 @@ def _job(book: Book, now: float, asked: JobWhatIf, guess: GuessRunTime) -> list[
         if not book.named(asked.job):
             return unknown_job(asked.job)
         why = f"{asked.job!r} is an array, whose jobs are others one by one"
-        return refused(422, "cannot be", why, f"ask of {asked.job}.0, or cancel and submit it")
+        return Refused(422, "cannot be", why, f"ask of {asked.job}.0, or cancel and submit it")
     if record.phase not in WAITS:
         why = f"job {asked.job} is {record.phase.value}"
-        return refused(409, "job does not wait", why, "only a job that waits can be another one")
+        return Refused(409, "job does not wait", why, "only a job that waits can be another one")
     return [Cancel(asked.job), _anew(record, asked, now, guess)]
 
 
@@ -167,7 +167,7 @@ def _nothing(book: Book, asked: JobWhatIf) -> Refused | None:
     if asked.cancel or any(want not in (None, old) for want, old in zip(wanted, has, strict=True)):
         return None
     why = f"nothing of job {asked.job} is otherwise"
-    return refused(422, "invalid", why, "give other GPUs, or another pool, limit or priority")
+    return Refused(422, "invalid", why, "give other GPUs, or another pool, limit or priority")
 
 
 def anew(job_id: str) -> str:

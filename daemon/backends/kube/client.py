@@ -79,10 +79,6 @@ class KubeConflictError(KubeRefusedError):
     """It is not, or no longer, what it was thought to be: it is to be looked at again."""
 
 
-class KubeSilentError(Exception):
-    """Nothing came over a watch for long: perhaps nothing has changed."""
-
-
 class KubeExpiredError(Exception):
     """What was asked for is too old: all is to be listed again (410)."""
 
@@ -187,9 +183,7 @@ class Kube:
                 body = await response.content.read(MAX_ANSWER)
                 raise _refusal(f"watch {path}", response.status, body)
             yield response.content
-        except TimeoutError:
-            raise KubeSilentError(f"a watch of {path} was silent for {silent:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise KubeError(f"a watch of {path} broke off: {_said(error)}") from None
         finally:
             response.close()

@@ -12,24 +12,16 @@ import msgspec
 from msgspec import Struct
 
 from daemon.backends.kube.attempts import plain
-from daemon.backends.kube.client import (
-    GONE,
-    Kube,
-    KubeError,
-    KubeExpiredError,
-    KubeRefusedError,
-    KubeSilentError,
-)
+from daemon.backends.kube.client import GONE, Kube, KubeError, KubeExpiredError, KubeRefusedError
 from daemon.backends.kube.schema import Meta
 from daemon.runtime.logs import log
 
-WATCH_FOR = 90
-"""Seconds after which the server is asked to end a watch: less than SILENT, so that a watch of a
-collection that does not change ends in order where a server sends no bookmarks."""
+WATCH_FOR = 300
+"""Seconds after which a watch is to be ended by the server and begun anew: each server has shorter
+and longer ones, and so has its own say."""
 
 SILENT = 120.0
-"""Seconds without a byte after which a watch is begun anew: its connection may be dead. That alone
-is no fault; it is one if the new watch cannot be had."""
+"""Seconds without a word after which a watch counts as broken: bookmarks come each minute."""
 
 MAX_LINE = 8 * 2**20
 """Bytes of one event: etcd takes no object over 1.5 MB."""
@@ -102,8 +94,6 @@ class WatchCache(Generic[K]):
                     await self._list()
                 began, self._heard = loop.time(), False
                 await self._watch()
-            except KubeSilentError:
-                pass  # nothing has changed, or the connection is dead: the next one tells
             except KubeExpiredError:
                 self._version = ""  # list again; where that helps nothing, later and later
             except KubeError as error:

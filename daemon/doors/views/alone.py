@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 async def alone_of(service: Service, record: JobRecord) -> float | None:
     """As far as it is known; None also where that is never. O(1)."""
     spec = record.spec
-    service.engine.prepare()
+    service.engine.settle_accounts()
     if record.phase not in OVER:
         account = service.book.accounts.get(spec.pool)
         twin = None if account is None else account.clock.twins.get(record.core)

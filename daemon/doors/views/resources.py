@@ -97,7 +97,7 @@ def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ())
         lend_budget_hours=pool.lend_budget_hours,
         slowed_budget_pct=pool.slowed_budget_pct,
         lent_hours=None if pool.spent is None else pool.spent.upto(now) / 3600,
-        kept=engine.kept(name, now),
+        kept=engine.not_lending_reasons(name, now),
     )  # fmt: skip
 
 

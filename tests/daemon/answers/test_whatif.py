@@ -28,7 +28,7 @@ from daemon.model.inputs import (
     Tick,
 )
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.setup import RAILS, Budget, Setup
+from daemon.model.setup import Budget, Setup
 from daemon.wire.jobs import JobRequest
 from daemon.wire.whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
 from sia.model import Pool
@@ -104,7 +104,7 @@ def random_cluster(rng):
     if kind == 2:
         cells = spec(quotas={"a": {"node": 1}, "b": {"quad": 1}, "c": {"quad": 1}})
         pools = (Pool("a", 8), Pool("b", 4), Pool("c", 4))
-        return Setup(pools, options=SMALL, cells=cells, rails=RAILS)
+        return Setup(pools, options=SMALL, cells=cells)
     return grouped(("a", 8, "x"), ("b", 4, "x"), ("c", 4, "y"))
 
 
@@ -293,7 +293,7 @@ def test_most_of_these_questions_have_an_answer():
 
 
 def grouped(*pools):
-    return Setup(tuple(Pool(*pool) for pool in pools), options=SMALL, rails=RAILS)
+    return Setup(tuple(Pool(*pool) for pool in pools), options=SMALL)
 
 
 def world_of(*steps, **quotas):

@@ -30,7 +30,7 @@ async def lent(folder):
             await asked(client, "POST", "/v1/jobs", each, status=201)
         for job_id in "ab":
             await job_in(client, job_id, "finished")
-        await until(lambda: client.service.engine.prepare() or known(client) == 2)
+        await until(lambda: client.service.engine.settle_accounts() or known(client) == 2)
         for _ in range(BOOK_EVERY):  # refused, but each a step: rows are booked
             await client.service.submit([SetPriority("b", 1)])
 

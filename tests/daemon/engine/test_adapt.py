@@ -114,7 +114,7 @@ def test_a_pool_that_was_taken_out_and_is_back_is_alone_in_what_it_owns_now():
     engine.step(3.0, [Configured(replace(settings, pools=(*one.pools, Pool("b", 8))))])
     engine.step(4.0, [submit("wide", "b", 6)])
     engine.step(14.0, [Ended("wide", 1, 0)])
-    engine.prepare()
+    engine.settle_accounts()
     account = engine.book.accounts["b"]
     assert (account.clock.quota, account.clock.told) == (8, 8)
     assert (account.jobs, account.never) == (1, 0)

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from daemon.engine.areas import AreaPlacement
 from daemon.engine.engine import Engine
+from daemon.engine.placement import AreaPlacement
 from daemon.model.inputs import (
     Cancel,
     Drain,

@@ -24,7 +24,7 @@ from daemon.model.inputs import (
     Tick,
 )
 from daemon.model.outputs import Accepted, StartEffect
-from daemon.model.setup import OUT_LEFT, RAILS, Budget, Node, Setup
+from daemon.model.setup import Budget, Node, Setup
 from sia.events import GpusOut
 from sia.explain.why import Out
 from sia.model import Load, Pool, Stream
@@ -50,15 +50,13 @@ def short(job_id, pool, gpus):
     return submit(job_id, pool, gpus, run_time=4.0)
 
 
-@pytest.mark.parametrize(("rails", "lent"), [(OUT_LEFT - 1, True), (RAILS, False)])
-def test_an_owner_who_was_foreseen_comes_to_gpus_that_no_guest_was_lent(rails, lent):
-    """By the rules of before they were, and journals of before have it so."""
-    engine = Engine.new(replace(THREE, rails=rails))
+def test_an_owner_who_was_foreseen_comes_to_gpus_that_no_guest_was_lent():
+    engine = Engine.new(THREE)
     foreseen = Foreseen(tuple(Load("speech", window, 8) for window in range(3)))
     do(engine, 1.0, foreseen, short("own", "vision", 8), Drain("n2"))
-    assert starts(do(engine, 2.0, short("guest", "vision", 8))) == (["guest"] if lent else [])
-    assert starts(do(engine, 3.0, short("owner", "speech", 8))) == ([] if lent else ["owner"])
-    assert [*engine.book.seatless] == (["owner"] if lent else [])
+    assert starts(do(engine, 2.0, short("guest", "vision", 8))) == []
+    assert starts(do(engine, 3.0, short("owner", "speech", 8))) == ["owner"]
+    assert not engine.book.seatless
 
 
 def test_who_was_not_lent_them_is_told_why_and_starts_when_they_are_back():
@@ -105,7 +103,7 @@ def test_more_nodes_than_quotas_make_up_for_those_that_are_out():
 
 def in_areas(**areas):
     pools = (Pool("a", 8), Pool("b", 8), Pool("c", 8, share=False))
-    return Setup(pools, options=SMALL, nodes=NODES, rails=RAILS, areas=areas)
+    return Setup(pools, options=SMALL, nodes=NODES, areas=areas)
 
 
 def test_nodes_of_one_area_do_not_make_up_for_those_of_another():
@@ -161,12 +159,6 @@ def test_who_goes_on_elsewhere_knows_of_it():
     do(again, 3.0, Configured(replace(THREE, nodes=another)))
     assert again.core.state.pools["vision"].group.out == 0
     assert starts(do(again, 5.0, Tick())) == ["more"]
-
-
-def test_a_release_that_knows_of_it_takes_a_journal_of_before_over():
-    engine = Engine.new(replace(THREE, rails=OUT_LEFT - 1))
-    do(engine, 1.0, Drain("n2"))
-    assert do(engine, 2.0, Configured(THREE)).events == [GpusOut(2.0, "robots", 8)]
 
 
 def test_who_looks_ahead_knows_when_nodes_go_and_come_back():

@@ -205,7 +205,7 @@ def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before
     again.step(20.0, [Ended("mine", 1, 0), Ended("more", 1, 0)])
     step = again.step(30.0, [Tick()])
     assert step.booked.lent == [Lent("more", "b", "a", 2, 10.0, 20.0)]
-    again.prepare()
+    again.settle_accounts()
     assert (account.jobs, account.clock.twins["last"].began) == (0, 20.0)
     assert step.booked.verdicts == []
     assert again.dump() == Engine.restore(again.dump()).dump()
@@ -258,7 +258,7 @@ def test_a_priority_puts_a_job_in_front_alone_as_well():
     for now, name in ((4.0, "runs"), (6.0, "second"), (9.0, "first")):
         engine.step(now, [Ended(name, 1, 0)])
     engine.step(10.0, [Tick()])
-    engine.prepare()
+    engine.settle_accounts()
     account = engine.book.accounts["a"]
     assert (account.jobs, account.slowed, account.took) == (3, 0, account.took_alone)
 
@@ -311,7 +311,7 @@ def test_months_are_those_of_utc():
 def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1.0, [submit("mine", gpus=2), submit("<more>", gpus=2, run_time=3.0)])
-    engine.prepare()
+    engine.settle_accounts()
     start, _ = month_of("2026-11")
     row = Lent("<gone>", "b", "a", 2, start, start + 1800)
     verdict = Verdict("<own>", "b", 1, start, start + 10, start + 20, None)
@@ -386,7 +386,7 @@ def test_jobs_that_a_step_ends_and_forgets_are_booked_before(monkeypatch):
     jobs = [Submit(job(f"x.{i}", gpus=1, array=(i, 30)), 50.0) for i in range(30)]
     engine.step(1.0, jobs)
     engine.step(2.0, [Cancel("x")])
-    engine.prepare()
+    engine.settle_accounts()
     assert len(engine.book.ended) == 10
     assert engine.due > 2.0
     engine.check()
@@ -419,7 +419,7 @@ def scavenged(jobs, *, restores_at=()):
         verdicts += engine.step(float(now), [*ended, *jobs_now]).booked.verdicts
         if now in restores_at:
             engine = Engine.restore(engine.dump())
-    engine.prepare()
+    engine.settle_accounts()
     return engine, verdicts + engine.book.verdicts
 
 
@@ -429,7 +429,7 @@ def test_a_pool_that_always_borrows_has_no_ever_growing_clock(monkeypatch):
     engine, verdicts = scavenged(3000)
     account = engine.book.accounts["a"]
     clock = account.clock
-    engine.prepare()
+    engine.settle_accounts()
     assert len(clock.twins) < 450
     assert max(map(len, (clock.queue, clock.coming, clock.behind, clock.due))) < 1000
     forgotten = [verdict.job for verdict in verdicts if verdict.forgotten]
@@ -452,7 +452,7 @@ def test_a_job_that_waits_for_long_has_no_pile_of_what_comes_after_it(monkeypatc
     for now in range(3, 1000):
         gone = [Cancel(f"j{now - 1}")] if now > 3 else []
         engine.step(float(now), [*gone, submit(f"j{now}", "a", 1)])
-    engine.prepare()
+    engine.settle_accounts()
     clock = engine.book.accounts["a"].clock
     assert clock.freed[0] == (2.0, "late")
     assert max(len(clock.coming), len(clock.twins)) < 450
@@ -491,7 +491,7 @@ def test_who_waits_for_what_its_pool_has_lent_is_late_now_until_it_is_over():
     engine.step(2.0, [submit("waits", "b")])
 
     def late(now):
-        engine.prepare()
+        engine.settle_accounts()
         view = account_view(engine.book, "b", now)
         made = statement(engine.book, tally_of("b"), "b", "2000-01", now, lambda _: True)
         assert (made.late_waiting, made.late_running) == (view.late_waiting, view.late_running)
@@ -514,7 +514,7 @@ def test_what_is_found_late_is_booked_later_and_not_at_once():
     engine.step(2.0, [Ended("guest", 1, 0)])
     engine.step(500.0, [Ended("first", 1, 0)])  # now alone "guest" would have begun
     engine.step(501.0, [Tick()])
-    engine.prepare()
+    engine.settle_accounts()
     assert [verdict.job for verdict in engine.book.verdicts] == ["guest"]
     assert engine.due == 501.0 + BOOK_WITHIN
     assert Engine.restore(engine.dump()).due == engine.due

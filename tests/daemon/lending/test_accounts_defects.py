@@ -51,7 +51,7 @@ def test_a_defect_begins_one_pools_account_anew_and_no_others(defect, told, ever
     story.insert(50, (1349.5, [submit("bad", "a")]))
     life.run(story, until=1e4)
     life.engine.check()
-    life.engine.prepare()
+    life.engine.settle_accounts()
     a, b = (life.engine.book.accounts[name] for name in "ab")
     assert (a.renewed, b.renewed) == (1, 0)
     assert not a.broken
@@ -81,7 +81,7 @@ def test_jobs_that_were_there_are_in_the_way_alone_as_in_a_new_account(defect):
     life.step(1000.0, [submit("runs"), submit("bad"), submit("waits")])
     life.step(1001.0, [submit("late")])
     twins = engine.book.accounts["a"].clock.twins
-    engine.prepare()
+    engine.settle_accounts()
     assert {job.partition("\x1f")[0]: twin.judged for job, twin in twins.items()} == {
         "runs": False, "bad": False, "waits": False, "late": True,
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_the_ledger_sums_up_to_the_same_with_and_without_a_defect(defect, every)
         story = [(1000.0 + 7 * i, [submit(f"j{i}", "a", 1)]) for i in range(30)]
         story.append((1077.5, [submit("bad", "a", 1)]))
         life.run(sorted(story, key=lambda each: each[0]), until=1e4)
-        life.engine.prepare()
+        life.engine.settle_accounts()
         lives.append(life.engine.book.accounts)
         defect("started")
     whole, renewed = lives
@@ -117,7 +117,7 @@ class Looked(Life):
         self.times = [*getattr(self, "times", ()), now]
         step = super().step(now, inputs)
         if self.looks == "account":
-            self.engine.prepare()
+            self.engine.settle_accounts()
         elif self.looks == "snapshot":
             self.engine = Engine.restore(self.engine.dump())
         return step
@@ -139,7 +139,7 @@ def test_when_somebody_looks_does_not_count(defect, told, seed):
         life = Looked(Engine.new(cluster), lambda spec: 5.0 + spec.gpus)
         life.looks = looks
         life.run(story, until=now + 500)
-        life.engine.prepare()
+        life.engine.settle_accounts()
         found.append((json.decode(life.engine.dump())["book"]["accounts"], life.times))
     assert any(account["renewed"] for account in found[0][0].values())
     assert found[0] == found[1] == found[2]
@@ -159,7 +159,7 @@ def test_the_service_serves_on_and_so_does_its_next_life(tmp_path, defect, every
             backend.end(names[0])
             await until(lambda: service.book.job(names[0]).phase.over)
             assert service.ready
-            service.engine.prepare()
+            service.engine.settle_accounts()
             return service.engine
 
     asyncio.run(life(["bad", *(f"j{i}" for i in range(40))]))
@@ -176,7 +176,7 @@ def test_a_fact_of_nobody_begins_all_anew(monkeypatch):
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1000.0, [submit("one", "a"), submit("two", "b")])
     monkeypatch.setattr("daemon.model.book.Book.job", lambda *_: None)
-    engine.prepare()
+    engine.settle_accounts()
     monkeypatch.undo()
     engine.step(1001.0, [Tick()])
     assert [account.renewed for account in engine.book.accounts.values()] == [1, 1]

@@ -205,7 +205,7 @@ def test_starts_whose_hours_are_not_known_are_counted_and_stay_so_once_it_is_end
     life = Life(engine, lambda spec: {"long": 1e5}.get(spec.id, 15.0))
     life.run([(1000.0, [SHADOW]), (1000.0, [submit("long", "a", 3, 1e5)])], until=1000.0)
     life.run([(1001.0, [submit("w", "a", 2, 10.0), submit("x", "a", 2, 20.0)])], until=1500.0)
-    engine.prepare()
+    engine.settle_accounts()
     kept = engine.book.shadow
     assert (kept.jobs, kept.pending, kept.lent) == (2, 2, {})
     life.step(1501.0, [OFF])

@@ -36,7 +36,7 @@ def test_those_that_are_set_are_due_in_order(seed):
 
 def test_nothing_is_due_for_what_is_over():
     engine = Engine.new(setup([8], a=8))
-    timers = engine._desk.timers
+    timers = engine._context.timers
     for i in range(300):
         now = float(i)
         engine.step(now, [submit(f"{i}", time_limit=9e5), Maintain(f"{i}", "n0", 1e6, 2e6)])

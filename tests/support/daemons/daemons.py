@@ -12,7 +12,7 @@ from daemon.backends.interface import BackendContext
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Ended, Started, Submit
 from daemon.model.job import JobSpec
-from daemon.model.setup import RAILS, Node, Setup
+from daemon.model.setup import Node, Setup
 from daemon.runtime.clock import Anchor, Clock, uptime
 from daemon.runtime.fence import SoleLeader
 from daemon.runtime.health import HealthRegistry
@@ -26,7 +26,6 @@ def setup(nodes=(), **quotas):
     return Setup(
         tuple(Pool(name, quota) for name, quota in quotas.items()),
         options=SMALL,
-        rails=RAILS,
         nodes=tuple(Node(f"n{i}", tuple(range(gpus))) for i, gpus in enumerate(nodes)),
     )
 

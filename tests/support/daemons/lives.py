@@ -78,7 +78,7 @@ class Life:
 
     def _hope(self):
         """Whether time alone may change something: a policy asks for ticks while jobs wait."""
-        book, shadow = self.engine.book, self.engine._desk.rehearsal
+        book, shadow = self.engine.book, self.engine._shadow._shadow
         return bool(shadow is not None and shadow._ends) or any(
             pool.override for pool in book.pools.values()
         )

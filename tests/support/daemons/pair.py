@@ -267,7 +267,7 @@ def check(leader, taken):
     assert epochs == sorted(epochs), "one acted after the next had begun to"
     verifier = Verifier()
     verifier.look(read_audit(leader.url))
-    trail, wrong, _ = verifier.finding()
+    trail, wrong = verifier.finding()
     assert not wrong, wrong
     assert trail.number >= len(taken)
     return epochs

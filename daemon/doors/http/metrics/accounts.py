@@ -46,7 +46,7 @@ class AccountMetrics(Collector):
             "Times that a pool's account was begun anew after a defect.",
             labels=["pool"],
         )
-        self._service.engine.prepare()
+        self._service.engine.settle_accounts()
         for pool, account in self._service.book.accounts.items():
             jobs.add_metric([pool, "slowed"], account.slowed)
             jobs.add_metric([pool, "in time"], account.jobs - account.slowed)

@@ -90,7 +90,7 @@ class AccountRoutes:
         name = request.match_info["name"]
         demand(request, Rule.VIEW, name)
         await self._service.settled()
-        self._service.engine.prepare()
+        self._service.engine.settle_accounts()
         if name not in self._service.book.pools:
             raise no_pool(name, self._service.book.pools)
         if name not in self._service.book.accounts:

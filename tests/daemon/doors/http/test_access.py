@@ -397,7 +397,7 @@ async def test_a_batch_takes_what_its_sender_may_submit(folder):
         said = await asked(made["submitter of own"], "POST", "/v1/jobs", {"jobs": jobs})
         assert [line["status"] for line in said["jobs"]] == [201, 403, 403, 201]
         detail = said["jobs"][1]["detail"]
-        assert "it may not work with jobs" in detail
+        assert "it may not submit and manage jobs" in detail
         assert detail.endswith("in pool 'other'")
         assert "before others" in said["jobs"][2]["detail"]
         said = await asked(made["admin of own"], "POST", "/v1/jobs", {"jobs": jobs})

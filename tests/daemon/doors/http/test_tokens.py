@@ -44,9 +44,9 @@ def test_names_are_unique_until_they_expire_or_are_revoked():
 @pytest.mark.parametrize(
     ("asked_for", "status", "words"),
     [
-        (issue("x", Role.SUBMITTER), 422, "names no pool"),
-        (issue("x", Role.ADMIN), 422, "names no pool"),
-        (issue("x", Role.OPERATOR, ["a"]), 422, "has all pools"),
+        (issue("x", Role.SUBMITTER), 422, "needs at least one pool"),
+        (issue("x", Role.ADMIN), 422, "needs at least one pool"),
+        (issue("x", Role.OPERATOR, ["a"]), 422, "is for all pools"),
         (issue("x", Role.VIEWER, ["b"]), 422, "no pool 'b'"),
         (issue("x", expires=5.0), 422, "before it is issued"),
         (issue("operator"), 409, "already"),
@@ -207,7 +207,7 @@ def test_tokens_on_the_command_line(served, monkeypatch):  # noqa: F811
     )
     denied = served("submit", "--pool", "speech", "--duration", "1h")
     assert denied.returncode == 1
-    assert "read what they wrote) in pool 'speech'" in denied.stderr
+    assert "submit and manage jobs in pool 'speech'" in denied.stderr
     assert served("lending", "off").returncode == 1
     monkeypatch.setenv("SIA_TOKEN", "short")
     assert "SIA_TOKEN: holds no token" in served("jobs").stderr

@@ -210,7 +210,7 @@ async def test_a_viewer_is_shown_no_switch_and_a_try_is_audited(folder):
             form = seal_in(page)
             status, page = await sent(visitor, "/ui/settings/lending", mode="off", form=form)
             assert status == 403
-            assert "it may not do what is an operator" in page
+            assert "it may not operate the daemon" in page
         assert (await asked(client, "GET", "/v1/lending"))["on"]
         records = str((await asked(client, "GET", "/v1/audit"))["records"])
         assert "/ui/settings/lending" in records
