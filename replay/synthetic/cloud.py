@@ -51,7 +51,7 @@ def make_cloud(cloud: Cloud, seed: int) -> tuple[Trace, PoolTable]:
     arrivals = [a for nature in natures for a in _calibrated(cloud, seed, nature)]
     arrivals.sort(key=lambda arrival: arrival.job.submit)
     if not arrivals:
-        raise UserError(f"--days {cloud.days:g}: no job came in that time; make it longer")
+        raise UserError(f"--days {cloud.days:g}: no job was submitted in that time; make it longer")
     return Trace(arrivals), PoolTable([nature.pool for nature in natures])
 
 

@@ -72,7 +72,7 @@ def synthesize(
         arrivals += _queue(preset, pool.name, ids, random, load, end)
     arrivals.sort(key=lambda arrival: (arrival.job.submit, arrival.job.pool))
     if not arrivals:
-        raise UserError(f"--days {days:g}: no job came in that time; make it longer")
+        raise UserError(f"--days {days:g}: no job was submitted in that time; make it longer")
     return Trace(arrivals), PoolTable(pools)
 
 

@@ -505,10 +505,10 @@ MISUSE = {
     "no load": (["--load", "0"], "from 0.001"),
     "weeks shorter than the warm-up": (["--weeks", "0.2"], "--warmup 2d (the default)"),
     "a load in percent": (["--load", "60-110"], "0.6 is 60 %"),
-    "a warm-up as long as the piece": (["--warmup", "1w"], "nothing to measure"),
+    "a warm-up as long as the piece": (["--warmup", "1w"], "leaves no job to measure"),
     "no process": (["--jobs", 0], "--jobs"),
     "a withdrawal of pieces": (["--withdraw", 1], "--size"),
-    "sizes of pieces": (["--size", "1"], "--queues: the whole log"),
+    "sizes of pieces": (["--size", "1"], "--queues does not work with --size"),
     "a missing trace": (["--trace", "nowhere.csv"], "nowhere.csv"),
     "missing pools": (["--pools", "nowhere.csv"], "nowhere.csv"),
 }
@@ -526,7 +526,10 @@ MISUSE_OF_SIZES = {
     "no size": (["--size", "0", "--pools"], "from 0.001"),
     "a size that is no number": (["--size", "nan", "--pools"], "from 0.001"),
     "all pools withdrawn": (["--size", "1", "--withdraw", 8, "--pools"], "8 pools"),
-    "a warm-up longer than the log": (["--size", "1", "--warmup", "9w", "--pools"], "nothing to"),
+    "a warm-up longer than the log": (
+        ["--size", "1", "--warmup", "9w", "--pools"],
+        "leaves no job",
+    ),
     "runs": (["--size", "1", "--runs", 3, "--pools"], "--runs"),
 }
 

@@ -313,7 +313,7 @@ def test_the_papers_presets_are_as_they_were(tmp_path):
         (["--preset", "cloud", "--days", "nan"], "--days"),
         (["--preset", "cloud", "--days", "inf"], "make at most 10000000"),
         (["--preset", "cloud", "--pools", 10**7, "--days", 0.01], "make at most 10000000"),
-        (["--preset", "cloud", "--pools", 1, "--days", 1e-6], "no job came in that time"),
+        (["--preset", "cloud", "--pools", 1, "--days", 1e-6], "no job was submitted in that time"),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_one_line(tmp_path, options, says):
