@@ -349,7 +349,7 @@ def _unusable(error: OSError) -> str:
         return error.strerror or str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
         return "is not the certificate of that key"
-    return "holds no certificates"
+    return "contains no certificates"
 
 
 def _distrust(error: ssl.SSLError) -> str:

@@ -178,7 +178,7 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
     try:
         context.load_verify_locations(config.client_ca)
     except OSError as error:
-        why = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+        why = "contains no certificates" if isinstance(error, ssl.SSLError) else error.strerror
         raise UserError(f"{config.client_ca}: {why}; give tls.client_ca a PEM file") from None
     context.verify_mode = ssl.CERT_REQUIRED
 

@@ -1,4 +1,4 @@
-"""What a daemon does beside serving: tasks that a defect does not end."""
+"""Background tasks of the daemon, restarted after a failure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
 
 BEGIN_AGAIN = 15.0
-"""Seconds until what failed begins again: soon enough to be missed by few, and the log stays
-readable."""
+"""Seconds before a failed task restarts: short for users, long enough to keep the log readable."""
 
 
 class BackgroundTask(NamedTuple):
-    """One of them: the part that it is, and what begins it, each time anew."""
+    """A background task: the component it belongs to and the coroutine function that runs it."""
 
     part: str
     work: Callable[[], Awaitable[None]]
@@ -24,7 +23,7 @@ class BackgroundTask(NamedTuple):
 
 @asynccontextmanager
 async def meanwhile(parts: HealthRegistry, *those: BackgroundTask) -> AsyncIterator[None]:
-    """Have all this be done until the end. Whatever goes wrong there, nothing is raised."""
+    """Run the tasks until the context ends. Their exceptions are logged and never raised here."""
     tasks = [asyncio.create_task(_kept(parts, each)) for each in those]
     try:
         yield
@@ -37,16 +36,16 @@ async def meanwhile(parts: HealthRegistry, *those: BackgroundTask) -> AsyncItera
 
 async def _kept(parts: HealthRegistry, one: BackgroundTask) -> None:
     task = asyncio.current_task()
-    assert task is not None, "it is one"
+    assert task is not None, "runs as a task"
     while True:
         try:
             await one.work()
-        except Exception:  # noqa: BLE001  whatever it is, the others go on
-            log().exception("a part of the daemon failed; it begins again", part=one.part)
+        except Exception:  # noqa: BLE001  a defect of one task must not stop the daemon
+            log().exception("background task failed, restarting it", part=one.part)
         else:
             return
-        if task.cancelling():  # the end came first, and it failed at that
+        if task.cancelling():  # it failed while being cancelled
             return
-        parts.say(one.part, "a defect of the daemon", "look into its log, and report it")
+        parts.say(one.part, "internal error", "see the daemon's log and report it")
         await asyncio.sleep(BEGIN_AGAIN)
         parts.say(one.part)

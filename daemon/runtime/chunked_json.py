@@ -1,4 +1,4 @@
-"""What is large as JSON, piece by piece: in a thread, others have their turn between two."""
+"""Encode large values as JSON in chunks, so that other threads run between two chunks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, cast
 from msgspec import UNSET, Struct, json
 
 AT_ONCE = 500
-"""Entries of a piece: about a millisecond, in which no other thread does anything."""
+"""Entries in a chunk: about 1 ms, during which the encoder holds the interpreter lock."""
 
 
 def json_chunks(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
-    """The bytes of `json.encode`, for a struct that leaves no defaults out.
+    """Yield the bytes of `json.encode(value)` in chunks; `value` must not omit defaults.
 
-    So are `parts`: the types of those of its fields that are large in the same way, and of
-    entries of its fields, which have a `weight`.
+    `parts` are the struct types of large fields, and of large entries of mapping fields; such
+    entries have a `weight`. They must not omit defaults either.
     """
     before = b"{"
     for name in value.__struct_fields__:
@@ -39,7 +39,7 @@ def json_chunks(value: Struct, *parts: type[Struct]) -> Iterator[bytes]:
 
 
 def _heavy(entries: Mapping[str, Any], parts: tuple[type[Struct], ...]) -> Iterator[bytes]:
-    """Small entries together, large ones in pieces."""
+    """Yield small entries together and large ones in chunks."""
     some: dict[str, Any] = {}
     weight, before = 0, b"{"
     for name, entry in entries.items():

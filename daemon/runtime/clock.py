@@ -1,4 +1,4 @@
-"""What time it is: never earlier than it was, whatever happens to the clock on the wall."""
+"""The daemon's time, which never goes back, whatever happens to the wall clock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from daemon.model.limits import SLEW
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Names the run of the machine since it was started."""
+"""The file that identifies the current boot of the machine."""
 
 
 class Anchor(NamedTuple):
-    """The daemon's time at a moment of a machine's run: (boot, seconds since), and the time."""
+    """A recorded time: boot id, uptime in seconds, and the daemon's time then."""
 
     boot: str
     uptime: float
@@ -23,12 +23,12 @@ class Anchor(NamedTuple):
 
 
 def uptime() -> float:
-    """Seconds since the machine was started, those in which it slept too."""
+    """Return the seconds since boot, including time asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot() -> str:
-    """Which run of the machine this is; empty where nobody says."""
+    """Return the boot id, or an empty string if the system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -36,10 +36,10 @@ def boot() -> str:
 
 
 class Clock:
-    """Seconds since the epoch that go on evenly.
+    """Seconds since the epoch that advance evenly.
 
-    They follow the machine's uptime and are led towards the clock on the wall by a thousandth at
-    most, so that a step of that clock moves nothing.
+    The clock follows the machine's uptime and is slewed towards the wall clock by `SLEW` at most,
+    so a step of the wall clock starts and ends no job.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Clock:
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = uptime,
     ) -> None:
-        """Go on from the last time that was recorded, if there is one.
+        """Continue from the recorded time `anchor`, if there is one.
 
-        In the same run of the machine as many seconds have gone by since as it says; otherwise the
-        clock on the wall must know, unless it is behind.
+        Within the same boot the uptime says how much time has passed. After a reboot the clock
+        starts at the wall clock's time, but not before the recorded time.
         """
         self._wall, self._steady = wall, steady
         self._boot = boot()
@@ -64,7 +64,7 @@ class Clock:
             self._now = anchor.now + gone if same else max(anchor.now, self._now)
 
     def now(self) -> float:
-        """Seconds since the epoch, never less than before."""
+        """Return the seconds since the epoch; never less than before."""
         at = self._steady()
         gone = max(0.0, at - self._at)
         self._at = at
@@ -73,21 +73,21 @@ class Clock:
         return self._now
 
     def anchor(self) -> Anchor:
-        """To go on from in another process."""
+        """Return the time to record, from which another process can continue."""
         now = self.now()
         return Anchor(self._boot, self._at, now)
 
     def seconds_until(self, moment: float) -> float:
-        """How long to wait for a time, in seconds of the machine; 0 if it has come."""
+        """Return the real seconds until `moment`; 0 if it has passed."""
         return max(0.0, moment - self.now())
 
     async def sleep_until(self, moment: float) -> None:
-        """Wait for a time; it may be a little early."""
+        """Sleep until a time; may return slightly early."""
         await asyncio.sleep(self.seconds_until(moment))
 
 
 class FastClock(Clock):
-    """A clock that goes so many times as fast as the machine's, from a time of its own on."""
+    """A clock that runs `speed` times as fast as real time, from a given start."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class FastClock(Clock):
         *,
         steady: Callable[[], float] = uptime,
     ) -> None:
-        """Begin at `start`, or at the last time that was recorded if that is later."""
+        """Begin at `start`, or at the recorded time if that is later."""
         self._speed = speed
         begin = start if anchor is None else max(start, anchor.now)
         super().__init__(wall=lambda: begin, steady=steady)
 
     def now(self) -> float:
-        """Seconds since the epoch, or since whatever `start` is counted from."""
+        """Return the seconds since the epoch, or since the origin of `start`."""
         at = self._steady()
         self._now += max(0.0, at - self._at) * self._speed
         self._at = at
         return self._now
 
     def seconds_until(self, moment: float) -> float:
-        """How long to wait for a time, in seconds of the machine; 0 if it has come."""
+        """Return the real seconds until `moment`; 0 if it has passed."""
         return max(0.0, moment - self.now()) / self._speed

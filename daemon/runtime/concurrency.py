@@ -1,4 +1,4 @@
-"""Several requests on their way at a time."""
+"""Run a bounded number of requests concurrently."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 def parts(all_of: Sequence[T], at_once: int) -> Iterator[Sequence[T]]:
-    """So many at a time as may be on their way."""
+    """Yield slices of at most `at_once` items."""
     for i in range(0, len(all_of), at_once):
         yield all_of[i : i + at_once]
 
 
 async def together(work: Iterable[Awaitable[T]]) -> list[T]:
-    """What all of these come to; what went wrong is raised when none is on its way any more."""
+    """Await all of `work` and return the results; raise the first exception once all have ended."""
     found = await asyncio.gather(*work, return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException):

@@ -1,4 +1,4 @@
-"""Whether this daemon may act: of several on one database, one does."""
+"""The fence: whether this daemon may act. Of several daemons on one database, one may."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Protocol
 
 
 class Fence(Protocol):
-    """To be asked right before each act on the outside, by whoever acts.
+    """Checked right before every action on a backend.
 
     Attributes:
-        epoch: Whose turn it is: each daemon that takes hold of the journal has a greater one.
+        epoch: The number of the current lease; each new leader has a greater one.
     """
 
     epoch: int
 
     def holds(self) -> bool:
-        """Whether nobody else can have become the one who acts. Any thread, no waiting."""
+        """Return whether no other daemon can have become leader. Thread-safe, does not block."""
 
 
 class SoleLeader:
-    """Of a daemon that has its journal for itself as long as it lives."""
+    """The fence of a daemon that owns its journal file: it is always the leader."""
 
     def __init__(self, epoch: int) -> None:
-        """Nobody else has this epoch."""
+        """Keep the epoch, which no other daemon has."""
         self.epoch = epoch
 
     def holds(self) -> bool:
-        """Always."""
+        """Return True."""
         return True

@@ -1,40 +1,40 @@
-"""When to look for garbage: not while somebody waits."""
+"""When to run the garbage collector: while no request is waiting."""
 
 from __future__ import annotations
 
 import gc
 
 YOUNG = 5_000
-"""Objects that are new since the last look after which it is worth another: 2 ms. Where nobody
-ever rests, Python looks by itself after `sia.console.main.GARBAGE`, which takes up to 90 ms."""
+"""New objects that make a collection of the young generations worthwhile; it takes 2 ms. A daemon
+that is never idle is collected by Python after `sia.console.main.GARBAGE` objects: up to 90 ms."""
 
 FULL = 40
-"""Looks of which the last is at all that came since the last `freeze`: after as many objects as
-`GARBAGE`. What refers to itself and was alive at a look before, as streams are, goes then."""
+"""Every this many collections is a full one, over everything allocated since the last `freeze`. It
+frees reference cycles that had survived a young collection, such as closed streams."""
 
 
 class GcScheduler:
-    """Looks for it while nobody waits."""
+    """Runs the garbage collector while the daemon is idle."""
 
     def __init__(self) -> None:
-        """Nothing has been looked at."""
+        """Start with no collection made."""
         self._looks = 0
 
     def tidy(self) -> None:
-        """Look through what is new, if it is much, and once in a long while through what was."""
+        """Collect the young generations if many objects are new, and everything every `FULL` times."""
         if gc.get_count()[0] < YOUNG:
             return
         self._looks += 1
         if self._looks < FULL:
-            gc.collect(1)  # what is left is old from then on
+            gc.collect(1)  # survivors move to the old generation
         else:
             self._looks = 0
             gc.collect()
 
     def freeze(self) -> None:
-        """What is there now stays: no use in looking at it again and again.
+        """Exclude all present objects from later collections.
 
-        What refers to itself and is of no use goes before: it would stay for good.
+        Collects first: unreachable cycles would otherwise be kept forever.
         """
         self._looks = 0
         gc.collect()

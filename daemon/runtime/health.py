@@ -1,4 +1,4 @@
-"""The daemon's parts beside its heart: which of them are not well, why, and the mend."""
+"""The health of the daemon's components: status, reason and fix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daemon.runtime.logs import log
 
 
 class ComponentState(NamedTuple):
-    """How a part is. `since` is in seconds since the epoch."""
+    """The health of one component. `since` is in seconds since the epoch."""
 
     name: str
     ok: bool
@@ -19,15 +19,15 @@ class ComponentState(NamedTuple):
 
 
 class HealthRegistry:
-    """What each part said last. On the loop's thread."""
+    """Records the health of each component. Not thread-safe: use it on the event loop."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Of no part yet."""
+        """Start without components."""
         self._now = now
         self._states: dict[str, ComponentState] = {}
 
     def say(self, name: str, why: str = "", mend: str = "") -> None:
-        """A part is not well, or is (no `why`); each change is logged once."""
+        """Record that a component is unhealthy, or healthy if `why` is empty. Logs each change once."""
         before = self._states.get(name)
         if before is not None and (before.why, before.mend) == (why, mend):
             return
@@ -35,14 +35,14 @@ class HealthRegistry:
         since = before.since if before is not None and before.ok is ok else self._now()
         self._states[name] = ComponentState(name, ok, why, mend, since)
         if not ok:
-            log().warning("not well", part=name, why=why, mend=mend)
+            log().warning("component unhealthy", part=name, why=why, mend=mend)
         elif before is not None:
-            log().info("well again", part=name)
+            log().info("component healthy again", part=name)
 
     def forget(self, name: str) -> None:
-        """There is no such part any more."""
+        """Remove a component."""
         self._states.pop(name, None)
 
     def all(self) -> list[ComponentState]:
-        """All that ever said how they are, by name."""
+        """Return the state of all components, by name."""
         return [self._states[name] for name in sorted(self._states)]

@@ -1,4 +1,4 @@
-"""JSON lines on stderr, one for each thing worth knowing; how much can be changed at any time."""
+"""Structured logging: JSON lines on stderr, with a level that can be changed at run time."""
 
 from __future__ import annotations
 
@@ -22,27 +22,24 @@ LEVELS = {
         logging.INFO,
     ),
 }  # fmt: skip
-"""What is told of at which level; what each job goes through is for `debug`: thousands a second."""
+"""Levels of notices. Others, such as the states of each job, are `debug`: thousands a second."""
 
 
 STDERR = 2
-"""Its number: a thread that hangs in `sys.stderr` at the end would make Python abort."""
+"""The descriptor: a thread blocked in `sys.stderr` at exit would make Python abort."""
 
 MOST_WAITING = 10_000
-"""Lines that wait for a reader of stderr that is slow: some MB. More are dropped, and counted."""
+"""Lines queued for a slow reader of stderr: a few MB. Further lines are dropped and counted."""
 
 GOODBYE = 2.0
-"""Seconds that a reader has at the end to take what waits."""
+"""Seconds that the reader has at exit to take queued lines."""
 
 
 class LogWriterThread(logging.Handler):
-    """Writes lines in a thread of its own: nothing that decides waits for who reads them.
-
-    A pipe that nobody empties would otherwise hold up the whole daemon.
-    """
+    """Writes log lines on its own thread, so that a blocked pipe cannot block the daemon."""
 
     def __init__(self, file: int, most: int = MOST_WAITING) -> None:
-        """Write to this descriptor; keep so many lines."""
+        """Write to the descriptor `file` and queue at most `most` lines."""
         super().__init__()
         self._file = file
         self._lines: Queue[str] = Queue(most)
@@ -50,14 +47,14 @@ class LogWriterThread(logging.Handler):
         Thread(target=self._work, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line, or count it as dropped where too many wait. Never waits."""
+        """Queue a line, or count it as dropped if the queue is full. Does not block."""
         try:
             self._lines.put_nowait(record.getMessage())
         except Full:
             self._dropped += 1
 
     def flush(self) -> None:
-        """Wait until all is written, but not for long. `logging` calls it at the end."""
+        """Wait up to `GOODBYE` seconds until all lines are written. `logging` calls it at exit."""
         with self._lines.all_tasks_done:
             self._lines.all_tasks_done.wait_for(
                 lambda: not self._lines.unfinished_tasks, timeout=GOODBYE
@@ -80,27 +77,26 @@ class LogWriterThread(logging.Handler):
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError:
-            return  # nobody reads any more; the daemon goes on
+            return  # the reader is gone; the daemon goes on
 
 
 STRANGE_RATE, STRANGE_AT_ONCE = 1.0, 20.0
-"""Lines a second, and at once, of what libraries say by themselves: they repeat what goes wrong for
-each time that it does, and a disk is finite."""
+"""Rate and burst of lines from libraries, which may repeat an error without end and fill a disk."""
 
 STRANGE_LENGTH = 500
-"""Characters of such a line: their reprs may be long."""
+"""The most characters of a library's line."""
 
 
 class LibraryLogHandler(logging.Handler):
-    """What libraries say goes the daemon's way: as JSON, aside, and not without end."""
+    """Logs warnings of libraries as JSON, rate limited."""
 
     def __init__(self) -> None:
-        """What is a warning, or worse."""
+        """Handle warnings and errors."""
         super().__init__(logging.WARNING)
         self._bucket, self._left_out = TokenBucket(STRANGE_RATE, STRANGE_AT_ONCE), 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it, or count it."""
+        """Log a line, or count it as left out."""
         if self._bucket.take():
             self._left_out += 1
             return
@@ -111,16 +107,16 @@ class LibraryLogHandler(logging.Handler):
 
 
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-"""Where it went wrong, and not with which values: they may be secrets."""
+"""Tracebacks without local variables, which may hold secrets."""
 
 
 def begin(level: str) -> None:
-    """Log from now on, what is of this level or worse; `logging.getLogger("sia")` holds it."""
+    """Configure logging at `level`; change it later on `logging.getLogger("sia")`."""
     handler = LogWriterThread(STDERR)
     logger = logging.getLogger("sia")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level.upper())
-    logging.lastResort = LibraryLogHandler()  # of all loggers that nobody has given a handler
+    logging.lastResort = LibraryLogHandler()  # for loggers without a handler
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -135,17 +131,17 @@ def begin(level: str) -> None:
 
 
 def tell(notice: Notice) -> None:
-    """Log what has happened, durably; notices hold neither commands nor environments."""
+    """Log a durable notice. Notices contain neither commands nor environments."""
     level = LEVELS.get(notice.kind, logging.DEBUG)
     if logging.getLogger("sia").isEnabledFor(level):
         about = {"job": notice.job, "pool": notice.pool, "node": notice.node, **notice.data}
         if notice.kind == "ended":
-            del about["why"]  # it may name the command
+            del about["why"]  # may contain the command line
         said = {key: value for key, value in about.items() if value not in ("", None)}
         log().log(level, notice.kind, seq=notice.seq, **said)
 
 
 def log() -> structlog.stdlib.BoundLogger:
-    """The daemon's."""
+    """Return the daemon's logger."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("sia")
     return logger

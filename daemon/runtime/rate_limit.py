@@ -1,4 +1,4 @@
-"""How often something may be: so many a second, and so many at once."""
+"""Rate limits as token buckets."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """So many a second, and so many at once."""
+    """A token bucket: `rate` tokens a second, at most `burst` at once."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin full."""
+        """Start with a full bucket."""
         self._rate, self._burst, self._left = rate, burst, burst
         self._clock = clock
         self._last = clock()
 
     def wait(self, count: int = 1) -> float:
-        """0 where so many may be, otherwise the seconds until they may. O(1)."""
+        """Return the seconds until `count` tokens are available; 0 if they are now. O(1)."""
         now = self._clock()
         self._left = min(self._burst, self._left + (now - self._last) * self._rate)
         self._last = now
         return max(0.0, min(float(count), self._burst) - self._left) / self._rate
 
     def take(self, count: int = 1) -> float:
-        """Take so many, where `wait` is 0; otherwise nothing, and what that says.
+        """Take `count` tokens and return 0, or take none and return the seconds to wait.
 
-        More than fit are let through where it is full, and paid for by those that come after.
+        A full bucket lets a count above `burst` through; later callers wait for the debt.
         """
         wait = self.wait(count)
         if not wait:
@@ -37,15 +37,15 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """One for each name, of the names that came last: who was forgotten begins with a full one."""
+    """A bucket for each of the most recent names; an evicted name starts again with a full one."""
 
     def __init__(self, rate: float, burst: float, most: int) -> None:
-        """So many are remembered."""
+        """Keep at most `most` names."""
         self._rate, self._burst, self._most = rate, burst, most
         self._known: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, name: str) -> float:
-        """As `TokenBucket.take`, of the one of that name. O(1)."""
+        """Take one token from the bucket of `name`; see `TokenBucket.take`. O(1)."""
         bucket = self._known.get(name)
         if bucket is None:
             bucket = self._known[name] = TokenBucket(self._rate, self._burst)

@@ -1,4 +1,4 @@
-"""Tells the service manager that the daemon is there, where one wants to hear (sd_notify(3))."""
+"""Notifies the service manager that the daemon is ready (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def ready(status: str) -> None:
-    """Begun, and how it is, in a line; O(1). Nobody who does not listen holds it up."""
+    """Send READY=1 with a status line. Does nothing without a service manager; does not block."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return

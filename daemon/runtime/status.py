@@ -1,4 +1,4 @@
-"""How the service is, in a few words."""
+"""The status of the service as a value."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class ServiceStatus(NamedTuple):
-    """How the service is. Times are seconds."""
+    """The status of the service. Times are in seconds."""
 
     serving: bool
-    """Whether commands are taken; reads are answered either way."""
+    """Whether commands are accepted. Reads are answered in any case."""
     reason: str
     since: float
-    """When it became so, in seconds since the epoch."""
+    """The start of this status, in seconds since the epoch."""
     waiting: int = 0
-    """Inputs that are not durable yet."""
+    """The number of inputs that are not durable yet."""
     last_commit: float = 0.0
-    """When a step last became durable, in seconds since the epoch."""
+    """The time of the last commit, in seconds since the epoch."""
     steps: int = 0

@@ -1,4 +1,4 @@
-"""Tokens: the machine's own, in a file that only its owner can read, and those that are issued."""
+"""Tokens: the local one, in a file that only its owner can read, and issued ones."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 from sia.console.errors import UserError
 
 TOKEN_BYTES = 32
-"""Nobody guesses 256 bits."""
+"""Random bytes of a token: 256 bits cannot be guessed."""
 
 LEAST_TOKEN = 16
-"""Characters of a token that somebody else wrote into the file: fewer could be guessed."""
+"""The least length of a token that an operator wrote into the file: shorter ones can be guessed."""
 
 
 def make_token(path: Path) -> str:
-    """The token in a file, which is made at the first start, for its owner's eyes alone.
+    """Return the token in a file; create the file, mode 0600, at the first start.
 
-    Raises UserError where the file cannot be read or made, or others can read it.
+    Raises UserError if the file cannot be read or created, or if others can read it.
     """
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        mend = "give another daemon.state, or another folder in daemon.token_file"
+        mend = "change daemon.state, or the folder of daemon.token_file"
         raise UserError(f"{folder}: {error.strerror}; {mend}") from None
     try:
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return read_token(path)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give another daemon.token_file") from None
+        raise UserError(f"{path}: {error.strerror}; change daemon.token_file") from None
     with os.fdopen(made, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
         file.flush()
@@ -42,36 +42,36 @@ def make_token(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file. Raises UserError where it cannot be read, is none, or is no secret."""
+    """Return the token in a file. Raises UserError if it is unreadable, invalid or not private."""
     try:
         token = path.read_text("ascii").strip()
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is no token"
+        why = getattr(error, "strerror", None) or "contains no token"
         raise UserError(f"{path}: {why}; start the daemon first, or set SIA_TOKEN_FILE") from None
     if mode & 0o077:
-        raise UserError(f"{path}: others can read the token; chmod 600 {path}")
+        raise UserError(f"{path}: other users can read the token; run chmod 600 {path}")
     return checked_token(token, str(path), "remove it and start the daemon again")
 
 
 def checked_token(token: str, where: str, mend: str) -> str:
-    """A text that can be a token. Raises UserError, which does not say it."""
+    """Return `token` if it has the form of a token. Raises UserError, without showing it."""
     if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise UserError(f"{where}: holds no token; {mend}")
+        raise UserError(f"{where}: contains no token; {mend}")
     return token
 
 
 def new_token(cluster: str) -> str:
-    """A token that nobody has: it says for which cluster it is, and the rest is secret."""
+    """Return a new random token, prefixed with its cluster."""
     return f"sia_{cluster}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token: nobody finds the token by it."""
+    """Return the SHA-256 digest under which a token is stored."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def cluster_of(token: str) -> str | None:
-    """The cluster that an issued token is for; None for any other text."""
+    """Return the cluster of an issued token, or None for any other text."""
     found = re.fullmatch(r"sia_([A-Za-z0-9.-]{1,64})_[A-Za-z0-9_-]{16,}", token)
     return None if found is None else found[1]

@@ -202,7 +202,7 @@ def test_a_client_trusts_whom_it_is_told_to(pairs, serve, monkeypatch):
     monkeypatch.setenv("SIA_CA_FILE", str(pairs["own"].certificate))
     assert run("pools").returncode == 3
     monkeypatch.setenv("SIA_CA_FILE", str(pairs["own"].key))
-    assert "holds no certificates; set SIA_CA_FILE" in run("pools").stderr
+    assert "contains no certificates; set SIA_CA_FILE" in run("pools").stderr
     monkeypatch.delenv("SIA_URL")
     monkeypatch.delenv("SIA_CA_FILE")
     assert run("pools", "--config", daemon.config).returncode == 0  # by the daemon's own file

@@ -347,7 +347,7 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert make_token(path) == token == read_token(path)
     path.chmod(0o640)
-    with pytest.raises(UserError, match="others can read the token; chmod 600"):
+    with pytest.raises(UserError, match="other users can read the token; run chmod 600"):
         make_token(path)
     path.chmod(0o600)
     path.write_text("short\n")
