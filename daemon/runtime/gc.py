@@ -21,7 +21,7 @@ class GcScheduler:
         self._looks = 0
 
     def tidy(self) -> None:
-        """Collect the young generations if many objects are new, and everything every `FULL` times."""
+        """Collect the young generations if many objects are new; every `FULL` times, everything."""
         if gc.get_count()[0] < YOUNG:
             return
         self._looks += 1

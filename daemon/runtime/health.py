@@ -27,7 +27,7 @@ class HealthRegistry:
         self._states: dict[str, ComponentState] = {}
 
     def say(self, name: str, why: str = "", mend: str = "") -> None:
-        """Record that a component is unhealthy, or healthy if `why` is empty. Logs each change once."""
+        """Record that a component is unhealthy, or healthy if `why` is empty. Logs each change."""
         before = self._states.get(name)
         if before is not None and (before.why, before.mend) == (why, mend):
             return

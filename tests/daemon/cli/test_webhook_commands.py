@@ -113,7 +113,8 @@ def test_a_daemon_says_that_a_receiver_is_away_and_catches_up_when_it_is_back(tm
         wait_for(lambda: daemon("status").returncode == 0)
     assert daemon.end() == 0
     logged = [json.loads(line) for line in daemon.log.splitlines()]
-    assert [line["event"] for line in logged if "part" in line] == ["component unhealthy", "component healthy again"]
+    said = [line["event"] for line in logged if "part" in line]
+    assert said == ["component unhealthy", "component healthy again"]
 
 
 def test_killed_at_any_moment_nothing_is_left_out(tmp_path):

@@ -32,7 +32,7 @@ def read(folder, backend, pools=("vision", "speech")):
 
 def test_all_keys_of_the_docs_are_read(tmp_path):
     (tmp_path / "kubeconfig").write_text("{}")
-    block = DOCS.read_text().split("```toml")[1].split("```")[0]
+    block = PAGE.read_text().split("```toml")[1].split("```")[0]
     lines = [line.removeprefix("# ") for line in block.splitlines()[3:]]
     parts = [line for line in lines if not line.startswith(("namespaces", "kueue"))]
     config = read(tmp_path, "\n".join(parts)).backend

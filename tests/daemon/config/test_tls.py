@@ -197,7 +197,7 @@ def test_a_client_trusts_whom_it_is_told_to(pairs, serve, monkeypatch):
     monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{port}")
     plain = run("pools")
     assert plain.returncode == 3
-    assert "if it encrypts, write https://" in plain.stderr
+    assert "if the server uses TLS, write https://" in plain.stderr
     monkeypatch.setenv("SIA_URL", f"https://127.0.0.1:{port}")
     monkeypatch.setenv("SIA_CA_FILE", str(pairs["own"].certificate))
     assert run("pools").returncode == 3

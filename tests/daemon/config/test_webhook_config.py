@@ -132,8 +132,8 @@ def test_every_kind_that_is_told_can_be_asked_for():
     source = ROOT / "daemon"
     told = {
         kind
-        for path in source.glob("*.py")
-        for kind in re.findall(r'\.tell\(\s*"(\w+)"', path.read_text())
+        for path in source.rglob("*.py")
+        for kind in re.findall(r'\.notify\(\s*"(\w+)"', path.read_text())
     }
     assert told <= KINDS, "name it in daemon/config/webhook_kinds.py"
     by_state = {"cancelled", "ended", "lost", "lending_kept", "lending_resumed"}

@@ -42,7 +42,7 @@ def test_what_fails_is_said_and_begins_again(at_once):
     async def story():
         async with meanwhile(parts, BackgroundTask("tls", work)):
             await until(lambda: parts.all() and not parts.all()[0].ok)
-            assert "a defect of the daemon" in parts.all()[0].why
+            assert "internal error" in parts.all()[0].why
             await until(lambda: len(begun) == 3)
             assert parts.all()[0].ok
 

@@ -108,7 +108,7 @@ def test_an_idle_cluster(file):
 
 
 def test_the_example_of_the_docs(tmp_path):
-    text = DOCS.read_text()
+    text = PAGE.read_text()
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     rows = [
         "a,vision,0,8,0,1000,dedicated,n0:0-7",
