@@ -1,36 +1,31 @@
-"""Predictors by name: labels that choose among them, and how each is built."""
+"""Predictors by name: which are installed, labels that choose among them, and how each is built.
+
+A predictor is a class of `sia.forecasts` under entry point `sia.loads` or `sia.run_times`; it is
+imported when a label names it. The class itself says what it needs and whether it takes a quantile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, NoReturn
 
-from predictors.loads.sliding import RECENT
-from sia.forecasts import Loads, RunTimes
+from sia.forecasts import Loads, Predictor, PredictorContext, RunTimes
 from sia.limits import MAX_SLOWED_PCT
+from sia.plugins import load_plugin, plugins
 from sia.policies import load, names
 from sia.wording import did_you_mean
 
-if TYPE_CHECKING:
-    from predictors.learning.model import Model
+LOADS, RUN_TIMES = "sia.loads", "sia.run_times"
+"""The entry point groups of predictors."""
 
-FORECASTS = ("perfect", "sliding-max", "peaks", "learned", "random", "none")
-DURATIONS = ("perfect", "history", "survival", "jvupredict", "random")
+KINDS = {LOADS: "forecast", RUN_TIMES: "way to foresee durations"}
+"""The groups in the order of a label, and what messages call their members."""
 
-WITH_QUANTILE = {
-    "forecast": ("peaks", "learned"),
-    "way to foresee durations": ("history", "survival", "jvupredict"),
-}
-"""Those of each kind of which a more or a less cautious answer can be asked."""
-
-PEAKS = "peaks"
-"""The forecast that can state no quantile beyond what it remembers (`predictors.peaks.highest`)."""
+NONE = "none"
+"""The forecast that predicts nothing."""
 
 LEARNED = "learned"
-"""The forecast that needs a model."""
-
-LEARNED_TO = 0.995
-"""The highest quantile of load that a model learns."""
+"""The forecast that the folder of a model stands for."""
 
 GUARD = "guard"
 
@@ -52,6 +47,38 @@ class Choice(NamedTuple):
     guard: float | None = None
 
 
+def forecasts() -> list[str]:
+    """Return the names of all load forecasts."""
+    return list(plugins(LOADS))
+
+
+def durations() -> list[str]:
+    """Return the names of all run-time predictors."""
+    return list(plugins(RUN_TIMES))
+
+
+def loads_class(name: str) -> type[Loads]:
+    """Import a load forecast. Raises KeyError if there is none of that name."""
+    found: type[Loads] = load_plugin(LOADS, name)
+    return found
+
+
+def run_times_class(name: str) -> type[RunTimes]:
+    """Import a run-time predictor. Raises KeyError if there is none of that name."""
+    found: type[RunTimes] = load_plugin(RUN_TIMES, name)
+    return found
+
+
+def with_quantile(group: str) -> list[str]:
+    """Return the names of those of a group that can be asked for a quantile."""
+    return [name for name in plugins(group) if _class(group, name).takes_quantile]
+
+
+def _class(group: str, name: str) -> type[Predictor]:
+    found: type[Predictor] = load_plugin(group, name)
+    return found
+
+
 def parse(label: str, default: Choice) -> Choice:
     """What a label stands for; what it does not say is as in `default`.
 
@@ -61,37 +88,41 @@ def parse(label: str, default: Choice) -> Choice:
     chosen = default._replace(policy=policy)
     if at:
         chosen = _senses(label, policy, senses.split("+"))
-    for kind, name in zip(("policy", *WITH_QUANTILE), chosen[:3], strict=True):
-        _refuse_unknown(kind, name)
+    if chosen.policy not in names():
+        _refuse("policy", chosen.policy, names())
+    _refuse_unknown(LOADS, chosen.forecast)
+    _refuse_unknown(RUN_TIMES, chosen.durations)
     needs = load(policy).needs
     if at and not (needs.loads or needs.run_times):
         raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
-    if at and chosen.guard is not None and (not needs.loads or chosen.forecast == "none"):
+    if at and chosen.guard is not None and (not needs.loads or chosen.forecast == NONE):
         raise KeyError(f"{label!r}: there is no forecast of loads to guard; leave out +{GUARD}")
-    if needs.loads and chosen.forecast == LEARNED and (chosen.load_quantile or 0) > LEARNED_TO:
-        raise KeyError(f"{label!r}: loads are learned up to quantile {LEARNED_TO}; ask for less")
     return chosen
 
 
-def _refuse_unknown(kind: str, name: str) -> None:
-    """Raise KeyError where there is no such policy, forecast or way to foresee durations."""
-    if kind == "forecast":
-        known: Sequence[str] = FORECASTS
-        others = ", ".join(other for other in FORECASTS if other != LEARNED)
+def _refuse_unknown(group: str, name: str) -> None:
+    """Raise KeyError if a group has no predictor of that name."""
+    known = list(plugins(group))
+    if name in known:
+        return
+    mend = ""
+    if group == LOADS:
+        others = ", ".join(other for other in known if other != LEARNED)
         mend = f"for a model write {LEARNED} and give --forecast DIR, else write {others}"
-    else:
-        known = names() if kind == "policy" else DURATIONS
-        mend = f"there is {', '.join(known)}"
-    if name not in known:
-        close = did_you_mean(name, known)
-        raise KeyError(f"there is no {kind} {name!r}; {mend}{close and f'.{close}'}")
+    _refuse(KINDS[group], name, known, mend)
+
+
+def _refuse(kind: str, name: str, known: Sequence[str], mend: str = "") -> NoReturn:
+    close = did_you_mean(name, known)
+    mend = mend or f"there is {', '.join(known)}"
+    raise KeyError(f"there is no {kind} {name!r}; {mend}{close and f'.{close}'}")
 
 
 def _senses(label: str, policy: str, parts: list[str]) -> Choice:
     if not (2 <= len(parts) <= 3 and all(parts)):
         raise KeyError(f"{label!r}: write {FORM}, like sia@peaks:0.95+survival:0.9")
     (forecast, load_quantile), (durations, run_time_quantile) = (
-        _quantile(label, part, kind) for part, kind in zip(parts, WITH_QUANTILE, strict=False)
+        _quantile(label, part, group) for part, group in zip(parts, KINDS, strict=False)
     )
     guard = None
     if len(parts) == 3:
@@ -102,13 +133,14 @@ def _senses(label: str, policy: str, parts: list[str]) -> Choice:
     return Choice(policy, forecast, durations, load_quantile, run_time_quantile, guard)
 
 
-def _quantile(label: str, part: str, kind: str) -> tuple[str, float | None]:
+def _quantile(label: str, part: str, group: str) -> tuple[str, float | None]:
     name, colon, quantile = part.partition(":")
-    _refuse_unknown(kind, name)
+    _refuse_unknown(group, name)
     if not colon:
         return name, None
-    if name not in WITH_QUANTILE[kind]:
-        raise KeyError(f"{label!r}: {name} has no quantile; {', '.join(WITH_QUANTILE[kind])} have")
+    if not _class(group, name).takes_quantile:
+        able = ", ".join(with_quantile(group))
+        raise KeyError(f"{label!r}: {name} has no quantile; {able} have")
     return name, _number(label, quantile, 1.0)
 
 
@@ -125,78 +157,23 @@ def _number(label: str, text: str, most: float) -> float:
 def learns(choice: Choice) -> bool:
     """Whether what a choice foresees depends on what was before."""
     needs = load(choice.policy).needs
-    return (needs.loads and choice.forecast not in ("perfect", "none")) or (
-        needs.run_times and choice.durations not in ("perfect", "random")
+    return (needs.loads and loads_class(choice.forecast).learns) or (
+        needs.run_times and run_times_class(choice.durations).learns
     )
 
 
-class Means(NamedTuple):
-    """What predictors are built with.
-
-    Attributes:
-        windows: Lengths of the windows whose load is foreseen, in seconds.
-        recent: Windows that `sliding-max` and others like it remember.
-        seed: Of the random predictors.
-        model: What the forecast `learned` has learned.
-    """
-
-    windows: tuple[float, ...]
-    recent: int = RECENT
-    seed: int = 0
-    model: Model | None = None
+def replay_only(choice: Choice) -> bool:
+    """Whether a choice has a predictor that no daemon should use."""
+    loads, run_times = loads_class(choice.forecast), run_times_class(choice.durations)
+    return loads.replay_only or run_times.replay_only
 
 
-def run_times_by(choice: Choice, means: Means) -> RunTimes:
-    """The run-time predictor that is chosen. Each is loaded where it is wanted: some take long.
-
-    Raises KeyError for `perfect`, which only whoever has the whole log can build.
-    """
-    quantile = choice.run_time_quantile
-    asked = {} if quantile is None else {"quantile": quantile}
-    match choice.durations:
-        case "history":
-            from predictors.run_times.history import HistoryRunTimes  # noqa: PLC0415
-
-            return HistoryRunTimes(**asked)
-        case "survival":
-            from predictors.run_times.survival import SurvivalRunTimes  # noqa: PLC0415
-
-            return SurvivalRunTimes(means.windows, **asked)
-        case "jvupredict":
-            from predictors.run_times.jvupredict import JVuPredict  # noqa: PLC0415
-
-            return JVuPredict(quantile=quantile)
-        case "random":
-            from predictors.random_forecast import RandomRunTimes  # noqa: PLC0415
-
-            return RandomRunTimes(means.windows, means.seed)
-    raise KeyError(choice.durations)
+def run_times_by(choice: Choice, context: PredictorContext) -> RunTimes:
+    """Build the run-time predictor that is chosen."""
+    context = context._replace(quantile=choice.run_time_quantile)
+    return run_times_class(choice.durations).build(context)
 
 
-def loads_by(choice: Choice, pools: Sequence[str], start: float, means: Means) -> Loads | None:
-    """The load forecast that is chosen, which begins to observe at second `start`.
-
-    None foresees nothing. Raises KeyError for `perfect`, as `run_times_by` does.
-    """
-    windows, recent = means.windows, means.recent
-    match choice.forecast:
-        case "none":
-            return None
-        case "sliding-max":
-            from predictors.loads.sliding import SlidingMaximum  # noqa: PLC0415
-
-            return SlidingMaximum(pools, windows, start, recent)
-        case "peaks":
-            from predictors.loads.peaks import QUANTILE, PeakLoads  # noqa: PLC0415
-
-            return PeakLoads(pools, windows, start, choice.load_quantile or QUANTILE)
-        case "learned":
-            from predictors.loads.learned import LearnedLoads  # noqa: PLC0415
-
-            assert means.model is not None, "learned, without a model"
-            return LearnedLoads(pools, windows, start, means.model, recent, choice.load_quantile)
-        case "random":
-            from predictors.random_forecast import RandomLoads  # noqa: PLC0415
-
-            return RandomLoads(pools, windows, start, means.seed, recent)
-    raise KeyError(choice.forecast)
+def loads_by(choice: Choice, context: PredictorContext) -> Loads | None:
+    """Build the load forecast that is chosen; None for the choice to predict nothing."""
+    return loads_class(choice.forecast).build(context._replace(quantile=choice.load_quantile))

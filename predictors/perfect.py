@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
-from sia.forecasts import Loads, RunTimes
+from sia.forecasts import Loads, PredictorContext, RunTimes
 from sia.model import Job, Load
 
 
 class PerfectRunTimes(RunTimes):
     """Every run time in advance."""
+
+    summary = "each job's run time was read from the log itself"
+    needs_log = True
+    replay_only = True
+    learns = False
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that knows the log."""
+        return cls({job.id: duration for job, duration in context.log})
 
     def __init__(self, durations: dict[str, float]) -> None:
         """Take seconds by job id."""
@@ -25,6 +36,16 @@ class PerfectLoads(Loads):
 
     O(windows) an arrival, whatever the number of pools and of calls.
     """
+
+    summary = "the load of the next windows was read from the log itself"
+    needs_log = True
+    replay_only = True
+    learns = False
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that knows the log."""
+        return cls([job for job, _ in context.log], context.windows)
 
     def __init__(self, jobs: Sequence[Job], windows: Sequence[float]) -> None:
         """Take all jobs to come, in order of submission; windows are seconds."""

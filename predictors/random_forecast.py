@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Self
 
-from predictors.loads.sliding import RECENT, SlidingMaximum
-from sia.forecasts import Loads, RunTimes
-from sia.limits import TICK
+from predictors.loads.sliding import SlidingMaximum
+from sia.forecasts import Loads, PredictorContext, RunTimes
+from sia.limits import RECENT, TICK
 from sia.model import Job, Load
 
 
@@ -26,6 +27,20 @@ class RandomLoads(Loads):
 
     When it says yes, TotalNewLoad is the sliding maximum, otherwise 0.
     """
+
+    summary = "a coin decides whether load arrives"
+    replay_only = True
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        seed, recent = context.seed, context.recent
+        return cls(context.pools, context.windows, context.start, seed, recent)
+
+    @classmethod
+    def describe(cls, quantile: float | None, recent: int) -> str:
+        """Say how many windows it remembers."""
+        return f"{cls.summary}, {recent} windows back"
 
     def __init__(
         self,
@@ -63,6 +78,15 @@ class RandomLoads(Loads):
 
 class RandomRunTimes(RunTimes):
     """The upper end of a duration bin drawn by lot; the last bin's is twice the longest window."""
+
+    summary = "a duration bin was drawn for each job"
+    replay_only = True
+    learns = False
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one with the seed of the replay."""
+        return cls(context.windows, context.seed)
 
     def __init__(self, windows: Sequence[float], seed: int) -> None:
         """Windows are seconds."""

@@ -7,15 +7,82 @@ all that was known at the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
+from sia.limits import RECENT
 from sia.model import Estimate, Job, Load
 
 
-class RunTimes:
+class PredictorContext(NamedTuple):
+    """What a predictor is built from.
+
+    Attributes:
+        windows: Lengths of the forecast windows in seconds, ascending.
+        pools: Names of all pools; empty for run times.
+        start: Second at which it begins to observe.
+        quantile: The quantile that the label asks for; None without one.
+        recent: Number of past windows to remember.
+        seed: Seed of random predictors.
+        model: The trained model, if the class says `needs_model`.
+        log: All jobs and how long they run in seconds, if the class says `needs_log`.
+    """
+
+    windows: tuple[float, ...]
+    pools: Sequence[str] = ()
+    start: float = 0.0
+    quantile: float | None = None
+    recent: int = RECENT
+    seed: int = 0
+    model: object = None
+    log: Sequence[tuple[Job, float]] = ()
+
+
+class QuantileLimit(NamedTuple):
+    """The highest quantile that a predictor can state, and why no higher one."""
+
+    most: float
+    reason: str
+
+
+class Predictor:
+    """What a class of predictors says about itself."""
+
+    summary = ""
+    """How it predicts, in a few words, for reports."""
+    takes_quantile = False
+    """Whether a label can ask for a quantile, as in `peaks:0.95`."""
+    usual_quantile: float | None = None
+    """The quantile if the label asks for none; None if it states no quantile then."""
+    needs_model = False
+    """Whether it needs a model that was trained before."""
+    needs_log = False
+    """Whether it needs the whole log, with the future: only a replay has it."""
+    replay_only = False
+    """Whether it is for comparison in replays, and no daemon should use it."""
+    learns = True
+    """Whether its predictions depend on the jobs before."""
+
+    @classmethod
+    def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
+        """Return the highest quantile for windows of these lengths (seconds)."""
+        return QuantileLimit(1.0, "")
+
+    @classmethod
+    def describe(cls, quantile: float | None, recent: int) -> str:
+        """Say for a report how it predicts with this quantile and so many past windows."""
+        return cls.summary
+
+
+class RunTimes(Predictor):
     """How long jobs will run (§5.2, JobDuration), in seconds.
 
     At one instant ends are told first, then arrivals are asked about, then `changes` is asked.
     """
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        return cls()
 
     def run_time(self, job: Job) -> float:
         """The estimate at submission; SIA looks only at which window's bin it falls into."""
@@ -35,8 +102,13 @@ class RunTimes:
         return ()
 
 
-class Loads:
+class Loads(Predictor):
     """How many GPUs will be asked for by new jobs (§5.2, TotalNewLoad)."""
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self | None:
+        """Build one that has seen nothing yet; None if nothing is to be predicted."""
+        return cls()
 
     def submitted(self, now: float, job: Job) -> None:
         """Learn that a job arrived."""

@@ -27,6 +27,10 @@ thirty years."""
 TICK = 300.0
 """Seconds between decision passes while something is idle and something waits (Fig. 7)."""
 
+RECENT = 12
+"""Past windows that the sliding maximum remembers: an hour for 5 minutes, half a day for 1 hour,
+six days for 12 hours."""
+
 WINDOWS = (300.0, 3600.0, 43200.0)
 """The paper's time quanta in seconds: 5 minutes, 1 hour, 12 hours (§5.4)."""
 

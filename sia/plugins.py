@@ -1,15 +1,43 @@
-"""What is installed under an entry point group: policies, commands."""
+"""Plugins by entry point group: commands, policies, predictors, backends, solvers."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+
+class PluginError(Exception):
+    """A plugin is installed but cannot be imported."""
 
 
 @cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name, sorted; nothing is imported yet.
+    """Return the entry points of a group by name, sorted; nothing is imported yet."""
+    return {point.name: point for point in sorted(_installed().select(group=group))}
 
-    Looked up once: each look reads a file of every installed package.
+
+@cache
+def load_plugin(group: str, name: str) -> Any:
+    """Import what a name of a group stands for.
+
+    Raises KeyError for a name that is not installed, PluginError if its import fails.
     """
-    return {point.name: point for point in sorted(entry_points(group=group))}
+    point = plugins(group)[name]
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = "an unknown package" if point.dist is None else point.dist.name
+        raise PluginError(
+            f"{group}: {name} ({point.value}, of {package}) cannot be imported: {error}; "
+            "reinstall or uninstall that package"
+        ) from error
+
+
+@cache
+def _installed() -> Any:
+    """Read all entry points, once: each reading opens a file of every installed package.
+
+    They are SelectableGroups in Python 3.11 and EntryPoints later; both can `select`.
+    """
+    return entry_points()

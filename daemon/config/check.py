@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from math import floor
 from pathlib import Path
 
 from cells.layout.spec import Spec
@@ -17,16 +16,13 @@ from daemon.config.mqtt import MqttBackendConfig, mqtt_problems
 from daemon.config.slurm import SlurmConfig, slurm_problems
 from daemon.config.tls import tls_problems
 from daemon.config.webhooks import webhook_problems
-from predictors.catalog import LEARNED, PEAKS, Choice, parse
+from predictors.catalog import LEARNED, NONE, Choice, loads_class, parse, run_times_class
 from replay.cluster.cells_file import NAME, cells_for, checked_places
 from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
 from sia.policies import load, names
 from sia.wording import DAY, as_typed, counted
-
-NOT_FORESEEN = ("perfect", "random")
-"""Forecasts that a log can be replayed with, and nobody lives by."""
 
 USUAL = "sia"
 """The policy that a forecast is checked for where the one that is named cannot be."""
@@ -86,7 +82,7 @@ def _able() -> list[str]:
 
 
 def _forecast(config: Config) -> Iterator[str]:
-    if config.forecast == "none":
+    if config.forecast == NONE:
         return
     policy = config.policy if config.policy in _able() else USUAL
     needs = load(policy).needs
@@ -100,25 +96,23 @@ def _forecast(config: Config) -> Iterator[str]:
         mend = mend.replace("POLICY@", "")
         yield f"daemon.forecast: is {config.forecast!r}; {mend}"
         return
-    for name in (choice.forecast, choice.durations):
-        if name in NOT_FORESEEN:
-            yield f"daemon.forecast: nobody foresees by {name!r}; write peaks+survival"
-    yield from _quantile(config, choice)
+    chosen = (loads_class(choice.forecast), run_times_class(choice.durations))
+    for name, predictor in zip(choice[1:3], chosen, strict=True):
+        if predictor.replay_only:
+            yield f"daemon.forecast: {name} works only in replays; write peaks+survival"
+    if choice.load_quantile is not None and config.windows:
+        most, reason = chosen[0].quantile_limit(config.windows)
+        if choice.load_quantile > most:
+            yield (
+                f"daemon.forecast: {choice.load_quantile:g} is too high for {choice.forecast}, "
+                f"because {reason}; write at most {most:g}"
+            )
     yield from _learned(config, choice)
 
 
-def _quantile(config: Config, choice: Choice) -> Iterator[str]:
-    if choice.forecast != PEAKS or choice.load_quantile is None or not config.windows:
-        return
-    from predictors.loads.peaks import highest  # noqa: PLC0415  numpy takes its time
-
-    if choice.load_quantile > highest(config.windows):
-        most = floor(1000 * highest(config.windows)) / 1000
-        yield f"daemon.forecast: so high a quantile of peaks cannot be told; ask for {most:g}"
-
-
 def _learned(config: Config, choice: Choice) -> Iterator[str]:
-    if choice.forecast == LEARNED:
+    trained = loads_class(choice.forecast).needs_model
+    if trained:
         from replay.forecast.model_folder import require_xgboost  # noqa: PLC0415  numpy takes its time
 
         try:
@@ -127,8 +121,8 @@ def _learned(config: Config, choice: Choice) -> Iterator[str]:
             yield f"daemon.forecast: {error.format_message()}"
     if config.retrain is None:
         return
-    if choice.forecast != LEARNED:
-        yield f"daemon.retrain: {choice.forecast} learns nothing; leave it out, or have {LEARNED}"
+    if not trained:
+        yield f"daemon.retrain: {choice.forecast} has no model; leave it out, or use {LEARNED}"
     elif config.retrain < LEAST_RETRAIN:
         least = as_typed(LEAST_RETRAIN)
         yield f"daemon.retrain: is {as_typed(config.retrain)}; write {least} or more"

@@ -16,9 +16,9 @@ from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import ForecastHealth, Foreseen, Input, ModelChanged
 from daemon.model.job import JobSpec
 from daemon.model.setup import Setup
-from predictors.catalog import LEARNED, PEAKS, Choice, Means, loads_by, parse, run_times_by
+from predictors.catalog import NONE, Choice, loads_by, loads_class, parse, run_times_by
 from predictors.loads.rounded import RoundedLoads
-from sia.forecasts import Loads
+from sia.forecasts import Loads, PredictorContext
 from sia.limits import MAX_GROUP
 from sia.model import Load
 from sia.policies import load
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from daemon.config.config import DriftMode
     from predictors.learning.model import Model
 
-NONE = "none"
-"""The label of a daemon that foresees nothing."""
+UNTRAINED = "peaks"
+"""The forecast until there is the first trained model."""
 
 PAGE = 1000
 """Jobs of the past read from the journal at a time: a few milliseconds in which nothing commits."""
@@ -84,7 +84,9 @@ class Predictors(NamedTuple):
     @property
     def learns(self) -> bool:
         """Whether it asks for a model of loads."""
-        return self.any and load(self.setup.policy).needs.loads and self.choice.forecast == LEARNED
+        if not (self.any and load(self.setup.policy).needs.loads):
+            return False
+        return loads_class(self.choice.forecast).needs_model
 
     def make(self, story: JournalHistory, places: Places | None, model: Model | None) -> Forecaster:
         """Predictors that have heard the story. Seconds of work, and none of it on the loop.
@@ -92,32 +94,36 @@ class Predictors(NamedTuple):
         Who is to learn loads and has not yet goes by their peaks.
         """
         needs, choice = load(self.setup.policy).needs, self.choice
-        if choice.forecast == LEARNED and model is None:
-            choice = choice._replace(forecast=PEAKS, load_quantile=None)
-        means = Means(self.setup.options.windows, model=model)
-        run_times = run_times_by(choice, means) if needs.run_times else None
-        loads = self._loads(choice, means, story, places) if needs.loads else None
+        if model is None and loads_class(choice.forecast).needs_model:
+            choice = choice._replace(forecast=UNTRAINED, load_quantile=None)
+        pools = [pool.name for pool in self.setup.pools]
+        context = PredictorContext(self.setup.options.windows, pools, story.begin, model=model)
+        run_times = run_times_by(choice, context) if needs.run_times else None
+        loads = self._loads(choice, context, story, places) if needs.loads else None
         forecaster = Forecaster(run_times, loads, updates=needs.updates)
         forecaster.hear(story)
         return forecaster
 
     def _loads(
-        self, choice: Choice, means: Means, story: JournalHistory, places: Places | None
+        self,
+        choice: Choice,
+        context: PredictorContext,
+        story: JournalHistory,
+        places: Places | None,
     ) -> Loads | None:
-        pools = self.setup.pools
-        loads = loads_by(choice, [pool.name for pool in pools], story.begin, means)
+        pools, windows, loads = self.setup.pools, context.windows, loads_by(choice, context)
         if loads is not None and choice.guard is not None:
             from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
 
-            loads = GuardedLoads(loads, list(pools), means.windows, story.begin, choice.guard)
+            loads = GuardedLoads(loads, list(pools), windows, story.begin, choice.guard)
         if loads is None:
             return None
         if places is not None:
             loads = RoundedLoads(loads, places.gpus)
         from predictors.loads.new_pools import NewPoolLoads  # noqa: PLC0415  the same
 
-        since = {pool.name: story.seen(pool.name) for pool in self.setup.pools}
-        return NewPoolLoads(loads, since, self.setup.options.windows)
+        since = {pool.name: story.seen(pool.name) for pool in pools}
+        return NewPoolLoads(loads, since, windows)
 
 
 class ForecastService:

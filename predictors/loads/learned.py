@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from predictors.learning.features import NAMES, FeatureArray, Features
 from predictors.learning.model import BEYOND, QUANTILES, Model, WindowModel, between, place
 from predictors.loads.said import differences
-from predictors.loads.sliding import RECENT, SlidingMaximum
-from sia.forecasts import Loads
-from sia.limits import MAX_GROUP
+from predictors.loads.sliding import SlidingMaximum
+from sia.forecasts import Loads, PredictorContext, QuantileLimit
+from sia.limits import MAX_GROUP, RECENT
 from sia.model import Job, Load
 
 RATE = 0.02
@@ -69,6 +69,29 @@ class LearnedLoads(Loads):
     every tick and at no other time: O(pools · windows · features) a tick, O(windows) an event.
     Until a window has gone by, anything may arrive in it.
     """
+
+    summary = "a model says where anything arrives, the highest load of late how much"
+    takes_quantile = True
+    needs_model = True
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet, from a model of the same windows."""
+        model, recent, quantile = context.model, context.recent, context.quantile
+        assert isinstance(model, Model), "needs_model"
+        return cls(context.pools, context.windows, context.start, model, recent, quantile)
+
+    @classmethod
+    def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
+        """Return the highest quantile that models are trained for."""
+        return QuantileLimit(QUANTILES[-1], "models are trained for no higher quantile")
+
+    @classmethod
+    def describe(cls, quantile: float | None, recent: int) -> str:
+        """Say what the model states: whether jobs arrive, or how many GPUs."""
+        if quantile is not None:
+            return "a model says how many GPUs arrive at most"
+        return f"{cls.summary}, {recent} windows back"
 
     def __init__(
         self,

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, floor
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictors.loads.said import differences
-from sia.forecasts import Loads
+from sia.forecasts import Loads, PredictorContext, QuantileLimit
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
+from sia.wording import as_typed
 
 QUANTILE = 0.95
 """The share of windows that should bring no more than what is said. On Philly 0.98 gains less, 0.9
@@ -108,6 +110,22 @@ class PeakLoads(Loads):
     What it says is beyond any quota until enough windows have gone by for that quantile. A tick
     costs O(pools · windows), and O(windows it remembers) for each twelfth of the pools.
     """
+
+    summary = "the most GPUs that new jobs held at once in recent windows"
+    takes_quantile = True
+    usual_quantile = QUANTILE
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        quantile = context.quantile or QUANTILE
+        return cls(context.pools, context.windows, context.start, quantile)
+
+    @classmethod
+    def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
+        """Return the highest quantile that the memory is long enough for."""
+        why = f"{as_typed(MEMORY)} hold few windows of {as_typed(windows[-1])}"
+        return QuantileLimit(floor(1000 * highest(windows)) / 1000, why)
 
     def __init__(
         self,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import Self
 
-from sia.forecasts import Loads
-from sia.limits import MAX_GROUP
+from sia.forecasts import Loads, PredictorContext
+from sia.limits import MAX_GROUP, RECENT
 from sia.model import Job, Load
-
-RECENT = 12
-"""Windows looked back on: an hour for 5 minutes, half a day for 1 hour, six days for 12 hours."""
 
 
 class _Peak:
@@ -55,6 +53,18 @@ class SlidingMaximum(Loads):
     A window that is longer than what was observed so far is thought to bring more than any quota:
     a cold start lends nothing it cannot judge.
     """
+
+    summary = "the highest load seen in recent windows"
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        return cls(context.pools, context.windows, context.start, context.recent)
+
+    @classmethod
+    def describe(cls, quantile: float | None, recent: int) -> str:
+        """Say how many windows it remembers."""
+        return f"{cls.summary}, {recent} windows back"
 
     def __init__(
         self, pools: Sequence[str], windows: Sequence[float], start: float, recent: int = RECENT

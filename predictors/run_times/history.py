@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from typing import Self
 
-from sia.forecasts import RunTimes
+from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
@@ -43,6 +44,15 @@ class _Recent:
 
 class HistoryRunTimes(RunTimes):
     """A high quantile of how long the last similar jobs ran; without any, the longest bin."""
+
+    summary = "guessed from earlier jobs of the same name, or user, pool and width"
+    takes_quantile = True
+    usual_quantile = QUANTILE
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        return cls(context.quantile or QUANTILE)
 
     def __init__(self, quantile: float = QUANTILE) -> None:
         """Start with no history. Raises ValueError for a quantile that is not between 0 and 1."""

@@ -11,11 +11,11 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from math import ceil, exp, inf, sqrt
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from predictors.run_times.conformal import Conformal
 from predictors.run_times.estimators import DENSEST, ESTIMATORS, KEPT, RunTimeEstimators, densest
-from sia.forecasts import RunTimes
+from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
@@ -194,6 +194,14 @@ class JVuPredict(RunTimes):
     past predictions by the average run time. `nearest` is `densest` of the most telling feature
     value that has a past: no way of choosing by past errors was better on any log tried.
     """
+
+    summary = "by the most telling thing that ended jobs have in common with it"
+    takes_quantile = True
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        return cls(quantile=context.quantile)
 
     def __init__(
         self,

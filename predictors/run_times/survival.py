@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
+from typing import Self
 
-from sia.forecasts import RunTimes
+from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 
@@ -107,6 +108,15 @@ class _Run:
 
 class SurvivalRunTimes(RunTimes):
     """The first window that jobs alike seldom outlast; beyond all of them if there is none."""
+
+    summary = "the first window that jobs alike seldom outlast, of ended and running ones"
+    takes_quantile = True
+    usual_quantile = QUANTILE
+
+    @classmethod
+    def build(cls, context: PredictorContext) -> Self:
+        """Build one that has seen nothing yet."""
+        return cls(context.windows, context.quantile or QUANTILE)
 
     def __init__(
         self, windows: Sequence[float], quantile: float = QUANTILE, unseen: float = 1.0

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor, inf, isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from predictors.catalog import (
-    DURATIONS,
-    FORECASTS,
+    KINDS,
     LEARNED,
-    LEARNED_TO,
-    PEAKS,
-    WITH_QUANTILE,
+    NONE,
     Choice,
+    durations,
+    forecasts,
+    loads_class,
+    with_quantile,
 )
-from predictors.loads.sliding import RECENT
 from replay.logs.preemptible import PercentAndCost
 from replay.run.run import Settings
 from sia.console.errors import UserError
@@ -30,6 +30,7 @@ from sia.limits import (
     MAX_RESUME_COST,
     MAX_WINDOWS,
     RECALL,
+    RECENT,
 )
 from sia.policies import load, names
 from sia.wording import as_typed, did_you_mean, parse_seconds
@@ -84,8 +85,8 @@ class Forecast(click.ParamType[str]):
         text = str(value)
         if text == LEARNED:
             self.fail(f"{text}: give the folder of the model instead", param, ctx)
-        if text not in FORECASTS and not Path(text).is_dir():
-            known = [name for name in FORECASTS if name != LEARNED]
+        if text not in forecasts() and not Path(text).is_dir():
+            known = [name for name in forecasts() if name != LEARNED]
             close = did_you_mean(text, known)
             self.fail(
                 f"{text}: neither the folder of a model nor one of {', '.join(known)}.{close}",
@@ -98,7 +99,7 @@ class Forecast(click.ParamType[str]):
 def foreseen_by(
     policies: list[str],
     forecast: str,
-    durations: str,
+    run_times: str,
     quantiles: tuple[float | None, float | None],
     max_slowed_pct: float | None,
     windows: Sequence[float],
@@ -107,18 +108,18 @@ def foreseen_by(
 
     Raises UserError where there is none, or where an option would be without effect.
     """
-    name = forecast if forecast in FORECASTS else LEARNED
-    _refuse_quantiles(name, durations, quantiles)
-    if max_slowed_pct is not None and name == "none":
+    name = forecast if forecast in forecasts() else LEARNED
+    _refuse_quantiles(name, run_times, quantiles)
+    if max_slowed_pct is not None and name == NONE:
         raise UserError("--max-slowed-pct has no effect with --forecast none; use another forecast")
-    settings = Settings([], name, durations, load_quantile=quantiles[0])
+    settings = Settings([], name, run_times, load_quantile=quantiles[0])
     for label in policies:
         try:
             choice = settings.choice(label)
         except KeyError as error:
             raise UserError(f"--policy: {error.args[0]}") from None
         _refuse_too_high(label, choice, windows)
-        if name != LEARNED == choice.forecast:
+        if name != LEARNED and loads_class(choice.forecast).needs_model:
             raise UserError(f"--policy: {label} needs a model; give its folder with --forecast DIR")
     if name != LEARNED:
         return name, None
@@ -128,40 +129,32 @@ def foreseen_by(
 
 
 def _refuse_quantiles(
-    name: str, durations: str, quantiles: tuple[float | None, float | None]
+    name: str, run_times: str, quantiles: tuple[float | None, float | None]
 ) -> None:
-    """Raise UserError for a quantile that has no effect, or that models do not have."""
-    for option, quantile, what, able in zip(
+    """Raise UserError for a quantile that has no effect."""
+    for option, quantile, what, group in zip(
         ("--load-quantile", "--run-time-quantile"),
         quantiles,
-        (name, durations),
-        WITH_QUANTILE.values(),
+        (name, run_times),
+        KINDS,
         strict=True,
     ):
-        if quantile is not None and what not in able:
+        if quantile is not None and what not in (able := with_quantile(group)):
             raise UserError(
                 f"{option} does not work with {what}, only with {', '.join(able)}; leave it out"
             )
-    if name == LEARNED and (quantiles[0] or 0) > LEARNED_TO:
-        raise UserError(
-            f"--load-quantile {quantiles[0]:g}: must be at most {LEARNED_TO}, the highest "
-            "quantile that models have"
-        )
 
 
 def _refuse_too_high(label: str, choice: Choice, windows: Sequence[float]) -> None:
-    """Raise UserError for a quantile of peaks that the memory of such windows is too short for."""
+    """Raise UserError for a quantile that a forecast of such windows cannot state."""
     quantile = choice.load_quantile
-    if choice.forecast != PEAKS or quantile is None or not load(choice.policy).needs.loads:
+    if quantile is None or not load(choice.policy).needs.loads:
         return
-    from predictors.loads.peaks import MEMORY, highest  # noqa: PLC0415  numpy takes its time
-
-    if quantile > highest(windows):
+    most, reason = loads_class(choice.forecast).quantile_limit(windows)
+    if quantile > most:
         where = f"--policy: {label}" if "@" in label else f"--load-quantile: {quantile:g}"
-        most = floor(1000 * highest(windows)) / 1000
         raise UserError(
-            f"{where}: too high for peaks, because {as_typed(MEMORY)} hold few windows of "
-            f"{as_typed(windows[-1])}; use at most {most:g}"
+            f"{where}: too high for {choice.forecast}, because {reason}; use at most {most:g}"
         )
 
 
@@ -268,7 +261,7 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--durations",
-        type=click.Choice(DURATIONS),
+        type=click.Choice(durations()),
         default="perfect",
         show_default=True,
         help="Estimates of run times, for policies that need them.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from predictors.catalog import loads_class
 from replay.cli.options import QUEUES, BoundedFloatType, chosen, foreseen_by, policy_options
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
@@ -248,7 +249,7 @@ def _refuse_foresight(settings: Settings) -> None:
             raise UserError(
                 f"--closed-loop: {label} must know all jobs in advance; leave it out of --policy"
             )
-        if needs.loads and settings.choice(label).forecast == "perfect":
+        if needs.loads and loads_class(settings.choice(label).forecast).needs_log:
             raise UserError(
                 f"--closed-loop: {label} cannot have a perfect forecast: arrivals depend on the "
                 "policy; use another --forecast, like peaks"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from predictors.catalog import GUARD, Choice
+from predictors.catalog import GUARD, Choice, replay_only
 from replay.experiment.figures import INK, NAME, PAPER_DPI, LogAxis, logarithmic, scale_of
 from replay.experiment.measures import GEOMEAN, Experiment, Measure
 from replay.plotting.canvas import GREY, PALETTE, WIDTH, FloatArray, RenderedFigure, picture, plain
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 TARGET = 0.5
 """Captured gain that makes lending worth its while, at `MAX_SLOWED_PCT` of the jobs slowed."""
-
-CHANCE = "random"
-"""The forecasts that foresee nothing: a floor, which nobody would run by."""
 
 LENDER = "sia"
 """The policy whose forecasts are compared."""
@@ -130,7 +127,7 @@ def frontier(experiment: Experiment) -> Frontier | None:
     honest = [
         found[label]
         for label, choice in lenders.items()
-        if CHANCE not in choice[1:3] and not experiment.foresees(label)
+        if not (replay_only(choice) or experiment.foresees(label))
     ]
     if not honest:
         return None

@@ -7,46 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from predictors.catalog import Choice
-from predictors.loads import peaks
-from predictors.run_times import history, survival
+from predictors.catalog import Choice, loads_class, run_times_class
 from replay.logs.preemptible import recalls
 from replay.run.arrays import Replayed
 from replay.run.run import BASELINE, Settings, known_in_advance
 from sia.policies import load
 from sia.wording import counted, duration
-
-FORESIGHT = {
-    "perfect": "perfect: the load of the next windows was read from the log itself",
-    "sliding-max": "sliding-max: the highest load seen in recent windows",
-    "peaks": "peaks: the most GPUs that new jobs held at once in recent windows",
-    "learned": "learned: a model says where anything arrives, the highest load of late how much",
-    "random": "random: a coin decides whether load arrives",
-    "none": "none: no load was foreseen",
-}
-
-RUN_TIMES = {
-    "perfect": "perfect: each job's run time was read from the log itself",
-    "random": "random: a duration bin was drawn for each job",
-    "history": "history: guessed from earlier jobs of the same name, or user, pool and width",
-    "survival": "survival: the first window that jobs alike seldom outlast, of ended and running "
-    "ones",
-    "jvupredict": "jvupredict: by the most telling thing that ended jobs have in common with it",
-}
-
-LEARNED_QUANTILE = "learned: a model says how many GPUs arrive at most"
-"""What `learned` says where it is asked for a quantile."""
-
-UNASKED = {
-    "peaks": peaks.QUANTILE,
-    "history": history.QUANTILE,
-    "survival": survival.QUANTILE,
-}
-"""Quantiles where none is asked for; the others then answer without one."""
-
-LOOKS_BACK = ("sliding-max", "learned", "random")
-"""Forecasts for which `--recent` counts, as long as no quantile is asked for."""
-
 
 CLOSED_LOOP = (
     "each job of a user comes as much earlier or later as the one before ended; every policy "
@@ -107,12 +73,12 @@ def in_cells(*, lend_rests: bool) -> str:
 
 def quantiles(choice: Choice) -> tuple[float | None, float | None]:
     """The quantiles by which load and run times are foreseen; None where there is none."""
-    return (
-        UNASKED.get(choice.forecast) if choice.load_quantile is None else choice.load_quantile,
-        UNASKED.get(choice.durations)
-        if choice.run_time_quantile is None
-        else choice.run_time_quantile,
-    )
+    load_quantile, run_time_quantile = choice.load_quantile, choice.run_time_quantile
+    if load_quantile is None:
+        load_quantile = loads_class(choice.forecast).usual_quantile
+    if run_time_quantile is None:
+        run_time_quantile = run_times_class(choice.durations).usual_quantile
+    return load_quantile, run_time_quantile
 
 
 def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -126,10 +92,13 @@ def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
             continue
         load_quantile, run_time_quantile = quantiles(choice)
         if needs.loads:
-            words = _forecast(choice.forecast, load_quantile, settings.recent)
+            how = loads_class(choice.forecast).describe(choice.load_quantile, settings.recent)
+            words = f"{choice.forecast}: {how}{_at(load_quantile)}"
             lines.setdefault(("Load forecast", words), []).append(label)
         if needs.run_times:
-            words = RUN_TIMES[choice.durations] + _at(run_time_quantile)
+            asked = choice.run_time_quantile
+            how = run_times_class(choice.durations).describe(asked, settings.recent)
+            words = f"{choice.durations}: {how}{_at(run_time_quantile)}"
             lines.setdefault(("Run times", words), []).append(label)
         if needs.loads and choice.guard is not None:
             words = f"lends less where more than {choice.guard:g} % of a pool's jobs were slowed"
@@ -137,14 +106,6 @@ def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
     order = ("Load forecast", "Run times", "Share controller")
     found = [(title, f"{words} ({', '.join(who)})") for (title, words), who in lines.items()]
     return sorted(found, key=lambda line: order.index(line[0]))
-
-
-def _forecast(name: str, quantile: float | None, recent: int) -> str:
-    """How a load was foreseen."""
-    words = FORESIGHT[name]
-    if quantile is not None:
-        return (LEARNED_QUANTILE if name == "learned" else words) + _at(quantile)
-    return f"{words}, {recent} windows back" if name in LOOKS_BACK else words
 
 
 def _at(quantile: float | None) -> str:
@@ -195,7 +156,8 @@ def foreseen(replayed: Replayed) -> dict[str, Any] | None:
     ]
     words = " and ".join(words for words, perfect in known if perfect)
     settings = replayed.settings
-    perfect = "perfect" in (settings.forecast, settings.durations)
+    perfect = loads_class(settings.forecast).needs_log
+    perfect = perfect or run_times_class(settings.durations).needs_log
     avoidable = perfect and any("@" not in name for name in who)
     return {"who": who, "known": words, "avoidable": avoidable}
 

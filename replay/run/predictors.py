@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from predictors.catalog import Choice, Means, loads_by, run_times_by
-from predictors.perfect import PerfectLoads, PerfectRunTimes
+from predictors.catalog import Choice, loads_by, run_times_by
 from replay.logs.past import PastJobs
 from replay.logs.trace import PoolTable, Trace, checksum_of_jobs
-from sia.forecasts import Loads, RunTimes
+from sia.forecasts import Loads, PredictorContext, RunTimes
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -21,35 +21,37 @@ def taught_until(model: Model, trace: Trace) -> float | None:
 
 
 def run_times_of(
-    choice: Choice, trace: Trace, means: Means, past: PastJobs | None = None
+    choice: Choice, trace: Trace, context: PredictorContext, past: PastJobs | None = None
 ) -> RunTimes:
-    """The run-time predictor that is chosen."""
-    if choice.durations != "perfect":
-        return run_times_by(choice, means)
+    """Build the run-time predictor that is chosen; it may know the `past` and the whole trace."""
     before = [] if past is None else [arrival for arrival, _ in past.jobs]
-    return PerfectRunTimes({a.job.id: a.duration for a in [*before, *trace.arrivals]})
+    return run_times_by(choice, context._replace(log=[*before, *trace.arrivals]))
 
 
 def loads_of(
-    choice: Choice, trace: Trace, table: PoolTable, means: Means, past: PastJobs | None = None
+    choice: Choice,
+    trace: Trace,
+    table: PoolTable,
+    context: PredictorContext,
+    past: PastJobs | None = None,
 ) -> Loads | None:
-    """The load forecast that is chosen, which begins to observe with the `past`, if there is one.
+    """Build the load forecast that is chosen; it begins to observe with the `past`, if given.
 
-    None foresees nothing.
+    None predicts nothing.
     """
-    if choice.forecast == "perfect":
-        return PerfectLoads([arrival.job for arrival in trace.arrivals], means.windows)
+    pools = [pool.name for pool in table.pools]
     start = _begin(trace) if past is None else past.begin
-    return loads_by(choice, [pool.name for pool in table.pools], start, means)
+    context = context._replace(pools=pools, start=start, log=trace.arrivals)
+    return loads_by(choice, context)
 
 
 def guarded(
-    loads: Loads, max_slowed_pct: float, trace: Trace, table: PoolTable, means: Means
+    loads: Loads, max_slowed_pct: float, trace: Trace, table: PoolTable, windows: Sequence[float]
 ) -> Loads:
     """The same forecast with a share controller that watches it from the first job on."""
     from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
 
-    return GuardedLoads(loads, table.pools, means.windows, _begin(trace), max_slowed_pct)
+    return GuardedLoads(loads, table.pools, windows, _begin(trace), max_slowed_pct)
 
 
 def _begin(trace: Trace) -> float:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cells.cells import Cells
 from cells.layout.spec import Spec
-from predictors.catalog import Choice, Means, parse
+from predictors.catalog import Choice, loads_class, parse, run_times_class
 from predictors.loads.rounded import RoundedLoads, rounded
-from predictors.loads.sliding import RECENT
 from replay.logs.past import PastJobs, tell
 from replay.logs.preemptible import PreemptibleShare
 from replay.logs.trace import PoolTable, Trace
@@ -20,8 +19,8 @@ from replay.run.schedule import ClosedLoopLog, Recorder, Result, Schedule
 from sia import Core
 from sia.core.playout import Arrival, play
 from sia.events import FutureRevealed, PoolChanged
-from sia.forecasts import Loads
-from sia.limits import NEVER
+from sia.forecasts import Loads, PredictorContext
+from sia.limits import NEVER, RECENT
 from sia.model import FutureJob, Options
 from sia.policies import load
 from sia.state.places import Places
@@ -64,9 +63,10 @@ class Settings(NamedTuple):
     preemptible: PreemptibleShare | None = None
 
     @property
-    def means(self) -> Means:
-        """What predictors are built with."""
-        return Means(self.options.windows, self.recent, self.seed, self.model)
+    def context(self) -> PredictorContext:
+        """What predictors are built from, without the jobs."""
+        windows, recent = self.options.windows, self.recent
+        return PredictorContext(windows, recent=recent, seed=self.seed, model=self.model)
 
     def choice(self, label: str) -> Choice:
         """What a label stands for. Raises KeyError for what there is not."""
@@ -86,9 +86,9 @@ def known_in_advance(settings: Settings, label: str) -> list[str]:
     choice = settings.choice(label)
     needs = load(choice.policy).needs
     found = []
-    if needs.future or (needs.loads and choice.forecast == "perfect"):
+    if needs.future or (needs.loads and loads_class(choice.forecast).needs_log):
         found.append("arrivals")
-    if needs.future or (needs.run_times and choice.durations == "perfect"):
+    if needs.future or (needs.run_times and run_times_class(choice.durations).needs_log):
         found.append("run times")
     return found
 
@@ -165,14 +165,16 @@ def replay_one(
         ]
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
-    run_times = run_times_of(choice, trace, settings.means, past) if rule.needs.run_times else None
+    context, run_times = settings.context, None
+    if rule.needs.run_times:
+        run_times = run_times_of(choice, trace, context, past)
     loads, places = None, core.state.places
     if rule.needs.loads:
-        loads = loads_of(choice, _in_cells(trace, places), table, settings.means, past)
+        loads = loads_of(choice, _in_cells(trace, places), table, context, past)
     if past is not None:
         tell(past, run_times, _told_in_cells(loads, places))
     if loads is not None and choice.guard is not None:
-        loads = guarded(loads, choice.guard, trace, table, settings.means)
+        loads = guarded(loads, choice.guard, trace, table, context.windows)
     loads = _told_in_cells(loads, places)
     began = perf_counter()
     for instant in play(

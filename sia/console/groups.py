@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sia.console.catalogue import CATALOGUE
-from sia.plugins import plugins
+from sia.plugins import load_plugin, plugins
 from sia.wording import did_you_mean
 
 OTHER = "Other"
@@ -51,10 +51,9 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        point = plugins("sia.commands").get(cmd_name)
-        if point is None:
+        if cmd_name not in plugins("sia.commands"):
             return None
-        command: click.Command = point.load()
+        command: click.Command = load_plugin("sia.commands", cmd_name)
         return command
 
     def sections(self, ctx: click.Context) -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ from sia import __version__
 from sia.console.groups import Root
 from sia.console.neighbours import clash
 from sia.console.terminal import printable
+from sia.plugins import PluginError
 
 MISUSE = 2
 """Exit code for misuse: a wrong option, argument or input."""
@@ -45,6 +46,9 @@ def main() -> None:
         code = cli.main(prog_name="sia", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
+        sys.exit(MISUSE)
+    except PluginError as error:
+        click.echo(f"sia: {printable(str(error))}", err=True)
         sys.exit(MISUSE)
     except click.ClickException as error:
         where = (

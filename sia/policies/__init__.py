@@ -16,7 +16,7 @@ from cells.placement.holds import ReservedGpus
 from sia.explain.glance import glance
 from sia.explain.why import PLACES, Explanation, in_turn, on_idle
 from sia.model import FutureJob, Stream
-from sia.plugins import plugins
+from sia.plugins import load_plugin, plugins
 from sia.state.state import ClusterState, JobState, PoolState
 
 
@@ -193,5 +193,5 @@ def names() -> list[str]:
 
 def load(name: str) -> type[Policy]:
     """The policy of that name. Raises KeyError if none is installed under it."""
-    policy: type[Policy] = plugins("sia.policies")[name].load()
+    policy: type[Policy] = load_plugin("sia.policies", name)
     return policy

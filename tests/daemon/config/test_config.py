@@ -168,10 +168,13 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\npolicy = 'best'", "daemon.policy: is 'best'; there is "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc needs the future"),
         ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
-        ("[daemon]\nforecast = 'perfect+perfect'", "daemon.forecast: nobody foresees by"),
+        (
+            "[daemon]\nforecast = 'perfect+perfect'",
+            "daemon.forecast: perfect works only in replays",
+        ),
         ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; write FORECAST["),
-        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "ask for 0."),
-        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks learns nothing"),
+        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "write at most 0."),
+        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks has no model"),
         (
             "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
             "daemon.retrain: is 10m; write 1h or more",

@@ -56,9 +56,9 @@ def test_a_label_says_all_of_its_senses_itself():
             "no forecast 'model'; for a model write learned and give --forecast",
         ),
         ("sia@model:0.9+survival", "no forecast 'model'; for a model write learned and give"),
-        ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is perfect, "),
-        ("sia@perfect:0.9+history", "perfect has no quantile; peaks, learned have"),
-        ("sia@peaks+random:0.9", "random has no quantile; history, survival, jvupredict have"),
+        ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is history, "),
+        ("sia@perfect:0.9+history", "perfect has no quantile; learned, peaks have"),
+        ("sia@peaks+random:0.9", "random has no quantile; history, jvupredict, survival have"),
         ("sia@survival:0.9+peaks:0.9", "there is no forecast 'survival'"),
         ("sia@peaks:high+history", "write a number between 0 and 1, not 'high'"),
         ("sia@peaks:1+history", "write a number between 0 and 1"),
@@ -68,7 +68,6 @@ def test_a_label_says_all_of_its_senses_itself():
         ("sia@peaks+survival+guard:100", "write a number between 0 and 100"),
         ("sia@none+survival+guard", "no forecast of loads to guard"),
         ("ssf@peaks+survival+guard", "no forecast of loads to guard"),
-        ("sia@learned:0.999+survival", "loads are learned up to quantile 0.995"),
         ("fcfs@peaks+survival", "fcfs foresees nothing by these"),
     ],
 )
@@ -333,8 +332,8 @@ def test_pieces_begin_where_they_are_told_to():
 def test_every_sense_can_be_had(label):
     trace, table = a_log()
     choice, settings = parse(label, DEFAULT), Settings([label])
-    assert run_times_of(choice, trace, settings.means).run_time(trace.arrivals[0].job) >= 0
-    loads = loads_of(choice, trace, table, settings.means, PastJobs(-DAY, []))
+    assert run_times_of(choice, trace, settings.context).run_time(trace.arrivals[0].job) >= 0
+    loads = loads_of(choice, trace, table, settings.context, PastJobs(-DAY, []))
     assert (loads is None) == (choice.forecast == "none")
 
 
@@ -396,18 +395,18 @@ def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
         (("--policy", "sia@learned+survival"), "needs a model; give its folder with --forecast"),
         (
             ("--load-quantile", 0.9),
-            "--load-quantile does not work with perfect, only with peaks, learned; leave",
+            "--load-quantile does not work with perfect, only with learned, peaks; leave",
         ),
         (
             ("--forecast", "peaks", "--run-time-quantile", 0.9),
-            "does not work with perfect, only with history, survival, jvupredict; leave it out",
+            "does not work with perfect, only with history, jvupredict, survival; leave it out",
         ),
         (("--forecast", "none", "--max-slowed-pct", 1), "has no effect with --forecast none"),
         (("--windows", "5m,31d"), "the last must be at most 30d"),
         (("--load-quantile", "nan"), "write a number"),
         (
             ("--forecast", ".", "--load-quantile", 0.9999),
-            "--load-quantile 0.9999: must be at most 0.995, the highest",
+            "0.9999: too high for learned, because models are trained for no higher quantile",
         ),
         (
             ("--forecast", "peaks", "--load-quantile", 0.995),

@@ -1,0 +1,119 @@
+"""Another package adds a policy, a forecast, a backend: nothing of the project changes for it."""
+
+import json
+
+import pytest
+
+from tests.support.plugins import package, sia_with
+
+POLICY_AND_FORECASTS = '''
+"""A policy and two predictors."""
+
+from sia.forecasts import Loads, QuantileLimit, RunTimes
+from sia.model import Load
+from sia.policies.sia.policy import Sia
+
+
+class Shy(Sia):
+    """SIA under another name."""
+
+
+class Half(Loads):
+    """Every pool needs half of a thousand GPUs, at once."""
+
+    summary = "always the same"
+    takes_quantile = True
+
+    def __init__(self, pools, windows, gpus):
+        self.loads = [Load(pool, window, gpus) for pool in pools for window in range(len(windows))]
+
+    @classmethod
+    def build(cls, context):
+        return cls(context.pools, context.windows, int(1000 * (context.quantile or 0.5)))
+
+    @classmethod
+    def quantile_limit(cls, windows):
+        return QuantileLimit(0.75, "half is less than that")
+
+    def changes(self, now):
+        said, self.loads = self.loads, []
+        return said
+
+
+class Told(RunTimes):
+    """Every job runs a minute; for comparison only."""
+
+    summary = "a minute each"
+    replay_only = True
+
+    def run_time(self, job):
+        return 60.0
+'''
+
+
+@pytest.fixture
+def others(tmp_path):
+    folder = tmp_path / "others"
+    folder.mkdir()
+    return package(
+        folder,
+        POLICY_AND_FORECASTS,
+        policies={"shy": "Shy"},
+        loads={"half": "Half"},
+        run_times={"told": "Told"},
+    )
+
+
+@pytest.fixture
+def log(tmp_path):
+    trace, pools = tmp_path / "jobs.csv", tmp_path / "pools.csv"
+    rows = (f"j{i},{'ab'[i % 2]},{60 * i},{90},{1 + i % 3}" for i in range(12))
+    trace.write_text("job_id,pool,submit,duration,width\n" + "\n".join(rows) + "\n")
+    pools.write_text("pool,quota\na,4\nb,4\n")
+    return "--trace", trace, "--pools", pools
+
+
+def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tmp_path):
+    label = "shy@half:0.6+told"
+    done = sia_with(
+        others, "replay", *log, "--policy", f"sia,{label}", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert label in found["policies"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "half: always the same, meant to hold 60 times in 100" in page
+    assert "told: a minute each" in page
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("shi@half+told", "no policy 'shi'; there is easy, "),
+        ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
+        ("shy@haf+told", "write half, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
+        ("shy@half+tol", "there is history, jvupredict, perfect, random, survival, told. Did you"),
+        ("shy@half+told:0.9", "told has no quantile; history, jvupredict, survival have"),
+        ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
+    ],
+)  # fmt: skip
+def test_its_names_are_in_what_is_said_of_others(others, log, tmp_path, label, words):
+    done = sia_with(others, "replay", *log, "--policy", label, "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert words in done.stderr
+
+
+def test_the_daemon_takes_its_forecast_but_not_what_is_for_replays(others, tmp_path):
+    config = tmp_path / "sia.toml"
+    for forecast, said in (("half+survival", ""), ("half+told", "told works only in replays")):
+        config.write_text(f'[daemon]\npolicy = "shy"\nforecast = "{forecast}"\n')
+        done = sia_with(others, "serve", "--check", "--config", config)
+        assert done.returncode == (2 if said else 0), done.stderr
+        assert said in done.stderr
+
+
+def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(tmp_path, log):
+    broken = package(tmp_path, "import nothing_of_that_name\n", policies={"broken": "Broken"})
+    done = sia_with(broken, "replay", *log, "--policy", "broken", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "sia.policies: broken (others:Broken, of sia-others) cannot be imported" in done.stderr

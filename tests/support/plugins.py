@@ -1,0 +1,33 @@
+"""A package of somebody else: one module, and what it adds to SIA by entry point."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def package(folder: Path, source: str, **groups: dict[str, str]) -> Path:
+    """Install a distribution with module `others` into a folder, to be put on the path.
+
+    `groups` are its entry points: `loads={"half": "HalfLoads"}` is `half` in group `sia.loads`.
+    """
+    (folder / "others.py").write_text(source)
+    info = folder / "sia_others-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sia-others\nVersion: 1\n")
+    lines: list[str] = []
+    for group, points in groups.items():
+        lines += [f"[sia.{group}]", *(f"{name} = others:{what}" for name, what in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def sia_with(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own that finds the package."""
+    return subprocess.run(
+        [sys.executable, "-m", "sia", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        check=False,
+    )
